@@ -1,0 +1,51 @@
+# The front door. Every target sets up what it needs by itself.
+PYTHON ?= python3
+PORT   ?= 8080
+DATA   ?= ./data
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: setup up test check bench docs chaos clean
+
+# Two stamps: running the platform needs less than developing it.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Strandline needs Python 3.11 or newer; set PYTHON=…")'
+	@test -x $(BIN)/python || { echo "creating $(VENV) …"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing Strandline …"
+	@$(PIP) install -c constraints.txt -e '.[server]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.ready
+	@echo "installing the development tools …"
+	@$(PIP) install -c constraints.txt -e '.[server,dev]'
+	@touch $@
+
+setup: $(VENV)/.dev
+
+up: $(VENV)/.ready
+	@exec $(BIN)/strandline up --port $(PORT) --data $(DATA)
+
+check: $(VENV)/.dev
+	@$(BIN)/ruff format --check src tests bench
+	@$(BIN)/ruff check src tests bench
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+test: check
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -m "not slow"
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --skip-covered
+
+bench: $(VENV)/.dev
+	@$(BIN)/python -m bench
+
+chaos: $(VENV)/.dev
+	@$(BIN)/python -m pytest -m slow tests/chaos -s
+
+docs: $(VENV)/.dev
+	@$(BIN)/python -m docs.build
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* build dist

@@ -1,0 +1,98 @@
+"""Time, as something that is passed in.
+
+Rules take milliseconds as arguments; whoever needs "now" holds a `Clock`. Subprocesses of a test run on a
+faster day when `STRANDLINE_TEST_CLOCK=<start_ms>,<speed>` is set: the one documented test hook.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from abc import ABC, abstractmethod
+from datetime import UTC, datetime, timedelta, timezone
+
+_RFC3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))", re.ASCII
+)
+
+
+class Clock(ABC):
+    """Wall-clock time for records and deadlines, and a steady clock for waiting."""
+
+    @abstractmethod
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, UTC."""
+
+    @abstractmethod
+    def steady_ms(self) -> int:
+        """Milliseconds that never go back; only differences mean something."""
+
+
+class SystemClock(Clock):
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def steady_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class FastClock(Clock):
+    """A day that starts at `start_ms` and passes `speed` times as fast."""
+
+    def __init__(self, start_ms: int, speed: float) -> None:
+        self._start_ms = start_ms
+        self._speed = speed
+        self._origin = time.time_ns()
+
+    def now_ms(self) -> int:
+        return self._start_ms + int((time.time_ns() - self._origin) * self._speed) // 1_000_000
+
+    def steady_ms(self) -> int:
+        return int(time.monotonic_ns() * self._speed) // 1_000_000
+
+
+class ManualClock(Clock):
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def steady_ms(self) -> int:
+        return self._now_ms
+
+    def advance(self, ms: int) -> None:
+        self._now_ms += ms
+
+
+def system_clock() -> Clock:
+    """The clock of this process: the real one, unless the test hook is set."""
+    hook = os.environ.get("STRANDLINE_TEST_CLOCK")
+    if not hook:
+        return SystemClock()
+    start_ms, speed = hook.split(",")
+    return FastClock(int(start_ms), float(speed))
+
+
+def to_rfc3339(ms: int) -> str:
+    """`1700000000123` as `2023-11-14T22:13:20.123Z`."""
+    moment = datetime.fromtimestamp(ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+
+
+def parse_rfc3339(text: str) -> int:
+    """Milliseconds of an RFC 3339 time with an offset; up to nine fractional digits. ValueError otherwise."""
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a time like 2024-05-01T12:00:00.000Z (an offset is needed)")
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    fraction, zulu, sign, off_hour, off_minute = match.groups()[6:]
+    offset = timedelta(0) if zulu else timedelta(hours=int(off_hour), minutes=int(off_minute))
+    zone = timezone(-offset if sign == "-" else offset)
+    moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=zone)
+    millis = int((fraction or "0").ljust(9, "0")) // 1_000_000
+    whole = int((moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1))
+    return (whole + (1 if second == 60 else 0)) * 1000 + millis  # noqa: PLR2004 - a leap second

@@ -1,0 +1,180 @@
+"""Settings, declared once.
+
+A field of a section below is at the same time a TOML key (`[log] publish_timeout_ms`), an environment
+variable (`STRANDLINE_LOG__PUBLISH_TIMEOUT_MS`), a command line flag (`--log-publish-timeout-ms`) and an
+entry of the reference page. Flag wins over environment, environment over file, file over default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from strandline.errors import Invalid
+
+ENV_PREFIX = "STRANDLINE_"
+# Read by other parts of the platform, so not settings that went wrong.
+_OTHER_ENV = {"STRANDLINE_DATA", "STRANDLINE_URL", "STRANDLINE_CONFIG", "STRANDLINE_TOKEN", "STRANDLINE_TEST_CLOCK"}
+
+
+def _setting(default: Any, help_text: str, *, minimum: int | None = None) -> Any:
+    return field(default=default, metadata={"help": help_text, "minimum": minimum})
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    max_body_bytes: int = _setting(
+        50_000_000, "Largest request body, after decompression; more is answered 413.", minimum=1024
+    )
+    max_header_bytes: int = _setting(65_536, "Largest request head; more is answered 431.", minimum=8192)
+    max_streams: int = _setting(1_000, "Event streams open at once on this node; more get 429.", minimum=1)
+    drain_timeout_ms: int = _setting(10_000, "How long a stopping node waits for open requests.", minimum=0)
+    threads: int = _setting(16, "Threads for blocking storage calls.", minimum=1)
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    max_event_bytes: int = _setting(999_000, "Largest event, after enrichment.", minimum=100)
+    max_batch_events: int = _setting(100_000, "Most events in one publish.", minimum=1)
+    max_partitions: int = _setting(1_000, "Most partitions of one event type.", minimum=1)
+    retention_ms: int = _setting(172_800_000, "Retention of event types that name none (2 days).", minimum=1)
+    publish_timeout_ms: int = _setting(
+        30_000, "How long a publish waits for the storage; after that its outcome is unknown.", minimum=1
+    )
+    purge_interval_ms: int = _setting(60_000, "How often expired records are removed.", minimum=100)
+    poll_interval_ms: int = _setting(
+        25, "How often a waiting reader looks for records that other processes wrote.", minimum=1
+    )
+    max_open_topics: int = _setting(256, "Topic files kept open by one process.", minimum=1)
+
+
+@dataclass(frozen=True)
+class LogsSettings:
+    level: str = _setting("info", "Least severe message to log: debug, info, warning or error.")
+    format: str = _setting("auto", "json, console, or auto: console on a terminal, json elsewhere.")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of one process; immutable."""
+
+    server: ServerSettings = field(default_factory=ServerSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    logs: LogsSettings = field(default_factory=LogsSettings)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One declared setting, as the CLI and the reference page see it."""
+
+    section: str
+    name: str
+    type: type
+    default: Any
+    help: str
+    minimum: int | None
+
+    @property
+    def key(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def env(self) -> str:
+        return f"{ENV_PREFIX}{self.section}__{self.name}".upper()
+
+    @property
+    def flag(self) -> str:
+        return "--" + f"{self.section}-{self.name}".replace("_", "-")
+
+
+def declared() -> Iterator[Setting]:
+    """Every setting, in the order of declaration."""
+    for section, kind in get_type_hints(Settings).items():
+        hints = get_type_hints(kind)
+        for item in dataclasses.fields(kind):
+            yield Setting(
+                section,
+                item.name,
+                hints[item.name],
+                item.default,
+                item.metadata["help"],
+                item.metadata["minimum"],
+            )
+
+
+def load(
+    file: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Settings from a TOML file, an environment and flags (`"log.retention_ms": 5`). Invalid on any surprise."""
+    known = {setting.key: setting for setting in declared()}
+    by_env = {setting.env: setting.key for setting in known.values()}
+    values: dict[str, Any] = {}
+    if file is not None:
+        values.update(_from_file(file))
+    for name, text in (os.environ if env is None else env).items():
+        if name in by_env:
+            values[by_env[name]] = text
+        elif name.startswith(ENV_PREFIX) and "__" in name and name not in _OTHER_ENV:
+            raise Invalid(f"{name} is not a setting{_nearest(name, by_env)}")
+    values.update({key: value for key, value in (flags or {}).items() if value is not None})
+    for key in values:
+        if key not in known:
+            raise Invalid(f"{key!r} is not a setting{_nearest(key, known)}")
+    return _build({key: _convert(known[key], value) for key, value in values.items()})
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as cause:
+        raise Invalid(f"there is no settings file {file}; create it or leave --config out") from cause
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as cause:
+        raise Invalid(f"the settings file {file} cannot be read: {cause}") from cause
+    values: dict[str, Any] = {}
+    for section, table in tables.items():
+        if not isinstance(table, dict):
+            raise Invalid(f"{file}: {section!r} stands outside a section; write it below a line like [log]")
+        values.update({f"{section}.{name}": value for name, value in table.items()})
+    return values
+
+
+def _convert(setting: Setting, value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("env:"):
+        value = _secret(setting, value.removeprefix("env:"))
+    if setting.type is int and isinstance(value, str):
+        try:
+            value = int(value.replace("_", ""))
+        except ValueError:
+            raise Invalid(f"{setting.key} must be a whole number, not {value!r}") from None
+    if type(value) is not setting.type:
+        raise Invalid(f"{setting.key} must be of type {setting.type.__name__}, not {value!r}")
+    if setting.minimum is not None and value < setting.minimum:
+        raise Invalid(f"{setting.key} must be at least {setting.minimum}, not {value}")
+    return value
+
+
+def _secret(setting: Setting, name: str) -> str:
+    if name not in os.environ:
+        raise Invalid(f"{setting.key} refers to the environment variable {name}, which is not set")
+    return os.environ[name]
+
+
+def _build(values: Mapping[str, Any]) -> Settings:
+    sections = {
+        section: kind(**{k.split(".")[1]: v for k, v in values.items() if k.split(".")[0] == section})
+        for section, kind in get_type_hints(Settings).items()
+    }
+    return Settings(**sections)
+
+
+def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""

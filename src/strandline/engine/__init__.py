@@ -1,0 +1,1 @@
+"""How we talk to each product: connect, retry, map driver errors. Knows no room."""

@@ -1,0 +1,161 @@
+"""SQLite through apsw: the only module that imports the driver.
+
+Every database we open is WAL with `synchronous=FULL`: a committed transaction survives the loss of power.
+Several processes of one machine write the same file, which releases before 3.51.3 can corrupt; hence the
+version check and the bundled library instead of the standard one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from strandline.errors import NotFound, OutcomeUnknown, StorageFull, StrandlineError, Unavailable
+
+_OLDEST_SAFE = (3, 51, 3)
+# A backstop only: writers queue on a file lock before they ask SQLite for its own.
+_BUSY_TIMEOUT_MS = 10_000
+
+
+def library_version() -> str:
+    return apsw.sqlite_lib_version()
+
+
+def check_library() -> None:
+    """Refuse a SQLite that can lose a WAL file under several writers."""
+    version = library_version()
+    if tuple(int(part) for part in version.split(".")[:3]) < _OLDEST_SAFE:
+        raise Unavailable(f"SQLite {version} is not safe with several writers; pip install -U apsw")
+
+
+def map_error(error: apsw.Error, where: str) -> StrandlineError:
+    """The driver's error as one of ours; it stays reachable as `__cause__`."""
+    if isinstance(error, apsw.FullError):
+        return StorageFull(f"no room left for {where}; nothing was written: free some space and try again")
+    if isinstance(error, apsw.CantOpenError):
+        return NotFound(f"{where} does not exist or cannot be opened")
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        return Unavailable(f"{where} is busy", retry_after=1)
+    return Unavailable(f"{where} failed: {error}", retry_after=5)
+
+
+class Database:
+    """One connection, used by one thread at a time (`with database:` takes it), errors mapped."""
+
+    def __init__(self, path: Path, *, create: bool = False, page_size: int = 4096) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+        with self.mapped():
+            self._connection = apsw.Connection(str(path), flags=flags, statementcachesize=64)
+            self._connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+            self.execute(f"PRAGMA page_size = {page_size}")
+            self.execute("PRAGMA journal_mode = WAL")
+            self.execute("PRAGMA synchronous = FULL")
+            self.execute("PRAGMA foreign_keys = ON")
+
+    def __enter__(self) -> Database:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    @contextmanager
+    def mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.Error as error:
+            raise map_error(error, str(self.path.name)) from error
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._lock, self.mapped():
+            return list(self._connection.execute(sql, values))
+
+    @contextmanager
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Iterator[tuple[Any, ...]]]:
+        """Rows one by one, for reads that stop early; the read transaction ends with the block."""
+        with self._lock, self.mapped():
+            cursor = self._connection.cursor()
+            try:
+                yield cursor.execute(sql, values)
+            finally:
+                cursor.close(force=True)
+
+    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        with self._lock, self.mapped():
+            self._connection.executemany(sql, rows)
+
+    def changes(self) -> int:
+        return self._connection.changes()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Database]:
+        """One write transaction: all or nothing.
+
+        An I/O error while committing is `OutcomeUnknown`: the frames may have reached the file. Every other
+        error means that nothing was stored.
+        """
+        with self._lock:
+            self.execute("BEGIN IMMEDIATE")
+            try:
+                yield self
+            except BaseException:
+                self._rollback()
+                raise
+            self._commit()
+
+    def _commit(self) -> None:
+        try:
+            self._connection.execute("COMMIT")
+        except apsw.Error as error:
+            self._rollback()
+            if isinstance(error, apsw.IOError):
+                raise OutcomeUnknown(f"the commit to {self.path.name} failed half-way: {error}") from error
+            raise map_error(error, self.path.name) from error
+
+    def _rollback(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def data_version(self) -> int:
+        """Changes whenever another connection has committed; costs microseconds."""
+        with self._lock, self.mapped():
+            return int(self._connection.execute("PRAGMA data_version").fetchall()[0][0])
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+
+class FileLock:
+    """A lock between processes, on a file; the system releases it when its holder dies.
+
+    Fair enough that no writer starves, which SQLite's own busy handler is not.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def __enter__(self) -> FileLock:
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def remove(path: Path) -> None:
+    """Delete a database with everything SQLite and we keep beside it; a missing one is fine."""
+    for suffix in ("-wal", "-shm", ".lock", ""):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -1,0 +1,209 @@
+"""Cursor arithmetic over any list of timelines: pure functions.
+
+A position is (timeline order, offset) and is exclusive: reading starts after it. Laying the timelines of a
+partition end to end gives every position an *index*, the number of records that were ever written before
+it, so that the last offset of one timeline and the −1 of the next, through any number of empty ones, are the
+same index. Order, distance, shift and lag are arithmetic on indexes.
+
+The canonical spelling of an index names the record just before it, which no later switch or clean-up
+changes; the very start is −1 of the first timeline.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from strandline.errors import InvalidCursor
+
+BEGIN = "BEGIN"
+_TEXT = re.compile(r"001-([0-9a-fA-F]{4})-(\d{18}|-1)", re.ASCII)
+_PLAIN = re.compile(r"\d{1,18}|-1", re.ASCII)
+
+
+class Position(NamedTuple):
+    """Just after the record at `offset` of timeline `order`; offset −1 is before its first record."""
+
+    order: int
+    offset: int
+
+    def __str__(self) -> str:
+        offset = "-1" if self.offset < 0 else f"{self.offset:018d}"
+        return f"001-{self.order:04x}-{offset}"
+
+
+@dataclass(frozen=True)
+class Span:
+    """One timeline as one partition sees it.
+
+    `first` is the oldest offset that is still there (`last + 1` when none is: empty or removed), `last` the
+    newest one ever written, −1 when the partition never got a record in this timeline.
+    """
+
+    order: int
+    first: int
+    last: int
+    closed: bool = True
+
+    @property
+    def size(self) -> int:
+        return self.last + 1
+
+
+def parse(text: str) -> Position | None:
+    """A position from any of its text forms; None means BEGIN. Plain decimals always mean timeline 1."""
+    if text.upper() == BEGIN:
+        return None
+    if match := _TEXT.fullmatch(text):
+        return Position(int(match[1], 16), int(match[2]))
+    if _PLAIN.fullmatch(text):
+        return Position(1, int(text))
+    raise InvalidCursor(
+        f"{_short(text)} is not an offset; write BEGIN, 001-0001-000000000000000012 or 001-0001--1",
+        reason="INVALID_FORMAT",
+    )
+
+
+def index_of(spans: Sequence[Span], position: Position) -> int:
+    """How many records were ever written up to and including the position."""
+    before = 0
+    for span in spans:
+        if span.order == position.order:
+            _check_offset(span, position)
+            return before + position.offset + 1
+        before += span.size
+    raise InvalidCursor(f"there is no timeline {position.order} ({position})", reason="TIMELINE_NOT_FOUND")
+
+
+def at_index(spans: Sequence[Span], index: int) -> Position:
+    """The canonical position of an index within the timelines."""
+    before = 0
+    for span in spans:
+        if before < index <= before + span.size:
+            return Position(span.order, index - before - 1)
+        before += span.size
+    return Position(spans[0].order, -1)
+
+
+def begin_index(spans: Sequence[Span]) -> int:
+    """The smallest index from which everything that follows is still there."""
+    before = 0
+    begin = 0
+    for span in spans:
+        if span.first > 0:
+            begin = before + span.first
+        before += span.size
+    return begin
+
+
+def end_index(spans: Sequence[Span]) -> int:
+    return sum(span.size for span in spans)
+
+
+def canonical(spans: Sequence[Span], position: Position) -> Position:
+    """The one spelling of a position: equal positions become equal texts."""
+    return at_index(spans, index_of(spans, position))
+
+
+def compare(spans: Sequence[Span], left: Position, right: Position) -> int:
+    """Negative, zero or positive, as `left` is before, at or after `right`."""
+    return index_of(spans, left) - index_of(spans, right)
+
+
+def distance(spans: Sequence[Span], initial: Position, final: Position) -> int:
+    """How many records lie after `initial` up to and including `final`; negative when they are swapped."""
+    return index_of(spans, final) - index_of(spans, initial)
+
+
+def available(spans: Sequence[Span], position: Position | None) -> Position:
+    """The position, checked: everything after it can still be read. None (BEGIN) is the oldest such position.
+
+    UNAVAILABLE otherwise, with the range that is there.
+    """
+    begin, end = begin_index(spans), end_index(spans)
+    if position is None:
+        return at_index(spans, begin)
+    try:
+        index = index_of(spans, position)
+    except InvalidCursor as error:
+        reason = "INVALID_OFFSET" if error.reason == "INVALID_OFFSET" else "UNAVAILABLE"
+        raise _unavailable(spans, position, error.detail, reason) from error
+    if not begin <= index <= end:
+        raise _unavailable(spans, position, "its records are gone" if index < begin else "it is in the future")
+    return position
+
+
+def shift(spans: Sequence[Span], position: Position | None, by: int) -> Position:
+    """`by` records further (or back); both ends must be available."""
+    start = available(spans, position)
+    index = index_of(spans, start) + by
+    if not begin_index(spans) <= index <= end_index(spans):
+        where = "before the oldest record" if by < 0 else "past the newest record"
+        raise _unavailable(spans, start, f"shifting by {by} leads {where}")
+    return at_index(spans, index)
+
+
+def lag(spans: Sequence[Span], position: Position | None) -> int:
+    """How many records are there after the position."""
+    return end_index(spans) - index_of(spans, available(spans, position))
+
+
+def oldest_text(spans: Sequence[Span]) -> str:
+    """The offset of the oldest record there is, or of the one that will be: what Nakadi calls oldest available."""
+    begin = begin_index(spans)
+    before = 0
+    for span in spans:
+        if begin < before + span.size or not span.closed:
+            return str(Position(span.order, max(begin - before, 0)))
+        before += span.size
+    return str(Position(spans[-1].order, spans[-1].size))
+
+
+def newest_text(spans: Sequence[Span]) -> str:
+    """The cursor of the newest record; before any, −1 of the first timeline."""
+    return str(at_index(spans, end_index(spans)))
+
+
+def read_next(spans: Sequence[Span], position: Position) -> tuple[Span, int] | None:
+    """The timeline and the first offset to read after an available position; None at the end.
+
+    Through the ends of closed timelines, over empty and removed ones.
+    """
+    passed = False
+    for span in spans:
+        if span.order == position.order:
+            passed = True
+            start = position.offset + 1
+        elif passed:
+            start = 0
+        else:
+            continue
+        if max(start, span.first) <= span.last:
+            return span, max(start, span.first)
+    return None
+
+
+def _check_offset(span: Span, position: Position) -> None:
+    if position.offset <= span.last:
+        return
+    if span.closed:
+        raise InvalidCursor(f"timeline {span.order} ended at offset {span.last}", reason="INVALID_OFFSET")
+    raise InvalidCursor(f"the newest offset is {span.last}", reason="UNAVAILABLE")
+
+
+def _unavailable(
+    spans: Sequence[Span], position: Position, why: str, reason: str = "UNAVAILABLE"
+) -> InvalidCursor:
+    oldest, newest = oldest_text(spans), newest_text(spans)
+    return InvalidCursor(
+        f"{position} is not available: {why}; available are {oldest} to {newest}",
+        reason=reason,
+        oldest_available_offset=oldest,
+        newest_available_offset=newest,
+    )
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "…")  # noqa: PLR2004 - a readable length

@@ -1,0 +1,207 @@
+"""The values of the log room. Their JSON form is Nakadi's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from strandline.errors import OutcomeUnknown, PublishFailed
+
+NAME_PATTERN = r"^[a-zA-Z][-0-9a-zA-Z_]*(\.[0-9a-zA-Z][-0-9a-zA-Z_]*)*$"
+STORAGE_ID_PATTERN = r"^[a-zA-Z0-9][-_.0-9a-zA-Z]*$"
+
+Category = Literal["undefined", "business", "data"]
+Strategy = Literal["random", "hash", "user_defined"]
+CompatibilityMode = Literal["forward", "compatible", "none"]
+CleanupPolicy = Literal["delete"]
+Step = Literal["none", "validating", "partitioning", "enriching", "publishing"]
+PublishingStatus = Literal["submitted", "failed", "aborted"]
+
+OUTCOME_UNKNOWN = "outcome_unknown"
+_NON_NEGATIVE = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class Schema(msgspec.Struct, frozen=True, omit_defaults=False):
+    """A JSON schema as text, the way Nakadi carries it. The version is given by us."""
+
+    type: Literal["json_schema"] = "json_schema"
+    schema: str = "{}"
+    version: str = "1.0.0"
+    created_at: str | None = None
+
+    @classmethod
+    def json(cls, schema: Mapping[str, Any]) -> Schema:
+        """`Schema.json({"type": "object"})`."""
+        return cls(schema=msgspec.json.encode(schema).decode())
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """Nakadi's way of asking for partitions: the larger of the two parallelisms."""
+
+    messages_per_minute: _NON_NEGATIVE = 1
+    message_size: _NON_NEGATIVE = 1
+    read_parallelism: _NON_NEGATIVE = 1
+    write_parallelism: _NON_NEGATIVE = 1
+
+
+class Options(msgspec.Struct, frozen=True):
+    retention_time: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+
+
+class EventType(msgspec.Struct, frozen=True):
+    """What events of one name look like and how they are spread over partitions."""
+
+    name: Annotated[str, Meta(pattern=NAME_PATTERN, max_length=200)]
+    owning_application: str = ""
+    category: Category = "undefined"
+    partitions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    partition_strategy: Strategy = "random"
+    partition_key_fields: tuple[str, ...] = ()
+    schema: Schema = Schema()
+    compatibility_mode: CompatibilityMode = "forward"
+    cleanup_policy: CleanupPolicy = "delete"
+    enrichment_strategies: tuple[Literal["metadata_enrichment"], ...] = ()
+    default_statistic: Statistics | None = None
+    options: Options = Options()
+    ordering_key_fields: tuple[str, ...] = ()
+    ordering_instance_ids: tuple[str, ...] = ()
+    audience: str | None = None
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    created_at: str | None = None
+    updated_at: str | None = None
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the definition asks for; default 1."""
+        if self.partitions is not None:
+            return self.partitions
+        wish = self.default_statistic or Statistics()
+        return max(wish.read_parallelism, wish.write_parallelism, 1)
+
+
+class KafkaConfiguration(msgspec.Struct, frozen=True):
+    bootstrap_servers: str
+    properties: dict[str, str] = {}
+
+
+class SqliteConfiguration(msgspec.Struct, frozen=True):
+    directory: str
+
+
+class StorageInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A named place for records."""
+
+    id: Annotated[str, Meta(pattern=STORAGE_ID_PATTERN, max_length=36)]
+    storage_type: Literal["sqlite", "kafka"]
+    kafka_configuration: KafkaConfiguration | None = None
+    sqlite_configuration: SqliteConfiguration | None = None
+    default: bool = False
+    created_at: str | None = None
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """One storage epoch of an event type; `latest_position` is set when it is closed."""
+
+    id: str
+    event_type: str
+    order: int
+    storage_id: str
+    topic: str
+    created_at: str
+    switched_at: str | None = None
+    cleaned_up_at: str | None = None
+    latest_position: dict[str, int] | None = None
+
+
+class CatalogEntry(msgspec.Struct, frozen=True):
+    """An event type as the catalog holds it: its identity outlives neither deletion nor re-creation."""
+
+    id: str
+    event_type: EventType
+    timelines: tuple[Timeline, ...]
+
+    @property
+    def active(self) -> Timeline:
+        return self.timelines[-1]
+
+
+class CursorText(msgspec.Struct, frozen=True):
+    """A cursor as clients write it."""
+
+    partition: str | None = None
+    offset: str | None = None
+
+
+class ShiftedCursor(msgspec.Struct, frozen=True):
+    partition: str | None = None
+    offset: str | None = None
+    shift: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] = 0
+
+
+class DistanceQuery(msgspec.Struct, frozen=True):
+    initial_cursor: CursorText
+    final_cursor: CursorText
+
+
+class Distance(msgspec.Struct, frozen=True):
+    initial_cursor: CursorText
+    final_cursor: CursorText
+    distance: int
+
+
+class PartitionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The oldest and newest record of a partition; `unconsumed_events` when a cursor was given."""
+
+    partition: str
+    oldest_available_offset: str
+    newest_available_offset: str
+    unconsumed_events: int | None = None
+
+
+class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one event of a publish."""
+
+    publishing_status: PublishingStatus
+    step: Step = "none"
+    detail: str = ""
+    eid: str | None = None
+
+
+class PublishReport(msgspec.Struct, frozen=True):
+    """What became of a publish. `items` is empty when every event was submitted."""
+
+    count: int
+    items: tuple[ItemResult, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.items
+
+    @property
+    def rejected(self) -> bool:
+        """A rule was broken and nothing was written."""
+        return any(item.publishing_status == "aborted" or _broke_a_rule(item) for item in self.items)
+
+    @property
+    def submitted(self) -> int:
+        if self.ok:
+            return self.count
+        return sum(item.publishing_status == "submitted" for item in self.items)
+
+    def raise_for_failed(self) -> PublishReport:
+        """Return self when all events are in, else raise with the first reason."""
+        if self.ok:
+            return self
+        bad = next(item for item in self.items if item.publishing_status == "failed")
+        detail = f"{self.submitted} of {self.count} events published; first failure at {bad.step}: {bad.detail}"
+        if any(item.detail == OUTCOME_UNKNOWN for item in self.items):
+            raise OutcomeUnknown(detail, items=list(self.items))
+        raise PublishFailed(detail, items=list(self.items))
+
+
+def _broke_a_rule(item: ItemResult) -> bool:
+    return item.publishing_status == "failed" and item.step != "publishing"

@@ -1,0 +1,75 @@
+-- name: create
+-- One file is one topic. `batches` holds Arrow IPC record batches in partition order; `partitions` remembers
+-- where a partition starts and ends once purging has taken rows away; `seal` has a row while a switch closes us.
+CREATE TABLE IF NOT EXISTS batches (
+    partition      INTEGER NOT NULL,
+    first_offset   INTEGER NOT NULL,
+    records        INTEGER NOT NULL,
+    bytes          INTEGER NOT NULL,
+    min_timestamp  INTEGER NOT NULL,
+    max_timestamp  INTEGER NOT NULL,
+    payload        BLOB    NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS batches_by_offset ON batches (partition, first_offset);
+CREATE TABLE IF NOT EXISTS partitions (
+    partition     INTEGER PRIMARY KEY,
+    purged_until  INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS seal (token TEXT NOT NULL);
+
+-- name: add_partition
+INSERT OR IGNORE INTO partitions (partition) VALUES (?);
+
+-- name: partition_count
+SELECT count(*) FROM partitions;
+
+-- name: next_offset
+-- The offset after the newest record; purging may have left no row at all.
+SELECT coalesce(
+    (SELECT first_offset + records FROM batches
+     WHERE partition = p.partition ORDER BY first_offset DESC LIMIT 1), p.purged_until)
+FROM partitions p WHERE p.partition = ?;
+
+-- name: bounds
+SELECT p.partition,
+    coalesce((SELECT first_offset FROM batches
+              WHERE partition = p.partition ORDER BY first_offset LIMIT 1), p.purged_until),
+    coalesce((SELECT first_offset + records FROM batches
+              WHERE partition = p.partition ORDER BY first_offset DESC LIMIT 1), p.purged_until) - 1
+FROM partitions p ORDER BY p.partition;
+
+-- name: insert_batch
+INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: read
+-- From the batch that holds the offset onwards; the caller stops when it has enough.
+SELECT first_offset, payload FROM batches
+WHERE partition = ?1 AND first_offset >= coalesce(
+    (SELECT max(first_offset) FROM batches WHERE partition = ?1 AND first_offset <= ?2), 0)
+ORDER BY first_offset;
+
+-- name: find
+-- The first batch with a record at or after a time.
+SELECT first_offset, payload FROM batches
+WHERE partition = ? AND max_timestamp >= ? ORDER BY first_offset LIMIT 1;
+
+-- name: last_expired
+-- A batch goes only together with all older ones, so that what is left has no hole.
+SELECT max(first_offset + records) FROM batches
+WHERE partition = ?1 AND first_offset < coalesce(
+    (SELECT min(first_offset) FROM batches WHERE partition = ?1 AND max_timestamp >= ?2), 1 << 62);
+
+-- name: purge
+DELETE FROM batches WHERE partition = ? AND first_offset < ?;
+
+-- name: set_purged
+UPDATE partitions SET purged_until = ? WHERE partition = ?;
+
+-- name: seal
+INSERT INTO seal (token) SELECT ? WHERE NOT EXISTS (SELECT 1 FROM seal);
+
+-- name: unseal
+DELETE FROM seal WHERE token = ?;
+
+-- name: sealed_by
+SELECT token FROM seal;
