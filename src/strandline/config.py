@@ -20,7 +20,13 @@ from strandline.errors import Invalid
 
 ENV_PREFIX = "STRANDLINE_"
 # Read by other parts of the platform, so not settings that went wrong.
-_OTHER_ENV = {"STRANDLINE_DATA", "STRANDLINE_URL", "STRANDLINE_CONFIG", "STRANDLINE_TOKEN", "STRANDLINE_TEST_CLOCK"}
+_OTHER_ENV = {
+    "STRANDLINE_DATA",
+    "STRANDLINE_URL",
+    "STRANDLINE_CONFIG",
+    "STRANDLINE_TOKEN",
+    "STRANDLINE_TEST_CLOCK",
+}
 
 
 def _setting(default: Any, help_text: str, *, minimum: int | None = None) -> Any:
@@ -156,7 +162,7 @@ def _convert(setting: Setting, value: Any) -> Any:
             raise Invalid(f"{setting.key} must be a whole number, not {value!r}") from None
     if type(value) is not setting.type:
         raise Invalid(f"{setting.key} must be of type {setting.type.__name__}, not {value!r}")
-    if setting.minimum is not None and value < setting.minimum:
+    if setting.minimum is not None and int(value) < setting.minimum:
         raise Invalid(f"{setting.key} must be at least {setting.minimum}, not {value}")
     return value
 

@@ -120,7 +120,7 @@ class LeaseLost(StrandlineError):
 
 
 class Forbidden(StrandlineError):
-    """This is not allowed."""
+    """Your token does not allow it."""
 
     code = "forbidden"
     status = 403

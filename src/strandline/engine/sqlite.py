@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import apsw
 
@@ -61,7 +61,7 @@ class Database:
             self.execute("PRAGMA synchronous = FULL")
             self.execute("PRAGMA foreign_keys = ON")
 
-    def __enter__(self) -> Database:
+    def __enter__(self) -> Self:
         self._lock.acquire()
         return self
 
@@ -128,7 +128,8 @@ class Database:
     def data_version(self) -> int:
         """Changes whenever another connection has committed; costs microseconds."""
         with self._lock, self.mapped():
-            return int(self._connection.execute("PRAGMA data_version").fetchall()[0][0])
+            (version,) = self.execute("PRAGMA data_version")[0]
+            return int(version)
 
     def close(self) -> None:
         with self._lock:
@@ -144,7 +145,7 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
-    def __enter__(self) -> FileLock:
+    def __enter__(self) -> Self:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         return self
 

@@ -66,9 +66,7 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def read(
-        self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int
-    ) -> pa.RecordBatch:
+    def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int) -> pa.RecordBatch:
         """Records from `offset` on, as many as are there now within the limits, but at least one if there is one.
 
         A `records.READ` batch; empty at the end. Offsets before the first start at the first.
@@ -99,7 +97,10 @@ class Storage(ABC):
 
     @abstractmethod
     def purge(self, topic: str, before_ms: int) -> int:
-        """Remove the oldest records with timestamps before the given one; how many went. Engines may do it themselves."""
+        """Remove the oldest records, with timestamps before the given one; how many went.
+
+        An engine that expires records by itself has nothing to do here.
+        """
 
     @abstractmethod
     def grow(self, topic: str, partitions: int) -> None:

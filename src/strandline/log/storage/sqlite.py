@@ -37,7 +37,7 @@ class SqliteStorage(Storage):
         self._deleted: dict[str, TopicFile] = {}  # closed when their last user lets go
         self._closed = False
 
-    def create_topic(self, topic: str, partitions: int, retention_ms: int) -> None:
+    def create_topic(self, topic: str, partitions: int, retention_ms: int) -> None:  # noqa: ARG002 - we are purged
         TopicFile.create(self._path(topic), partitions)
 
     def delete_topic(self, topic: str) -> None:
@@ -65,9 +65,7 @@ class SqliteStorage(Storage):
         self._release(topic)
         self._watcher.notify(topic)
 
-    def read(
-        self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int
-    ) -> pa.RecordBatch:
+    def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int) -> pa.RecordBatch:
         with self._file(topic) as file:
             return file.read(partition, offset, max_records, max_bytes)
 

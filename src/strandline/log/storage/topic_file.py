@@ -69,7 +69,7 @@ class TopicFile:
             except StrandlineError as error:
                 for _, future in group:
                     future.set_exception(error)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - whoever waits must be told
                 failure = Unavailable(f"storing failed: {error}")
                 failure.__cause__ = error
                 for _, future in group:

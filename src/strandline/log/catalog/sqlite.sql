@@ -1,0 +1,88 @@
+-- name: create
+-- Definitions are JSON texts: the catalog compares and hands them on, it does not look inside.
+CREATE TABLE IF NOT EXISTS storages (
+    id          TEXT PRIMARY KEY,
+    definition  TEXT NOT NULL,
+    is_default  INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS event_types (
+    id          TEXT PRIMARY KEY,
+    name        TEXT NOT NULL UNIQUE,
+    definition  TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS schemas (
+    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
+    number         INTEGER NOT NULL,
+    definition     TEXT NOT NULL,
+    PRIMARY KEY (event_type_id, number)
+);
+CREATE TABLE IF NOT EXISTS timelines (
+    id             TEXT PRIMARY KEY,
+    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
+    position       INTEGER NOT NULL,
+    storage_id     TEXT NOT NULL REFERENCES storages (id),
+    topic          TEXT NOT NULL UNIQUE,
+    definition     TEXT NOT NULL,
+    UNIQUE (event_type_id, position)
+);
+-- Topics that nobody owns (yet, or any more).
+CREATE TABLE IF NOT EXISTS doomed_topics (
+    storage_id  TEXT NOT NULL,
+    topic       TEXT NOT NULL,
+    after_ms    INTEGER NOT NULL,
+    PRIMARY KEY (storage_id, topic)
+);
+
+-- name: add_first_storage
+INSERT INTO storages (id, definition, is_default)
+SELECT ?, ?, 1 WHERE NOT EXISTS (SELECT 1 FROM storages);
+
+-- name: storages
+SELECT definition, is_default FROM storages ORDER BY id;
+
+-- name: insert_event_type
+INSERT INTO event_types (id, name, definition) VALUES (?, ?, ?)
+ON CONFLICT DO NOTHING RETURNING id;
+
+-- name: update_event_type
+UPDATE event_types SET definition = ? WHERE id = ? AND definition = ? RETURNING id;
+
+-- name: delete_event_type
+DELETE FROM event_types WHERE id = ? RETURNING id;
+
+-- name: get
+SELECT id, definition FROM event_types WHERE name = ?;
+
+-- name: list
+SELECT id, definition FROM event_types ORDER BY name;
+
+-- name: timelines
+SELECT definition FROM timelines WHERE event_type_id = ? ORDER BY position;
+
+-- name: all_timelines
+SELECT event_type_id, definition FROM timelines ORDER BY event_type_id, position;
+
+-- name: insert_timeline
+INSERT INTO timelines (id, event_type_id, position, storage_id, topic, definition) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: insert_schema
+INSERT INTO schemas (event_type_id, number, definition)
+SELECT ?1, 1 + coalesce((SELECT max(number) FROM schemas WHERE event_type_id = ?1), 0), ?2;
+
+-- name: schemas
+SELECT definition FROM schemas WHERE event_type_id = ? ORDER BY number DESC;
+
+-- name: doom
+INSERT INTO doomed_topics (storage_id, topic, after_ms) VALUES (?, ?, ?)
+ON CONFLICT DO UPDATE SET after_ms = excluded.after_ms;
+
+-- name: doom_all_of
+INSERT INTO doomed_topics (storage_id, topic, after_ms)
+SELECT storage_id, topic, ? FROM timelines WHERE event_type_id = ?
+ON CONFLICT DO UPDATE SET after_ms = excluded.after_ms;
+
+-- name: doomed
+SELECT storage_id, topic FROM doomed_topics WHERE after_ms <= ? ORDER BY after_ms;
+
+-- name: forget
+DELETE FROM doomed_topics WHERE storage_id = ? AND topic = ? RETURNING topic;

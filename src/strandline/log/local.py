@@ -1,0 +1,323 @@
+"""The log room in this process, over a catalog and its storages."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+
+from strandline.clock import Clock, to_rfc3339
+from strandline.config import LogSettings
+from strandline.errors import InvalidCursor, NotFound, OutcomeUnknown
+from strandline.log import cursors, definitions, publishing
+from strandline.log.catalog import Catalog
+from strandline.log.cursors import Position, Span
+from strandline.log.model import (
+    CatalogEntry,
+    CursorText,
+    Distance,
+    DistanceQuery,
+    EventType,
+    PartitionInfo,
+    PublishReport,
+    Schema,
+    ShiftedCursor,
+    StorageInfo,
+    Timeline,
+)
+from strandline.log.publishing import Events, Plan, Prepared
+from strandline.log.reading import Batch, Reader, View
+from strandline.log.room import Log, Start
+from strandline.log.storage import Placed
+from strandline.log.storages import Storages
+
+log = logging.getLogger(__name__)
+
+# A topic that no event type owns after this long was left behind by a crash.
+_CREATION_MS = 600_000
+_READ_BYTES = 64 << 20
+
+
+class LocalLog(Log):
+    def __init__(self, catalog: Catalog, storages: Storages, settings: LogSettings, clock: Clock) -> None:
+        self._catalog = catalog
+        self._storages = storages
+        self._settings = settings
+        self._clock = clock
+        self._plans: dict[str, tuple[int, Plan]] = {}
+
+    # -- event types
+
+    def create(self, event_type: EventType) -> EventType:
+        now_ms = self._clock.now_ms()
+        complete = definitions.new(event_type, self._settings, now_ms)
+        storage = next(s for s in self._catalog.storages() if s.default)
+        topic = f"{complete.name[:120]}.{uuid.uuid4().hex}"
+        timeline = Timeline(str(uuid.uuid4()), complete.name, 1, storage.id, topic, created_at=to_rfc3339(now_ms))
+        # Announced before it is made: whatever crashes from here on, the topic is owned or swept.
+        self._catalog.doom_topic(storage.id, topic, now_ms + _CREATION_MS)
+        retention_ms = complete.options.retention_time or self._settings.retention_ms
+        self._storages.get(storage.id).create_topic(topic, complete.partition_count, retention_ms)
+        try:
+            self._catalog.create(str(uuid.uuid4()), complete, timeline)
+        except Exception:
+            self._catalog.doom_topic(storage.id, topic, now_ms)
+            self.sweep()
+            raise
+        return complete
+
+    def get(self, name: str) -> EventType:
+        return self.entry(name).event_type
+
+    def event_types(self) -> list[EventType]:
+        return [entry.event_type for entry in self._catalog.entries()]
+
+    def update(self, event_type: EventType) -> EventType:
+        entry = self.entry(event_type.name)
+        changed = definitions.changed(entry.event_type, event_type, self._settings, self._clock.now_ms())
+        self._catalog.update(entry, changed)
+        return changed
+
+    def delete(self, name: str) -> None:
+        self._catalog.delete(self.entry(name), self._clock.now_ms())
+        self.sweep()
+
+    def schemas(self, name: str) -> list[Schema]:
+        return self._catalog.schemas(self.entry(name))
+
+    # -- events
+
+    def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[PublishReport]:
+        plan = self.plan(name)
+        items = publishing.to_items(events, self._settings.max_batch_events)
+        prepared = publishing.prepare(plan, items, self._clock.now_ms(), flow_id or uuid.uuid4().hex)
+        done: Future[PublishReport] = Future()
+        if isinstance(prepared, PublishReport):
+            done.set_result(prepared)
+        elif not prepared.count:
+            done.set_result(PublishReport(0))
+        else:
+            self._append(plan.entry.active, prepared, done)
+        return done
+
+    def _append(self, timeline: Timeline, prepared: Prepared, done: Future[PublishReport]) -> None:
+        storage = self._storages.get(timeline.storage_id)
+
+        def stored(future: Future[dict[int, Placed]]) -> None:
+            error = future.exception()
+            if error is None:
+                done.set_result(publishing.report(prepared, future.result()))
+            elif isinstance(error, OutcomeUnknown):
+                log.warning("a publish ended with unknown outcome: %s", error)
+                done.set_result(publishing.unknown_report(prepared))
+            else:
+                done.set_exception(error)
+
+        storage.append(timeline.topic, prepared.batches).add_done_callback(stored)
+
+    def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
+        future = self.submit(name, events, flow_id=flow_id)
+        try:
+            return future.result(self._settings.publish_timeout_ms / 1000)
+        except TimeoutError:
+            raise OutcomeUnknown("the storage did not answer in time; the events may still arrive") from None
+
+    def read(
+        self,
+        name: str,
+        start: Start = "BEGIN",
+        *,
+        follow: bool = False,
+        limit: int | None = None,
+        batch_size: int = 10_000,
+    ) -> Iterator[Batch]:
+        reader = self.reader(name, start)
+        ends = {} if follow else self._ends(name)
+        return self._batches(reader, ends, follow=follow, limit=limit, batch_size=batch_size)
+
+    def _batches(
+        self,
+        reader: Reader,
+        ends: Mapping[int, Position],
+        *,
+        follow: bool,
+        limit: int | None,
+        batch_size: int,
+    ) -> Iterator[Batch]:
+        left = limit
+        news = threading.Event()
+        unwatch = reader.watch(news.set) if follow else None
+        try:
+            while left is None or left > 0:
+                news.clear()
+                batches = reader.poll(batch_size if left is None else min(batch_size, left), _READ_BYTES)
+                for batch in batches:
+                    left = None if left is None else left - len(batch)
+                    yield batch
+                if follow and not batches:
+                    news.wait()
+                elif not follow and (not batches or reader.reached(ends)):
+                    return
+        finally:
+            if unwatch is not None:
+                unwatch()
+
+    def _ends(self, name: str) -> dict[int, Position]:
+        spans = self.view(name).spans()
+        return {p: cursors.at_index(s, cursors.end_index(s)) for p, s in enumerate(spans)}
+
+    def reader(self, name: str, start: Start) -> Reader:
+        """A reader from the given start, every position checked to be available."""
+        view = self.view(name)
+        spans = view.spans()
+        entry_id = view.entry.id
+        positions: dict[int, Position]
+        if isinstance(start, str) and start.upper() in {"BEGIN", "END"}:
+            place = cursors.begin_index if start.upper() == "BEGIN" else cursors.end_index
+            positions = {p: cursors.at_index(s, place(s)) for p, s in enumerate(spans)}
+        else:
+            positions = {}
+            for cursor in _cursor_list(start):
+                partition, position = view.position(cursor)
+                positions[partition] = cursors.available(spans[partition], position)
+        return Reader(lambda: self._same(name, entry_id), positions)
+
+    def _same(self, name: str, entry_id: str) -> View:
+        view = self.view(name)
+        if view.entry.id != entry_id:
+            raise InvalidCursor(f"event type {name!r} was deleted and made anew", reason="UNAVAILABLE")
+        return view
+
+    def partitions(self, name: str, cursors_: Sequence[CursorText] = ()) -> list[PartitionInfo]:
+        view = self.view(name)
+        spans = view.spans()
+        lags = {}
+        for cursor in cursors_:
+            partition, position = view.position(cursor)
+            lags[partition] = cursors.lag(spans[partition], position)
+        return [_info(p, s, lags.get(p)) for p, s in enumerate(spans)]
+
+    # -- cursors
+
+    def distances(self, name: str, queries: Sequence[DistanceQuery]) -> list[Distance]:
+        view = self.view(name)
+        spans = view.spans()
+
+        def distance(query: DistanceQuery) -> Distance:
+            partition, initial = _parsed(view, query.initial_cursor)
+            other, final = _parsed(view, query.final_cursor)
+            if partition != other:
+                raise InvalidCursor(
+                    f"the cursors are of partitions {partition} and {other}",
+                    reason="CURSORS_WITH_DIFFERENT_PARTITION",
+                )
+            own = spans[partition]
+            begin = cursors.at_index(own, cursors.begin_index(own))
+            between = cursors.distance(own, initial or begin, final or begin)
+            return Distance(query.initial_cursor, query.final_cursor, between)
+
+        return [distance(query) for query in queries]
+
+    def shift(self, name: str, cursors_: Sequence[ShiftedCursor]) -> list[CursorText]:
+        view = self.view(name)
+        spans = view.spans()
+        shifted = []
+        for cursor in cursors_:
+            partition, position = _parsed(view, CursorText(cursor.partition, cursor.offset))
+            moved = cursors.shift(spans[partition], position, cursor.shift)
+            shifted.append(CursorText(str(partition), str(moved)))
+        return shifted
+
+    def lag(self, name: str, cursors_: Sequence[CursorText]) -> list[PartitionInfo]:
+        asked = {cursor.partition for cursor in cursors_}
+        return [info for info in self.partitions(name, cursors_) if info.partition in asked]
+
+    # -- where it is stored
+
+    def timelines(self, name: str) -> list[Timeline]:
+        return [*self.entry(name).timelines]
+
+    def storages(self) -> list[StorageInfo]:
+        return self._catalog.storages()
+
+    # -- shared by the methods above and the server
+
+    def entry(self, name: str) -> CatalogEntry:
+        return self.plan(name).entry
+
+    def view(self, name: str) -> View:
+        return View(self.entry(name), self._storages.get)
+
+    def plan(self, name: str) -> Plan:
+        """The event type compiled for publishing, as fresh as the catalog is now."""
+        version = self._catalog.version()
+        cached = self._plans.get(name)
+        if cached is not None and cached[0] == version:
+            return cached[1]
+        entry = self._catalog.get(name)
+        if entry is None:
+            self._plans.pop(name, None)
+            raise NotFound(f"event type {name!r} does not exist")
+        unchanged = cached is not None and cached[1].entry == entry
+        plan = cached[1] if cached is not None and unchanged else Plan.of(entry, self._settings.max_event_bytes)
+        self._plans[name] = (version, plan)
+        return plan
+
+    # -- upkeep
+
+    def sweep(self) -> None:
+        """Delete topics that nobody owns; what fails is tried again by the next sweep."""
+        for storage_id, topic in self._catalog.doomed_topics(self._clock.now_ms()):
+            try:
+                self._storages.get(storage_id).delete_topic(topic)
+                self._catalog.forget_topic(storage_id, topic)
+            except Exception:
+                log.exception("deleting topic %s failed; it is tried again", topic)
+
+    def purge(self) -> int:
+        """Remove records past their event type's retention; how many went."""
+        removed = 0
+        for entry in self._catalog.entries():
+            retention_ms = entry.event_type.options.retention_time or self._settings.retention_ms
+            before_ms = self._clock.now_ms() - retention_ms
+            for timeline in entry.timelines:
+                if timeline.cleaned_up_at is None:
+                    removed += self._purge(timeline, before_ms)
+        return removed
+
+    def _purge(self, timeline: Timeline, before_ms: int) -> int:
+        try:
+            return self._storages.get(timeline.storage_id).purge(timeline.topic, before_ms)
+        except Exception:
+            log.exception("purging topic %s failed; it is tried again", timeline.topic)
+            return 0
+
+    def close(self) -> None:
+        self._storages.close()
+        self._catalog.close()
+
+
+def _cursor_list(start: Start) -> Sequence[CursorText]:
+    if isinstance(start, str):
+        raise InvalidCursor(
+            f"start must be BEGIN, END or offsets by partition, not {start!r}", reason="INVALID_FORMAT"
+        )
+    if isinstance(start, Mapping):
+        return [CursorText(partition, offset) for partition, offset in start.items()]
+    return start
+
+
+def _parsed(view: View, cursor: CursorText) -> tuple[int, Position | None]:
+    """A cursor for arithmetic, whose texts have their own name for a broken form."""
+    try:
+        return view.position(cursor)
+    except InvalidCursor as error:
+        if error.reason == "INVALID_FORMAT":
+            raise InvalidCursor(error.detail, reason="CURSOR_FORMAT_EXCEPTION") from None
+        raise
+
+
+def _info(partition: int, spans: Sequence[Span], unconsumed: int | None) -> PartitionInfo:
+    return PartitionInfo(str(partition), cursors.oldest_text(spans), cursors.newest_text(spans), unconsumed)

@@ -1,0 +1,301 @@
+"""From what a publisher sent to records, or to a report of what is wrong with it. Pure, but for the dice.
+
+All or nothing until the storage: when any event of a publish breaks a rule, nothing is written, the broken
+ones are `failed` with the step that refused them and the others `aborted`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from strandline.clock import to_rfc3339
+from strandline.errors import Invalid, Malformed, TooLarge
+from strandline.log import partitioning, schemas
+from strandline.log.enrichment import Enricher, check_data_event, check_metadata
+from strandline.log.model import OUTCOME_UNKNOWN, CatalogEntry, ItemResult, PublishReport, Step
+from strandline.log.records import NewRecords
+from strandline.log.storage import UNKNOWN, Placed
+
+#: Dicts, JSON texts of single events, one JSON array, or rows of a table.
+Events: TypeAlias = bytes | str | Iterable[Mapping[str, Any] | bytes | str] | pa.Table | pa.RecordBatch
+
+_split = msgspec.json.Decoder(list[msgspec.Raw])
+_decode = msgspec.json.Decoder()
+# Numbers no double can hold are still numbers.
+_decode_exactly = msgspec.json.Decoder(float_hook=Decimal)
+_encode = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An event type, compiled for publishing."""
+
+    entry: CatalogEntry
+    check: schemas.Check
+    key: Callable[[Mapping[str, Any]], bytes] | None
+    max_event_bytes: int
+
+    @classmethod
+    def of(cls, entry: CatalogEntry, max_event_bytes: int) -> Plan:
+        kind = entry.event_type
+        hashed = kind.partition_strategy == "hash"
+        return cls(
+            entry,
+            schemas.compile_check(kind.schema.schema, kind.compatibility_mode),
+            partitioning.key_reader(kind.partition_key_fields, kind.category) if hashed else None,
+            max_event_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Events that keep all rules, ready to be appended; `members[p]` are the numbers of those in partition p."""
+
+    count: int
+    batches: Mapping[int, NewRecords]
+    members: Mapping[int, Sequence[int]]
+    events: Sequence[Any]
+
+
+class _Rejected(Exception):
+    def __init__(self, step: Step, failures: Mapping[int, str]) -> None:
+        self.step = step
+        self.failures = failures
+
+
+def to_items(events: Events, max_items: int) -> list[bytes]:
+    """The JSON of every single event, byte for byte as it came."""
+    if isinstance(events, bytes | bytearray | memoryview | str):
+        items = _split_array(events.encode() if isinstance(events, str) else bytes(events))
+    elif isinstance(events, pa.Table | pa.RecordBatch):
+        items = [_encode.encode(row) for row in events.to_pylist()]
+    else:
+        items = [_item(event) for event in events]
+    if len(items) > max_items:
+        raise TooLarge(f"{len(items)} events in one publish; at most {max_items}: send several")
+    return items
+
+
+def _item(event: Mapping[str, Any] | bytes | str) -> bytes:
+    if isinstance(event, bytes | bytearray):
+        return bytes(event)
+    if isinstance(event, str):
+        return event.encode()
+    try:
+        return _encode.encode(event)
+    except (TypeError, ValueError, UnicodeError, RecursionError) as error:
+        raise Malformed(f"an event cannot be written as JSON: {error}") from None
+
+
+def _split_array(body: bytes) -> list[bytes]:
+    try:
+        return [bytes(raw) for raw in _split.decode(body)]
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        if body.lstrip()[:1] != b"[":
+            raise Malformed(f"the body must be a JSON array of events: {error}") from None
+        return _split_leniently(body, error)
+
+
+def _split_leniently(body: bytes, cause: Exception) -> list[bytes]:
+    """Find the items of an array of which some cannot be decoded, so that only those fail."""
+    try:
+        text = body.decode()
+        scan = json.JSONDecoder().raw_decode
+        items: list[bytes] = []
+        at = _skip_space(text, text.index("[") + 1)
+        while text[at] != "]":
+            if items:
+                if text[at] != ",":
+                    raise ValueError(f"a comma is missing at character {at}")  # noqa: TRY301
+                at = _skip_space(text, at + 1)
+            _, end = scan(text, at)
+            items.append(text[at:end].encode())
+            at = _skip_space(text, end)
+        if text[at + 1 :].strip(" \t\r\n"):
+            raise ValueError(f"text follows the array at character {at + 1}")  # noqa: TRY301
+    except (ValueError, IndexError, RecursionError):
+        raise Malformed(f"the body is not a JSON array of events: {cause}") from None
+    return items
+
+
+def _skip_space(text: str, at: int) -> int:
+    while text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def prepare(plan: Plan, items: Sequence[bytes], now_ms: int, flow_id: str) -> Prepared | PublishReport:
+    """Check, place and enrich all events of a publish."""
+    events: list[Any] = []
+    try:
+        _decode_all(items, events)
+        _validate(plan, items, events)
+        partitions, keys = _place(plan, events)
+        values = _enrich(plan, items, events, partitions, now_ms, flow_id)
+    except _Rejected as rejected:
+        return _rejection(len(items), events, rejected)
+    batches, members = _group(values, keys, partitions, now_ms)
+    return Prepared(len(items), batches, members, events)
+
+
+def _decode_all(items: Sequence[bytes], events: list[Any]) -> None:
+    try:
+        events.extend([_decode.decode(item) for item in items])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        failures: dict[int, str] = {}
+        events.extend(_decode_one(number, item, failures) for number, item in enumerate(items))
+        if failures:
+            raise _Rejected("validating", failures) from None
+
+
+def _decode_one(number: int, item: bytes, failures: dict[int, str]) -> Any:
+    try:
+        return _decode_exactly.decode(item)
+    except (msgspec.MsgspecError, ValueError, RecursionError, ArithmeticError) as error:
+        failures[number] = f"the event is not JSON: {error}"
+        return None
+
+
+def _validate(plan: Plan, items: Sequence[bytes], events: Sequence[Any]) -> None:
+    failures: dict[int, str] = {}
+    problem = _checker(plan)
+    limit = plan.max_event_bytes
+    for number, event in enumerate(events):
+        if len(items[number]) > limit:
+            failures[number] = f"the event has {len(items[number])} bytes; at most {limit} are allowed"
+        elif (detail := problem(event)) is not None:
+            failures[number] = detail
+    if failures:
+        raise _Rejected("validating", failures)
+
+
+def _checker(plan: Plan) -> Callable[[Any], str | None]:
+    category = plan.entry.event_type.category
+    name = plan.entry.event_type.name
+    matches = plan.check
+
+    def plain(event: Any) -> str | None:
+        return matches(event) if isinstance(event, dict) else "an event must be a JSON object"
+
+    def enveloped(event: Any) -> str | None:
+        if not isinstance(event, dict):
+            return "an event must be a JSON object"
+        try:
+            check_metadata(event, name)
+            if category == "data":
+                check_data_event(event)
+                return matches(event["data"])
+        except Invalid as error:
+            return error.detail
+        return matches({key: value for key, value in event.items() if key != "metadata"})
+
+    return plain if category == "undefined" else enveloped
+
+
+def _place(plan: Plan, events: Sequence[Any]) -> tuple[Sequence[int], Sequence[bytes] | None]:
+    """The partition of every event, and its key where there is one."""
+    kind = plan.entry.event_type
+    count = kind.partition_count
+    if kind.partition_strategy == "random":
+        start = random.randrange(count)  # noqa: S311 - spreading load, not keeping secrets
+        return [(start + number) % count for number in range(len(events))], None
+    choose: Callable[[Any], Any] = plan.key or (lambda event: partitioning.user_partition(event, count))
+    chosen: list[Any] = []
+    failures: dict[int, str] = {}
+    for number, event in enumerate(events):
+        try:
+            chosen.append(choose(event))
+        except Invalid as error:
+            failures[number] = error.detail
+    if failures:
+        raise _Rejected("partitioning", failures)
+    return (partitioning.hash_partitions(chosen, count), chosen) if plan.key else (chosen, None)
+
+
+def _enrich(
+    plan: Plan,
+    items: Sequence[bytes],
+    events: Sequence[Any],
+    partitions: Sequence[int],
+    now_ms: int,
+    flow_id: str,
+) -> Sequence[bytes]:
+    kind = plan.entry.event_type
+    if kind.category == "undefined":
+        return items
+    enricher = Enricher(kind.name, kind.schema.version, to_rfc3339(now_ms), flow_id)
+    values = [
+        enricher.enrich(item, event["metadata"], partition)
+        for item, event, partition in zip(items, events, partitions, strict=True)
+    ]
+    limit = plan.max_event_bytes
+    if max(map(len, values), default=0) > limit:
+        too_long = f"the event has more than {limit} bytes once its metadata is complete"
+        raise _Rejected("enriching", {n: too_long for n, value in enumerate(values) if len(value) > limit})
+    return values
+
+
+def _group(
+    values: Sequence[bytes], keys: Sequence[bytes] | None, partitions: Sequence[int], now_ms: int
+) -> tuple[dict[int, NewRecords], dict[int, list[int]]]:
+    members: dict[int, list[int]] = {}
+    for number, partition in enumerate(partitions):
+        members.setdefault(partition, []).append(number)
+    batches = {
+        partition: NewRecords(
+            now_ms, [values[n] for n in numbers], None if keys is None else [keys[n] for n in numbers]
+        )
+        for partition, numbers in members.items()
+    }
+    return batches, members
+
+
+def _rejection(count: int, events: Sequence[Any], rejected: _Rejected) -> PublishReport:
+    def item(number: int) -> ItemResult:
+        eid = _eid(events[number])
+        if number in rejected.failures:
+            return ItemResult("failed", rejected.step, rejected.failures[number], eid)
+        return ItemResult("aborted", rejected.step, "another event of this publish was refused", eid)
+
+    return PublishReport(count, tuple(item(number) for number in range(count)))
+
+
+def report(prepared: Prepared, placed: Mapping[int, Placed]) -> PublishReport:
+    """What became of the events, from what the storage did with each partition."""
+    if all(part.complete for part in placed.values()):
+        return PublishReport(prepared.count)
+    items: list[ItemResult] = [ItemResult("failed")] * prepared.count
+    for partition, numbers in prepared.members.items():
+        part = placed[partition]
+        for number, offset in zip(numbers, part.offsets, strict=True):
+            items[number] = _stored(offset, part, _eid(prepared.events[number]))
+    return PublishReport(prepared.count, tuple(items))
+
+
+def _stored(offset: int, part: Placed, eid: str | None) -> ItemResult:
+    if offset >= 0:
+        return ItemResult("submitted", "publishing", "", eid)
+    detail = OUTCOME_UNKNOWN if offset == UNKNOWN else (part.error.detail if part.error else "not stored")
+    return ItemResult("failed", "publishing", detail, eid)
+
+
+def unknown_report(prepared: Prepared) -> PublishReport:
+    """Nobody can say whether any of the events is stored."""
+    return PublishReport(
+        prepared.count,
+        tuple(ItemResult("failed", "publishing", OUTCOME_UNKNOWN, _eid(event)) for event in prepared.events),
+    )
+
+
+def _eid(event: Any) -> str | None:
+    metadata = event.get("metadata") if isinstance(event, dict) else None
+    eid = metadata.get("eid") if isinstance(metadata, dict) else None
+    return eid if isinstance(eid, str) else None

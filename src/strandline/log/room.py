@@ -1,0 +1,115 @@
+"""The log room as its users see it: one contract, kept in process (`local.py`) and over HTTP (`client/`)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+
+from strandline.log.model import (
+    CursorText,
+    Distance,
+    DistanceQuery,
+    EventType,
+    PartitionInfo,
+    PublishReport,
+    Schema,
+    ShiftedCursor,
+    StorageInfo,
+    Timeline,
+)
+from strandline.log.publishing import Events
+from strandline.log.reading import Batch
+
+#: `"BEGIN"`, `"END"`, or the offset to start after for some partitions (others are not read).
+Start = str | Mapping[str, str] | Sequence[CursorText]
+
+
+class Log(ABC):
+    """Event types, publishing, reading. Thread-safe and synchronous."""
+
+    # -- event types
+
+    @abstractmethod
+    def create(self, event_type: EventType) -> EventType:
+        """Make an event type and return it as recorded. Conflict if the name is taken."""
+
+    @abstractmethod
+    def get(self, name: str) -> EventType:
+        """The event type of that name, or NotFound."""
+
+    @abstractmethod
+    def event_types(self) -> list[EventType]:
+        """All event types by name."""
+
+    @abstractmethod
+    def update(self, event_type: EventType) -> EventType:
+        """Change what may be changed and return the event type as recorded."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove an event type with all its events."""
+
+    @abstractmethod
+    def schemas(self, name: str) -> list[Schema]:
+        """Every schema the event type ever had, newest first."""
+
+    # -- events
+
+    @abstractmethod
+    def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[PublishReport]:
+        """Start to publish and return at once; the future has the report once the events are durable.
+
+        Publishes started one after the other by one thread keep their order in every partition.
+        """
+
+    def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
+        """Publish and wait for the report. Nothing is repeated: an unknown outcome is reported as such."""
+        return self.submit(name, events, flow_id=flow_id).result()
+
+    @abstractmethod
+    def read(
+        self,
+        name: str,
+        start: Start = "BEGIN",
+        *,
+        follow: bool = False,
+        limit: int | None = None,
+        batch_size: int = 10_000,
+    ) -> Iterator[Batch]:
+        """Batches of records after `start`, in order within each partition.
+
+        Ends at what was the end when it began, or after `limit` records; with `follow` it waits for more.
+        """
+
+    @abstractmethod
+    def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
+        """Oldest and newest offset of every partition; with a cursor, also how many events follow it."""
+
+    # -- cursors
+
+    @abstractmethod
+    def distances(self, name: str, queries: Sequence[DistanceQuery]) -> list[Distance]:
+        """How many events lie between two cursors of a partition."""
+
+    @abstractmethod
+    def shift(self, name: str, cursors: Sequence[ShiftedCursor]) -> list[CursorText]:
+        """Each cursor moved by its number of events; both places must be available."""
+
+    @abstractmethod
+    def lag(self, name: str, cursors: Sequence[CursorText]) -> list[PartitionInfo]:
+        """How many events follow each cursor."""
+
+    # -- where it is stored
+
+    @abstractmethod
+    def timelines(self, name: str) -> list[Timeline]:
+        """The storage epochs of an event type, oldest first."""
+
+    @abstractmethod
+    def storages(self) -> list[StorageInfo]:
+        """All storages by id."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish what was started and let go of files, connections and threads."""

@@ -1,0 +1,139 @@
+"""JSON schemas: compiling them, and how one may follow another. Pure functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+
+from strandline.errors import Invalid
+from strandline.log.model import CompatibilityMode, EventType
+
+_NOT_IN_COMPATIBLE = ("not", "patternProperties", "additionalProperties", "additionalItems")
+_META = frozenset({"title", "description", "default", "examples", "$comment"})
+
+Check = Callable[[Any], str | None]
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The schema object of a schema text."""
+    try:
+        schema = msgspec.json.decode(text)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeError, RecursionError) as error:
+        raise Invalid(f"the schema is not JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise Invalid('the schema must be a JSON object like {"type": "object"}')
+    return schema
+
+
+def check_definition(event_type: EventType) -> None:
+    """Refuse a schema that does not compile or contradicts the event type."""
+    schema = parse(event_type.schema.schema)
+    compile_check(event_type.schema.schema, event_type.compatibility_mode)
+    if event_type.category == "business" and "metadata" in schema.get("properties", {}):
+        raise Invalid("the schema of a business event type must not define metadata: it is added")
+    if event_type.compatibility_mode == "compatible":
+        for keyword in _keywords(schema):
+            if keyword in _NOT_IN_COMPATIBLE:
+                raise Invalid(f"{keyword!r} is not allowed in a schema of compatibility mode compatible")
+
+
+@functools.lru_cache(maxsize=1024)
+def compile_check(text: str, mode: CompatibilityMode) -> Check:
+    """A function that says what is wrong with an event, or None. Draft 4 unless `$schema` says otherwise."""
+    schema = parse(text)
+    if mode == "compatible":
+        schema = _closed(schema)
+    if schema in ({}, {"additionalProperties": True}):
+        return lambda _: None
+    schema.setdefault("$schema", "http://json-schema.org/draft-04/schema#")
+    try:
+        validator = jsonschema_rs.validator_for(schema, validate_formats=True, offline=True)
+    except (ValueError, RecursionError, UnicodeError) as error:
+        raise Invalid(f"the schema is not valid: {_first_line(error)}") from None
+    valid = validator.is_valid
+
+    def check(event: Any) -> str | None:
+        if valid(event):
+            return None
+        error = next(iter(validator.iter_errors(event)))
+        where = "/".join(str(step) for step in error.instance_path)
+        return f"#/{where}: {error.message}" if where else f"#: {error.message}"
+
+    return check
+
+
+def next_version(old: EventType, new: EventType) -> str:
+    """The version of a changed schema, by what changed; Invalid where the mode forbids the change."""
+    before, after = parse(old.schema.schema), parse(new.schema.schema)
+    major, minor, patch = (int(part) for part in old.schema.version.split("."))
+    if before == after:
+        return old.schema.version
+    if _structure(before) == _structure(after):
+        return f"{major}.{minor}.{patch + 1}"
+    if _only_adds_optional(before, after):
+        return f"{major}.{minor + 1}.0"
+    if old.compatibility_mode == "compatible":
+        raise Invalid("compatibility mode compatible allows only new optional properties and definitions")
+    return f"{major + 1}.0.0"
+
+
+def _closed(schema: Any) -> Any:
+    """The schema with no room for properties it does not name."""
+    if isinstance(schema, list):
+        return [_closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict):
+        closed["properties"] = {name: _closed(part) for name, part in schema["properties"].items()}
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
+def _structure(schema: Any) -> Any:
+    """The schema without what only people read."""
+    if isinstance(schema, list):
+        return [_structure(part) for part in schema]
+    if isinstance(schema, dict):
+        return {key: _structure(value) for key, value in schema.items() if key not in _META}
+    return schema
+
+
+def _only_adds_optional(before: Any, after: Any) -> bool:
+    """Whether `after` is `before` with nothing but new properties or definitions that nobody must send."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return bool(before == after)
+    for name in {*before, *after} - _META:
+        if name in {"properties", "definitions", "$defs"}:
+            old, new = before.get(name, {}), after.get(name, {})
+            if not isinstance(old, dict) or not isinstance(new, dict) or not old.keys() <= new.keys():
+                return False
+            if not all(_only_adds_optional(old[key], new[key]) for key in old):
+                return False
+        elif name == "items":
+            if not _only_adds_optional(before.get(name), after.get(name)):
+                return False
+        elif before.get(name) != after.get(name):
+            return False
+    return True
+
+
+def _keywords(schema: Any) -> Iterator[str]:
+    """Every keyword of a schema, nested ones included; property names are not keywords."""
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _keywords(part)
+    elif isinstance(schema, dict):
+        for key, value in schema.items():
+            yield key
+            named = key in {"properties", "definitions", "$defs"} and isinstance(value, dict)
+            for part in value.values() if named else [value]:
+                yield from _keywords(part)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,49 @@
+"""The storages of one process, opened when first used."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from strandline.config import LogSettings
+from strandline.errors import NotFound, Unavailable
+from strandline.log.model import StorageInfo
+from strandline.log.storage import Storage
+from strandline.log.storage.sqlite import SqliteStorage
+
+
+class Storages:
+    def __init__(self, listed: Callable[[], list[StorageInfo]], data: Path, settings: LogSettings) -> None:
+        self._listed = listed
+        self._data = data
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._open: dict[str, Storage] = {}
+
+    def get(self, storage_id: str) -> Storage:
+        opened = self._open.get(storage_id)
+        if opened is not None:
+            return opened
+        with self._lock:
+            if storage_id not in self._open:
+                self._open[storage_id] = self._connect(storage_id)
+            return self._open[storage_id]
+
+    def _connect(self, storage_id: str) -> Storage:
+        info = next((info for info in self._listed() if info.id == storage_id), None)
+        if info is None:
+            raise NotFound(f"storage {storage_id!r} does not exist")
+        if info.sqlite_configuration is None:
+            raise Unavailable(f"storage {storage_id!r} is of type {info.storage_type}, which is not supported yet")
+        return SqliteStorage(
+            self._data / info.sqlite_configuration.directory,
+            poll_interval_ms=self._settings.poll_interval_ms,
+            max_open_topics=self._settings.max_open_topics,
+        )
+
+    def close(self) -> None:
+        with self._lock:
+            for storage in self._open.values():
+                storage.close()
+            self._open.clear()

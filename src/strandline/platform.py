@@ -1,0 +1,58 @@
+"""`strandline.open`: all rooms in this process, over one data directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from strandline import config
+from strandline.clock import Clock, system_clock, to_rfc3339
+from strandline.config import Settings
+from strandline.log.catalog.sqlite import SqliteCatalog
+from strandline.log.local import LocalLog
+from strandline.log.model import SqliteConfiguration, StorageInfo
+from strandline.log.storages import Storages
+
+
+class Platform:
+    """The rooms, opened. Use it as a context manager or close it."""
+
+    def __init__(self, data: Path, settings: Settings, clock: Clock) -> None:
+        self.data = data
+        self.settings = settings
+        self.clock = clock
+        data.mkdir(parents=True, exist_ok=True)
+        default = StorageInfo(
+            "default",
+            "sqlite",
+            sqlite_configuration=SqliteConfiguration("topics"),
+            created_at=to_rfc3339(clock.now_ms()),
+        )
+        catalog = SqliteCatalog(data / "catalog.db", default)
+        self.log = LocalLog(catalog, Storages(catalog.storages, data, settings.log), settings.log, clock)
+
+    def close(self) -> None:
+        self.log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open(path: str | Path = "data", *, settings: Settings | None = None) -> Platform:  # noqa: A001
+    """Open a data directory, made if missing, or the one that a `.toml` settings file lies in.
+
+    Several processes may have the same directory open.
+    """
+    data = Path(path)
+    file: Path | None = None
+    if data.suffix == ".toml":
+        data, file = data.parent, data
+    elif (data / "strandline.toml").exists():
+        file = data / "strandline.toml"
+    return Platform(data, settings or config.load(file), system_clock())
