@@ -160,9 +160,10 @@ def _convert(setting: Setting, value: Any) -> Any:
             value = int(value.replace("_", ""))
         except ValueError:
             raise Invalid(f"{setting.key} must be a whole number, not {value!r}") from None
+    number: Any = value
     if type(value) is not setting.type:
         raise Invalid(f"{setting.key} must be of type {setting.type.__name__}, not {value!r}")
-    if setting.minimum is not None and int(value) < setting.minimum:
+    if setting.minimum is not None and number < setting.minimum:
         raise Invalid(f"{setting.key} must be at least {setting.minimum}, not {value}")
     return value
 

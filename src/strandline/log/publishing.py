@@ -207,7 +207,10 @@ def _place(plan: Plan, events: Sequence[Any]) -> tuple[Sequence[int], Sequence[b
     if kind.partition_strategy == "random":
         start = random.randrange(count)  # noqa: S311 - spreading load, not keeping secrets
         return [(start + number) % count for number in range(len(events))], None
-    choose: Callable[[Any], Any] = plan.key or (lambda event: partitioning.user_partition(event, count))
+
+    def choose(event: Any) -> Any:
+        return plan.key(event) if plan.key else partitioning.user_partition(event, count)
+
     chosen: list[Any] = []
     failures: dict[int, str] = {}
     for number, event in enumerate(events):

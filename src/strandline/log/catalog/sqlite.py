@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +30,6 @@ class SqliteCatalog(Catalog):
         sqlite.check_library()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._db = sqlite.Database(path, create=True)
-        self._own_writes = 0
         with self._db.transaction() as db:
             (layout,) = db.execute("PRAGMA user_version")[0]
             if layout > _LAYOUT:
@@ -40,13 +37,14 @@ class SqliteCatalog(Catalog):
             db.execute(_SQL["create"])
             db.execute(_SQL["add_first_storage"], (first_storage.id, _text(first_storage)))
             db.execute(f"PRAGMA user_version = {_LAYOUT}")
+        # Lookups never wait behind a commit, and see our own commits like those of anybody else.
+        self._reader = sqlite.Database(path)
 
     def version(self) -> int:
-        # data_version counts the commits of others only.
-        return self._db.data_version() * 1_000_000_007 + self._own_writes
+        return self._reader.data_version()
 
     def get(self, name: str) -> CatalogEntry | None:
-        with self._db as db:
+        with self._reader as db:
             found = db.execute(_SQL["get"], (name,))
             if not found:
                 return None
@@ -56,7 +54,7 @@ class SqliteCatalog(Catalog):
 
     def entries(self) -> list[CatalogEntry]:
         timelines: dict[str, list[str]] = {}
-        with self._db as db:
+        with self._reader as db:
             found = db.execute(_SQL["list"])
             for entry_id, text in db.execute(_SQL["all_timelines"]):
                 timelines.setdefault(entry_id, []).append(text)
@@ -64,7 +62,7 @@ class SqliteCatalog(Catalog):
         return [_entry(i, text, timelines[i]) for i, text in found if i in timelines]
 
     def create(self, entry_id: str, event_type: EventType, timeline: Timeline) -> None:
-        with self._changing() as db:
+        with self._db.transaction() as db:
             if not db.execute(_SQL["insert_event_type"], (entry_id, event_type.name, _text(event_type))):
                 raise Conflict(f"event type {event_type.name!r} exists already")
             if not db.execute(_SQL["forget"], (timeline.storage_id, timeline.topic)):
@@ -74,7 +72,7 @@ class SqliteCatalog(Catalog):
             db.execute(_SQL["insert_timeline"], (timeline.id, entry_id, *place, _text(timeline)))
 
     def update(self, entry: CatalogEntry, changed: EventType) -> None:
-        with self._changing() as db:
+        with self._db.transaction() as db:
             before = _text(entry.event_type)
             if not db.execute(_SQL["update_event_type"], (_text(changed), entry.id, before)):
                 raise Conflict(f"event type {entry.event_type.name!r} was changed meanwhile; read it again")
@@ -82,20 +80,20 @@ class SqliteCatalog(Catalog):
                 db.execute(_SQL["insert_schema"], (entry.id, _text(changed.schema)))
 
     def delete(self, entry: CatalogEntry, now_ms: int) -> None:
-        with self._changing() as db:
+        with self._db.transaction() as db:
             db.execute(_SQL["doom_all_of"], (now_ms, entry.id))
             if not db.execute(_SQL["delete_event_type"], (entry.id,)):
                 raise NotFound(f"event type {entry.event_type.name!r} does not exist")
 
     def schemas(self, entry: CatalogEntry) -> list[Schema]:
-        return [_value(text, Schema) for (text,) in self._db.execute(_SQL["schemas"], (entry.id,))]
+        return [_value(text, Schema) for (text,) in self._reader.execute(_SQL["schemas"], (entry.id,))]
 
     def doom_topic(self, storage_id: str, topic: str, after_ms: int) -> None:
         with self._db.transaction() as db:
             db.execute(_SQL["doom"], (storage_id, topic, after_ms))
 
     def doomed_topics(self, now_ms: int) -> list[tuple[str, str]]:
-        return [(storage, topic) for storage, topic in self._db.execute(_SQL["doomed"], (now_ms,))]
+        return [(storage, topic) for storage, topic in self._reader.execute(_SQL["doomed"], (now_ms,))]
 
     def forget_topic(self, storage_id: str, topic: str) -> None:
         with self._db.transaction() as db:
@@ -104,17 +102,12 @@ class SqliteCatalog(Catalog):
     def storages(self) -> list[StorageInfo]:
         return [
             msgspec.structs.replace(_value(text, StorageInfo), default=bool(default))
-            for text, default in self._db.execute(_SQL["storages"])
+            for text, default in self._reader.execute(_SQL["storages"])
         ]
 
     def close(self) -> None:
+        self._reader.close()
         self._db.close()
-
-    @contextmanager
-    def _changing(self) -> Iterator[sqlite.Database]:
-        with self._db.transaction() as db:
-            yield db
-        self._own_writes += 1
 
 
 def _entry(entry_id: str, definition: str, timelines: list[str]) -> CatalogEntry:
