@@ -44,22 +44,19 @@ class SqliteCatalog(Catalog):
         return self._reader.data_version()
 
     def get(self, name: str) -> CatalogEntry | None:
-        with self._reader as db:
-            found = db.execute(_SQL["get"], (name,))
-            if not found:
-                return None
-            entry_id, definition = found[0]
-            timelines = db.execute(_SQL["timelines"], (entry_id,))
-        return _entry(entry_id, definition, [text for (text,) in timelines])
+        return next(iter(self._entries(name)), None)
 
     def entries(self) -> list[CatalogEntry]:
-        timelines: dict[str, list[str]] = {}
-        with self._reader as db:
-            found = db.execute(_SQL["list"])
-            for entry_id, text in db.execute(_SQL["all_timelines"]):
-                timelines.setdefault(entry_id, []).append(text)
-        # A type created between the two reads comes without timelines: leave it to the next call.
-        return [_entry(i, text, timelines[i]) for i, text in found if i in timelines]
+        return self._entries(None)
+
+    def _entries(self, name: str | None) -> list[CatalogEntry]:
+        found: dict[str, tuple[str, list[Timeline]]] = {}
+        for entry_id, definition, timeline in self._reader.execute(_SQL["entries"], (name,)):
+            found.setdefault(entry_id, (definition, []))[1].append(_value(timeline, Timeline))
+        return [
+            CatalogEntry(entry_id, _value(definition, EventType), tuple(timelines))
+            for entry_id, (definition, timelines) in found.items()
+        ]
 
     def create(self, entry_id: str, event_type: EventType, timeline: Timeline) -> None:
         with self._db.transaction() as db:
@@ -108,9 +105,3 @@ class SqliteCatalog(Catalog):
     def close(self) -> None:
         self._reader.close()
         self._db.close()
-
-
-def _entry(entry_id: str, definition: str, timelines: list[str]) -> CatalogEntry:
-    return CatalogEntry(
-        entry_id, _value(definition, EventType), tuple(_value(text, Timeline) for text in timelines)
-    )

@@ -50,17 +50,12 @@ UPDATE event_types SET definition = ? WHERE id = ? AND definition = ? RETURNING 
 -- name: delete_event_type
 DELETE FROM event_types WHERE id = ? RETURNING id;
 
--- name: get
-SELECT id, definition FROM event_types WHERE name = ?;
-
--- name: list
-SELECT id, definition FROM event_types ORDER BY name;
-
--- name: timelines
-SELECT definition FROM timelines WHERE event_type_id = ? ORDER BY position;
-
--- name: all_timelines
-SELECT event_type_id, definition FROM timelines ORDER BY event_type_id, position;
+-- name: entries
+-- Every event type (or one, by name) with its timelines: one statement, so one moment.
+SELECT e.id, e.definition, t.definition
+FROM event_types e JOIN timelines t ON t.event_type_id = e.id
+WHERE ?1 IS NULL OR e.name = ?1
+ORDER BY e.name, t.position;
 
 -- name: insert_timeline
 INSERT INTO timelines (id, event_type_id, position, storage_id, topic, definition) VALUES (?, ?, ?, ?, ?, ?);
