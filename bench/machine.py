@@ -1,0 +1,44 @@
+"""What the numbers were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+_PACKAGES = ("strandline", "apsw", "pyarrow", "msgspec", "jsonschema-rs", "granian", "starlette", "httpx")
+
+
+def describe(directory: Path) -> dict[str, Any]:
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "sqlite": apsw.sqlite_lib_version(),
+        "packages": {name: version(name) for name in _PACKAGES},
+        "fsync_ms": {"4 KB": _fsync_ms(directory, 4096), "150 KB": _fsync_ms(directory, 150_000)},
+    }
+
+
+def _fsync_ms(directory: Path, size: int) -> float:
+    """What the disk asks for making a write durable; every commit pays it at least once."""
+    path = directory / "bench-fsync"
+    block = os.urandom(size)
+    taken = []
+    with path.open("wb", buffering=0) as file:
+        for _ in range(50):
+            file.seek(0)
+            file.write(block)
+            start = time.perf_counter()
+            os.fdatasync(file.fileno())
+            taken.append(time.perf_counter() - start)
+    path.unlink()
+    return round(statistics.median(taken) * 1000, 3)

@@ -1,0 +1,84 @@
+"""Many publishers of single events at once: group commit against a commit per event."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import strandline
+from bench import data
+from bench.peers import PlainTable
+from bench.rows.append import NOW_MS, PARTITIONS
+from bench.rows.publish import event_type
+from bench.runner import Row, Scale, Side, Target
+
+_THREADS = 64
+
+
+def _in_threads(pool: ThreadPoolExecutor, each: int, act: Callable[[bytes], object]) -> int:
+    """Every thread acts on `each` events; all start together."""
+    items = data.values(_THREADS)
+    start = threading.Barrier(_THREADS)
+
+    def work(item: bytes) -> None:
+        start.wait()
+        for _ in range(each):
+            act(item)
+
+    list(pool.map(work, items))
+    return each * _THREADS
+
+
+@contextmanager
+def _sides(directory: Path, scale: Scale) -> Iterator[list[Side]]:
+    each, alone = scale.of(60), scale.of(800)
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(_THREADS))
+        platform = stack.enter_context(strandline.open(directory / "ours"))
+        platform.log.create(event_type())
+        table = stack.enter_context(PlainTable(directory / "alone.db", PARTITIONS))
+        shared = stack.enter_context(PlainTable(directory / "shared.db", PARTITIONS))
+        lock = threading.Lock()
+        values = data.values(1000)
+
+        def ours() -> int:
+            return _in_threads(pool, each, lambda item: platform.log.publish("orders", [item]).raise_for_failed())
+
+        def loop() -> int:
+            for number, value in enumerate(itertools.islice(itertools.cycle(values), alone)):
+                table.insert(number % PARTITIONS, NOW_MS, value)
+            return alone
+
+        def commit(item: bytes) -> None:
+            with lock:
+                shared.insert(0, NOW_MS, item)
+
+        def threads() -> int:
+            return _in_threads(pool, scale.of(12), commit)
+
+        yield [
+            Side("ours", ours),
+            Side("commit per event, one loop", loop),
+            Side("commit per event, 64 threads", threads),
+        ]
+
+
+ROWS = [
+    Row(
+        "64 publishers of single events",
+        {
+            "event bytes": data.mean_size(data.values(1000)),
+            "partitions": PARTITIONS,
+            "batch": 1,
+            "connections": f"{_THREADS} threads, in process",
+            "warm-up": "1 round",
+            "schema": f"{len(data.SCHEMA['properties'])} properties",
+        },
+        _sides,
+        Target(ratio=5),
+    )
+]
