@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
+import pyarrow as pa
+
 from strandline.clock import Clock, to_rfc3339
 from strandline.config import LogSettings
 from strandline.errors import InvalidCursor, NotFound, OutcomeUnknown
@@ -111,18 +113,20 @@ class LocalLog(Log):
                 done.set_result(publishing.report(prepared, future.result()))
             elif isinstance(error, OutcomeUnknown):
                 log.warning("a publish ended with unknown outcome: %s", error)
-                done.set_result(publishing.unknown_report(prepared))
+                done.set_result(publishing.unknown_report(prepared.events))
             else:
                 done.set_exception(error)
 
         storage.append(timeline.topic, prepared.batches).add_done_callback(stored)
 
     def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
+        if not isinstance(events, bytes | str | pa.Table | pa.RecordBatch):
+            events = list(events)  # an iterator could not be looked at again
         future = self.submit(name, events, flow_id=flow_id)
         try:
             return future.result(self._settings.publish_timeout_ms / 1000)
         except TimeoutError:
-            raise OutcomeUnknown("the storage did not answer in time; the events may still arrive") from None
+            return publishing.unanswered_report(events)
 
     def read(
         self,

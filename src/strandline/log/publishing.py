@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -290,12 +291,17 @@ def _stored(offset: int, part: Placed, eid: str | None) -> ItemResult:
     return ItemResult("failed", "publishing", detail, eid)
 
 
-def unknown_report(prepared: Prepared) -> PublishReport:
+def unknown_report(events: Sequence[Any]) -> PublishReport:
     """Nobody can say whether any of the events is stored."""
     return PublishReport(
-        prepared.count,
-        tuple(ItemResult("failed", "publishing", OUTCOME_UNKNOWN, _eid(event)) for event in prepared.events),
+        len(events),
+        tuple(ItemResult("failed", "publishing", OUTCOME_UNKNOWN, _eid(event)) for event in events),
     )
+
+
+def unanswered_report(events: Events) -> PublishReport:
+    """The same for a publish that passed all checks but whose storage did not answer in time."""
+    return unknown_report([_decode_exactly.decode(item) for item in to_items(events, sys.maxsize)])
 
 
 def _eid(event: Any) -> str | None:

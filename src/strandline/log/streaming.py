@@ -1,0 +1,167 @@
+"""When a stream sends what: Nakadi's limits and timeouts as a state machine with the clock passed in."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta
+
+from strandline.errors import Invalid
+from strandline.log.cursors import Position
+from strandline.log.reading import Batch
+
+_FLUSH_S = 30
+_LONGEST_S = 4200
+_HOUR_MS = 3_600_000
+# Existing clients give up on a silent stream after 30 s.
+_QUIET_MS = 15_000
+# More than this is sent early: a stream never holds much for a client.
+_BUFFER_BYTES = 16 << 20
+
+_Seconds = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class StreamLimits(msgspec.Struct, frozen=True):
+    """The query parameters of a stream. Zero means the default, as in Nakadi."""
+
+    batch_limit: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1
+    stream_limit: _Seconds = 0
+    batch_flush_timeout: _Seconds = _FLUSH_S
+    stream_timeout: _Seconds = 0
+    stream_keep_alive_limit: _Seconds = 0
+
+    def check(self) -> None:
+        """Refuse limits that contradict each other."""
+        if self.stream_limit and self.stream_limit < self.batch_limit:
+            raise Invalid(f"stream_limit {self.stream_limit} is lower than batch_limit {self.batch_limit}")
+        flush = self.batch_flush_timeout or _FLUSH_S
+        if self.stream_timeout and self.stream_timeout < flush:
+            raise Invalid(f"stream_timeout {self.stream_timeout} is lower than batch_flush_timeout {flush}")
+
+    @property
+    def flush_ms(self) -> int:
+        return min((self.batch_flush_timeout or _FLUSH_S) * 1000, _QUIET_MS)
+
+    @property
+    def lifetime_ms(self) -> int:
+        if 0 < self.stream_timeout <= _LONGEST_S:
+            return self.stream_timeout * 1000
+        # One hour, give or take ten minutes: streams opened together do not end together.
+        return _HOUR_MS + random.randint(-600_000, 600_000)  # noqa: S311 - jitter
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One batch to send: records of one partition, or none as a sign of life."""
+
+    partition: int
+    position: Position
+    records: pa.RecordBatch | None
+
+
+class _Lane:
+    """What is waiting for one partition."""
+
+    def __init__(self, partition: int, position: Position, now_ms: int) -> None:
+        self.partition = partition
+        self.sent = position
+        self.flushed_ms = now_ms
+        self.keep_alives = 0
+        self.count = 0
+        self.bytes = 0
+        self._waiting: deque[Batch] = deque()
+
+    def add(self, batch: Batch) -> None:
+        self._waiting.append(batch)
+        self.count += len(batch)
+        self.bytes += batch.records.nbytes
+
+    def take(self, most: int, now_ms: int) -> Chunk:
+        """Up to `most` records from one timeline; without any, a keep-alive."""
+        self.flushed_ms = now_ms
+        if not self.count:
+            self.keep_alives += 1
+            return Chunk(self.partition, self.sent, None)
+        self.keep_alives = 0
+        parts: list[pa.RecordBatch] = []
+        order = self._waiting[0].timeline
+        while most and self._waiting and self._waiting[0].timeline == order:
+            most -= self._take_from_first(most, parts)
+        records = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        self.sent = Position(order, records["offset"][-1].as_py())
+        return Chunk(self.partition, self.sent, records)
+
+    def _take_from_first(self, most: int, parts: list[pa.RecordBatch]) -> int:
+        batch = self._waiting.popleft()
+        records = batch.records.slice(0, most)
+        if len(batch) > most:
+            rest = batch.records.slice(most)
+            self._waiting.appendleft(Batch(batch.event_type, batch.partition, batch.timeline, rest))
+        parts.append(records)
+        self.bytes -= self.bytes * records.num_rows // self.count
+        self.count -= records.num_rows
+        return int(records.num_rows)
+
+
+class StreamState:
+    """Collects what was read and says what to send now, how long to wait and when to stop."""
+
+    def __init__(self, limits: StreamLimits, start: Mapping[int, Position], now_ms: int) -> None:
+        self._limits = limits
+        self._flush_ms = limits.flush_ms
+        self._ends_ms = now_ms + limits.lifetime_ms
+        self._left = limits.stream_limit or None
+        self._lanes = {p: _Lane(p, position, now_ms) for p, position in start.items()}
+        self._lane_bytes = max(_BUFFER_BYTES // max(len(start), 1), 1 << 18)
+        self.finished = False
+
+    def wanted(self) -> int:
+        """How many more records make sense to read now."""
+        waiting = sum(lane.count for lane in self._lanes.values())
+        room = max(self._limits.batch_limit * len(self._lanes), 1000) - waiting
+        return max(room if self._left is None else min(room, self._left - waiting), 0)
+
+    def add(self, batch: Batch) -> None:
+        self._lanes[int(batch.partition)].add(batch)
+
+    def take(self, now_ms: int) -> list[Chunk]:
+        """Everything that is due now, in order within each partition."""
+        ending = now_ms >= self._ends_ms
+        chunks: list[Chunk] = []
+        for lane in self._lanes.values():
+            while self._due(lane, now_ms, ending=ending):
+                chunks.append(self._chunk(lane, now_ms))
+        alive = self._limits.stream_keep_alive_limit
+        if alive and all(lane.keep_alives >= alive for lane in self._lanes.values()):
+            ending = True
+        self.finished = ending or self._left == 0
+        return chunks
+
+    def _due(self, lane: _Lane, now_ms: int, *, ending: bool) -> bool:
+        if self._left == 0:
+            return False
+        if lane.count and ending:
+            return True
+        if lane.count >= self._limits.batch_limit or lane.bytes >= self._lane_bytes:
+            return True
+        if self._left is not None and 0 < self._left <= lane.count:
+            return True
+        return now_ms - lane.flushed_ms >= self._flush_ms and not ending
+
+    def _chunk(self, lane: _Lane, now_ms: int) -> Chunk:
+        most = self._limits.batch_limit if self._left is None else min(self._limits.batch_limit, self._left)
+        chunk = lane.take(most, now_ms)
+        if self._left is not None and chunk.records is not None:
+            self._left -= chunk.records.num_rows
+        return chunk
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long nothing will be due unless records come."""
+        due = min((lane.flushed_ms + self._flush_ms for lane in self._lanes.values()), default=self._ends_ms)
+        return max(min(due, self._ends_ms) - now_ms, 0)

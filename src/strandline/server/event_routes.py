@@ -1,0 +1,138 @@
+"""Publishing, partitions and cursor arithmetic."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+
+import msgspec
+from starlette.responses import Response
+
+from strandline.errors import InvalidCursor, Malformed, NotFound, Unavailable
+from strandline.log.model import (
+    CursorText,
+    Distance,
+    DistanceQuery,
+    ItemResult,
+    PartitionInfo,
+    PublishReport,
+    ShiftedCursor,
+)
+from strandline.log.publishing import unanswered_report
+from strandline.server.routing import RAW, Call, Endpoint, json_response
+
+# Smaller publishes are checked on the event loop: handing them to a thread would cost more than they do.
+_INLINE_BYTES = 32_768
+_FLOW_ID = re.compile(r"[ -~]{1,200}").fullmatch
+
+
+class PartitionsQuery(msgspec.Struct, frozen=True):
+    cursors: str | None = None
+
+
+class PartitionQuery(msgspec.Struct, frozen=True):
+    consumed_offset: str | None = None
+
+
+async def publish(call: Call) -> Response:
+    if call.node.draining.is_set():
+        raise Unavailable("this node is stopping; publish to another one", retry_after=1)
+    name = call.path("name")
+    flow_id = _flow_id(call)
+    if len(call.body) <= _INLINE_BYTES:
+        future = call.log.submit(name, call.body, flow_id=flow_id)
+    else:
+        future = await call.node.run(lambda: call.log.submit(name, call.body, flow_id=flow_id))
+    try:
+        # Shielded: neither a timeout nor a client that hangs up undoes what is on its way to the storage.
+        report = await asyncio.wait_for(
+            asyncio.shield(asyncio.wrap_future(future)), call.node.settings.log.publish_timeout_ms / 1000
+        )
+    except TimeoutError:
+        report = await call.node.run(unanswered_report, call.body)
+    call.node.metrics.published(name, report.submitted, report.count - report.submitted)
+    return _published(report)
+
+
+def _published(report: PublishReport) -> Response:
+    if report.ok:
+        return Response(status_code=200)
+    return json_response(report.items, 422 if report.rejected else 207)
+
+
+def _flow_id(call: Call) -> str:
+    given = call.header("x-flow-id")
+    return given if given and _FLOW_ID(given) else uuid.uuid4().hex
+
+
+async def list_partitions(call: Call) -> Response:
+    cursors = _parse_cursors(call.query.cursors) if call.query.cursors else []
+    return json_response(await call.node.run(call.log.partitions, call.path("name"), cursors))
+
+
+def _parse_cursors(text: str) -> list[CursorText]:
+    try:
+        return msgspec.json.decode(text, type=list[CursorText])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise Malformed(f'cursors must be JSON like [{{"partition": "0", "offset": "BEGIN"}}]: {error}') from None
+
+
+async def get_partition(call: Call) -> Response:
+    name, wanted = call.path("name"), call.path("partition")
+    consumed = call.query.consumed_offset
+    cursors = [CursorText(wanted, consumed)] if consumed is not None else []
+    try:
+        found = await call.node.run(call.log.partitions, name, cursors)
+    except InvalidCursor as error:
+        if error.reason == "PARTITION_NOT_FOUND":
+            raise NotFound(error.detail) from None
+        raise
+    for info in found:
+        if info.partition == wanted:
+            return json_response(info)
+    raise NotFound(f"event type {name!r} has no partition {wanted!r}; it has 0 to {len(found) - 1}")
+
+
+async def cursor_distances(call: Call) -> Response:
+    return json_response(await call.node.run(call.log.distances, call.path("name"), call.body))
+
+
+async def shifted_cursors(call: Call) -> Response:
+    return json_response(await call.node.run(call.log.shift, call.path("name"), call.body))
+
+
+async def cursors_lag(call: Call) -> Response:
+    return json_response(await call.node.run(call.log.lag, call.path("name"), call.body))
+
+
+_EVENTS = {"type": "array", "items": {"type": "object", "additionalProperties": True}}
+
+ENDPOINTS = [
+    Endpoint(
+        "POST", "/event-types/{name}/events", publish, "Publish a batch of events", "events",
+        body=RAW(_EVENTS), headers={"X-Flow-Id": "Written into every event's metadata and our logs."},
+        returns={200: None, 207: list[ItemResult], 422: list[ItemResult]},
+        problems=(400, 404, 413, 415, 503, 507),
+    ),
+    Endpoint(
+        "GET", "/event-types/{name}/partitions", list_partitions, "Oldest and newest offsets", "cursors",
+        query=PartitionsQuery, returns={200: list[PartitionInfo]}, problems=(400, 404, 422),
+    ),
+    Endpoint(
+        "GET", "/event-types/{name}/partitions/{partition}", get_partition, "One partition", "cursors",
+        query=PartitionQuery, returns={200: PartitionInfo}, problems=(404, 422),
+    ),
+    Endpoint(
+        "POST", "/event-types/{name}/cursor-distances", cursor_distances, "Events between two cursors", "cursors",
+        body=list[DistanceQuery], returns={200: list[Distance]}, problems=(400, 404, 413, 415, 422),
+    ),
+    Endpoint(
+        "POST", "/event-types/{name}/shifted-cursors", shifted_cursors, "Cursors moved by events", "cursors",
+        body=list[ShiftedCursor], returns={200: list[CursorText]}, problems=(400, 404, 413, 415, 422),
+    ),
+    Endpoint(
+        "POST", "/event-types/{name}/cursors-lag", cursors_lag, "Events after each cursor", "cursors",
+        body=list[CursorText], returns={200: list[PartitionInfo]}, problems=(400, 404, 413, 415, 422),
+    ),
+]  # fmt: skip

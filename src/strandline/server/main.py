@@ -1,0 +1,126 @@
+"""Running a node: Granian in this very process, housekeeping beside it, and a stop that loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
+from granian.server.embed import Server
+
+from strandline import logs
+from strandline.clock import system_clock
+from strandline.config import Settings
+from strandline.errors import Unavailable
+from strandline.log.local import LocalLog
+from strandline.logs import fields
+from strandline.platform import Platform
+from strandline.server.app import build
+from strandline.server.routing import Node
+
+log = logging.getLogger(__name__)
+# What Granian may read before it knows that a request is too large for us.
+_HEADER_BUFFER = 1 << 20
+
+
+def run(data: Path, settings: Settings, host: str, port: int, banner: Callable[[str], None] | None = None) -> None:
+    """Serve a data directory until SIGTERM or SIGINT. `banner` is given the URL once the node is ready."""
+    logs.configure(settings.logs)
+    _refuse_taken(host, port)
+    platform = Platform(data, settings, system_clock())
+    try:
+        asyncio.run(_serve(platform, host, port, banner))
+    finally:
+        platform.close()
+    # Granian's threads may still hold a connection that the client never closes; all our work is done.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _refuse_taken(host: str, port: int) -> None:
+    """Granian shares a taken port with its owner instead of failing."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from None
+
+
+async def _serve(platform: Platform, host: str, port: int, banner: Callable[[str], None] | None) -> None:
+    node = Node(platform.log, platform.settings)
+    server: Any = Server(
+        build(node),
+        address=host,
+        port=port,
+        interface=Interfaces.ASGINL,
+        http=HTTPModes.http1,
+        websockets=False,
+        backlog=1024,
+        http1_settings=HTTP1Settings(max_buffer_size=_HEADER_BUFFER),
+        log_enabled=False,
+    )
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    serving = asyncio.create_task(server.serve())
+    upkeep = asyncio.create_task(_upkeep(node, platform.log))
+    await _until_listening(host, port, serving)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    log.info("ready", extra=fields(url=url, data=str(platform.data), pid=os.getpid()))
+    if banner is not None:
+        banner(url)
+    await asyncio.wait([asyncio.create_task(stop.wait()), serving], return_when=asyncio.FIRST_COMPLETED)
+    await _drain(node)
+    upkeep.cancel()
+    server.stop()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(serving), 1)
+    node.threads.shutdown(wait=True)
+
+
+async def _until_listening(host: str, port: int, serving: asyncio.Task[None]) -> None:
+    while not serving.done():
+        try:
+            _, writer = await asyncio.open_connection(host, port)
+        except OSError:
+            await asyncio.sleep(0.01)
+        else:
+            writer.close()
+            return
+    await serving
+
+
+async def _drain(node: Node) -> None:
+    """Refuse new publishes, end streams after their current batch, wait for what is under way."""
+    node.draining.set()
+    log.info("stopping", extra=fields(open_requests=node.open_requests, open_streams=node.open_streams))
+    with suppress(TimeoutError):
+        async with asyncio.timeout(node.settings.server.drain_timeout_ms / 1000):
+            while node.open_requests or node.open_streams:  # noqa: ASYNC110 - once in a life
+                await asyncio.sleep(0.01)
+
+
+async def _upkeep(node: Node, room: LocalLog) -> None:
+    """Remove what is past its retention and what crashes left behind, now and again."""
+    while True:
+        try:
+            await node.run(room.sweep)
+            removed = await node.run(room.purge)
+            if removed:
+                log.info("purged", extra=fields(records=removed))
+        except Exception:
+            log.exception("housekeeping failed; it is tried again")
+        await asyncio.sleep(node.settings.log.purge_interval_ms / 1000)

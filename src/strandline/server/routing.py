@@ -1,0 +1,141 @@
+"""A route is declared once; the Starlette route and the OpenAPI entry both come from it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from strandline.config import Settings
+from strandline.errors import StrandlineError
+from strandline.log.local import LocalLog
+from strandline.logs import fields
+from strandline.server import bodies
+from strandline.server.metrics import Metrics
+from strandline.server.problems import from_error, problem
+
+log = logging.getLogger("strandline.http")
+_T = TypeVar("_T")
+
+
+class Node:
+    """What the routes of one server process share."""
+
+    def __init__(self, room: LocalLog, settings: Settings) -> None:
+        self.log = room
+        self.settings = settings
+        self.metrics = Metrics()
+        self.threads = ThreadPoolExecutor(settings.server.threads, thread_name_prefix="strandline-http")
+        self.draining = asyncio.Event()
+        self.open_requests = 0
+        self.open_streams = 0
+
+    async def run(self, call: Callable[..., _T], *arguments: Any) -> _T:
+        """A blocking call in a thread: storage never blocks the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, call, *arguments)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request, its parts decoded as the endpoint declares them."""
+
+    node: Node
+    request: Request
+    body: Any
+    query: Any
+
+    @property
+    def log(self) -> LocalLog:
+        return self.node.log
+
+    def path(self, name: str) -> str:
+        return str(self.request.path_params[name])
+
+    def header(self, name: str) -> str | None:
+        return self.request.headers.get(name)
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """`body`, `query` and the values of `returns` are types; RAW is a body the handler decodes itself."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    tag: str
+    body: Any = None
+    query: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    returns: Mapping[int, Any] = field(default_factory=dict)
+    problems: tuple[int, ...] = ()
+    media_type: str = "application/json"
+    error_status: Mapping[str, int] = field(default_factory=dict)
+
+
+class RAW:
+    """A body that stays bytes; `schema` is what OpenAPI says about it."""
+
+    def __init__(self, schema: Any) -> None:
+        self.schema = schema
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), status, headers=headers, media_type="application/json")
+
+
+def to_route(endpoint: Endpoint, node: Node) -> Route:
+    async def serve(request: Request) -> Response:
+        started = time.perf_counter()
+        node.open_requests += 1
+        try:
+            response = await _answer(endpoint, node, request)
+        finally:
+            node.open_requests -= 1
+        seconds = time.perf_counter() - started
+        node.metrics.request(endpoint.method, endpoint.path, response.status_code, seconds)
+        log.info(
+            "%s %s",
+            request.method,
+            request.url.path,
+            extra=fields(status=response.status_code, ms=round(seconds * 1000, 1)),
+        )
+        return response
+
+    # GET answers HEAD as well, as HTTP wants it.
+    return Route(endpoint.path, serve, methods=[endpoint.method], name=f"{endpoint.method} {endpoint.path}")
+
+
+async def _answer(endpoint: Endpoint, node: Node, request: Request) -> Response:
+    try:
+        query = bodies.decode_query(dict(request.query_params), endpoint.query) if endpoint.query else None
+        body = await _body(endpoint, node, request)
+        return await endpoint.handler(Call(node, request, body, query))
+    except StrandlineError as error:
+        if error.status >= 500:  # noqa: PLR2004 - server errors
+            log.warning("%s failed: %s", endpoint.path, error.detail)
+        return from_error(error, endpoint.error_status.get(error.code))
+    except ClientDisconnect:
+        return problem(400, "the client went away before its request was complete", code="client_gone")
+    except Exception:
+        log.exception("%s %s failed", endpoint.method, endpoint.path)
+        return problem(500, "something went wrong on our side; the log has the details", code="internal_error")
+
+
+async def _body(endpoint: Endpoint, node: Node, request: Request) -> Any:
+    if endpoint.body is None:
+        return None
+    raw = await bodies.read(request, node.settings.server.max_body_bytes)
+    return raw if isinstance(endpoint.body, RAW) else bodies.decode(raw, endpoint.body)

@@ -1,0 +1,178 @@
+"""Event streams: batches as lines of JSON, or as one Arrow stream for the SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+from starlette.responses import Response, StreamingResponse
+
+from strandline.errors import Malformed, StrandlineError
+from strandline.log import records
+from strandline.log.model import CursorText
+from strandline.log.reading import Reader
+from strandline.log.streaming import Chunk, StreamLimits, StreamState
+from strandline.server.problems import problem
+from strandline.server.routing import Call, Endpoint, Node, log
+
+JSON_STREAM = "application/x-json-stream"
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+#: What an Arrow stream carries: where a record is, and the record.
+ARROW_SCHEMA = pa.schema([("partition", pa.string()), ("timeline", pa.int32()), *records.READ])
+
+_READ_BYTES = 8 << 20
+
+
+class StreamBatch(msgspec.Struct, frozen=True):
+    """One line of a JSON stream."""
+
+    cursor: CursorText
+    events: list[dict[str, Any]] = []
+
+
+class _Encoder(Protocol):
+    media_type: str
+
+    def start(self) -> bytes:
+        """Sent at once, before the first batch."""
+
+    def encode(self, chunk: Chunk) -> bytes: ...
+
+
+class _JsonLines:
+    media_type = JSON_STREAM
+
+    def start(self) -> bytes:
+        return b""
+
+    def encode(self, chunk: Chunk) -> bytes:
+        cursor = b'{"cursor":{"partition":"%d","offset":"%b"}' % (chunk.partition, str(chunk.position).encode())
+        if chunk.records is None:
+            return cursor + b"}\n"
+        return b'%b,"events":[%b]}\n' % (cursor, b",".join(chunk.records["value"].to_pylist()))
+
+
+class _Arrow:
+    media_type = ARROW_STREAM
+
+    def start(self) -> bytes:
+        return bytes(ARROW_SCHEMA.serialize())
+
+    def encode(self, chunk: Chunk) -> bytes:
+        found = records.empty() if chunk.records is None else chunk.records
+        count = found.num_rows
+        place = [
+            pa.repeat(pa.scalar(str(chunk.partition)), count),
+            pa.repeat(pa.scalar(chunk.position.order, pa.int32()), count),
+        ]
+        batch = pa.RecordBatch.from_arrays([*place, *found.columns], schema=ARROW_SCHEMA)
+        return bytes(batch.serialize())
+
+
+async def stream(call: Call) -> Response:
+    node = call.node
+    call.query.check()
+    if node.open_streams >= node.settings.server.max_streams:
+        return problem(
+            429,
+            f"{node.open_streams} streams are open on this node, which is its limit; try another node or later",
+            headers={"Retry-After": "5"},
+        )
+    start = _start(call.header("x-nakadi-cursors"))
+    reader = await node.run(call.log.reader, call.path("name"), start)
+    encoder = _Arrow() if ARROW_STREAM in (call.header("accept") or "") else _JsonLines()
+    if call.request.method == "HEAD":
+        return Response(media_type=encoder.media_type)
+    body = _run(call, reader, encoder)
+    return StreamingResponse(body, media_type=encoder.media_type)
+
+
+def _start(header: str | None) -> str | list[CursorText]:
+    if header is None:
+        return "END"
+    try:
+        cursors = msgspec.json.decode(header, type=list[CursorText])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise Malformed(
+            f'X-Nakadi-Cursors must be JSON like [{{"partition": "0", "offset": "BEGIN"}}]: {error}'
+        ) from None
+    return cursors or "END"
+
+
+async def _run(call: Call, reader: Reader, encoder: _Encoder) -> AsyncIterator[bytes]:
+    node, name = call.node, call.path("name")
+    wake = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    unwatch = await node.run(reader.watch, lambda: loop.call_soon_threadsafe(wake.set))
+    gone = asyncio.create_task(_until_gone(call, wake))
+    node.open_streams += 1
+    node.metrics.streams.inc()
+    try:
+        # Headers go out with the first chunk, so there is one at once.
+        yield encoder.start()
+        state = StreamState(call.query, reader.positions, _now_ms())
+        async for chunk in _chunks(node, reader, state, wake, gone.done):
+            if chunk.records is not None:
+                node.metrics.streamed(name, chunk.records.num_rows)
+            yield encoder.encode(chunk)
+    except StrandlineError as error:
+        log.warning("a stream of %s ended: %s", name, error.detail)
+    finally:
+        node.open_streams -= 1
+        node.metrics.streams.dec()
+        gone.cancel()
+        unwatch()
+
+
+async def _chunks(
+    node: Node, reader: Reader, state: StreamState, wake: asyncio.Event, gone: Callable[[], bool]
+) -> AsyncIterator[Chunk]:
+    """What is due, until the stream is over, the client is gone or the node stops."""
+    while not state.finished and not node.draining.is_set() and not gone():
+        wake.clear()
+        wanted = state.wanted()
+        found = await node.run(reader.poll, wanted, _READ_BYTES) if wanted else []
+        for batch in found:
+            state.add(batch)
+        for chunk in state.take(_now_ms()):
+            yield chunk
+        if not found and not state.finished:
+            await _sleep(node, wake, state.wait_ms(_now_ms()) / 1000)
+
+
+async def _sleep(node: Node, wake: asyncio.Event, seconds: float) -> None:
+    """Until there is news, the node stops or the time is over."""
+    waits = [asyncio.ensure_future(wake.wait()), asyncio.ensure_future(node.draining.wait())]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+async def _until_gone(call: Call, wake: asyncio.Event) -> None:
+    """Ends when the client has hung up."""
+    with suppress(Exception):
+        while (await call.request.receive())["type"] != "http.disconnect":
+            pass
+    wake.set()
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+ENDPOINTS = [
+    Endpoint(
+        "GET", "/event-types/{name}/events", stream, "Stream events from cursors on", "events",
+        query=StreamLimits,
+        headers={"X-nakadi-cursors": "JSON array of cursors to start after; without it, at the end."},
+        returns={200: StreamBatch}, problems=(400, 404, 412, 422, 429), media_type=JSON_STREAM,
+        error_status={"invalid_cursor": 412},
+    ),
+]  # fmt: skip
