@@ -1,0 +1,6 @@
+"""The SDK: the same rooms and verbs as the embedded library, over HTTP."""
+
+from strandline.client.log import HttpLog
+from strandline.client.remote import Remote, connect
+
+__all__ = ["HttpLog", "Remote", "connect"]

@@ -147,6 +147,16 @@ def prepare(plan: Plan, items: Sequence[bytes], now_ms: int, flow_id: str) -> Pr
     return Prepared(len(items), batches, members, events)
 
 
+def undecodable(items: Sequence[bytes]) -> PublishReport | None:
+    """The report on a publish of which some events are not JSON at all; None when all of them are."""
+    events: list[Any] = []
+    try:
+        _decode_all(items, events)
+    except _Rejected as rejected:
+        return _rejection(len(items), events, rejected)
+    return None
+
+
 def _decode_all(items: Sequence[bytes], events: list[Any]) -> None:
     try:
         events.extend([_decode.decode(item) for item in items])

@@ -1,0 +1,201 @@
+"""The log room of a server."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import httpx
+import msgspec
+
+from strandline.client.lanes import Lanes
+from strandline.client.reading import Reading, plan
+from strandline.client.transport import Transport, check
+from strandline.errors import NotFound, OutcomeUnknown, StrandlineError, Unavailable
+from strandline.log import publishing
+from strandline.log.model import (
+    NAME_PATTERN,
+    OUTCOME_UNKNOWN,
+    CursorText,
+    Distance,
+    DistanceQuery,
+    EventType,
+    ItemResult,
+    PartitionInfo,
+    PublishReport,
+    Schema,
+    ShiftedCursor,
+    StorageInfo,
+    Timeline,
+)
+from strandline.log.publishing import Events
+from strandline.log.reading import Batch
+from strandline.log.room import Log, Start
+
+_T = TypeVar("_T")
+_is_name = re.compile(NAME_PATTERN).fullmatch
+_REPORTS = {httpx.codes.MULTI_STATUS, httpx.codes.UNPROCESSABLE_ENTITY}
+_THREADS = 8
+_UNKNOWN_PAUSES_S = (0.2, 1.0, 3.0)
+_split = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class HttpLog(Log):
+    """Publishes of one thread to one event type are sent one after the other: that keeps their order."""
+
+    def __init__(self, transport: Transport, *, retry_unknown: bool = False) -> None:
+        self._transport = transport
+        self._retry_unknown = retry_unknown
+        self._lanes = Lanes(_THREADS)
+
+    # -- event types
+
+    def create(self, event_type: EventType) -> EventType:
+        return self._change("POST", "/event-types", event_type)
+
+    def get(self, name: str) -> EventType:
+        return self._get(_path(name), EventType)
+
+    def event_types(self) -> list[EventType]:
+        return self._get("/event-types", list[EventType])
+
+    def update(self, event_type: EventType) -> EventType:
+        return self._change("PUT", _path(event_type.name), event_type)
+
+    def delete(self, name: str) -> None:
+        check(self._transport.write("DELETE", _path(name)), writes=True)
+
+    def schemas(self, name: str) -> list[Schema]:
+        found: list[Schema] = []
+        path, query = _path(name, "schemas"), {"limit": "1000"}
+        while True:
+            page = msgspec.json.decode(self._transport.get(path, **query))
+            found.extend(msgspec.convert(page["items"], list[Schema]))
+            following = page["_links"].get("next")
+            if following is None:
+                return found
+            link = urlsplit(following["href"])
+            path, query = link.path, dict(parse_qsl(link.query))
+
+    def _change(self, method: str, path: str, event_type: EventType) -> EventType:
+        response = self._transport.write(method, path, msgspec.json.encode(event_type))
+        check(response, writes=True)
+        return msgspec.json.decode(response.content, type=EventType)
+
+    # -- events
+
+    def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[PublishReport]:
+        items = publishing.to_items(events, sys.maxsize)
+        return self._lanes.submit(_lane(name), lambda: self._publish(name, items, flow_id))
+
+    def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
+        if self._lanes.busy(_lane(name)):
+            return self.submit(name, events, flow_id=flow_id).result()
+        # Nothing of this thread is under way, and only this thread could start something.
+        return self._publish(name, publishing.to_items(events, sys.maxsize), flow_id)
+
+    def _publish(self, name: str, items: Sequence[bytes], flow_id: str | None) -> PublishReport:
+        body = b"[" + b",".join(items) + b"]"
+        if not _holds(body, items) and (report := publishing.undecodable(items)) is not None:
+            # Texts that are not JSON would melt into their neighbours on the way.
+            self.get(name)
+            return report
+        if self._retry_unknown:
+            return self._insist(name, body, len(items), flow_id)
+        return self._post(name, body, len(items), flow_id)
+
+    def _post(self, name: str, body: bytes, count: int, flow_id: str | None) -> PublishReport:
+        response = self._transport.write("POST", _path(name, "events"), body, flow_id)
+        if response.status_code in _REPORTS and response.content.startswith(b"["):
+            return PublishReport(count, msgspec.json.decode(response.content, type=tuple[ItemResult, ...]))
+        check(response, writes=True)
+        return PublishReport(count)
+
+    def _insist(self, name: str, body: bytes, count: int, flow_id: str | None) -> PublishReport:
+        """Publish until the outcome is known; events may be stored more than once."""
+        doubt: StrandlineError | None = None
+        for pause in (*_UNKNOWN_PAUSES_S, None):
+            try:
+                report = self._post(name, body, count, flow_id)
+            except OutcomeUnknown as error:
+                doubt = error
+            except Unavailable:
+                if doubt is None:
+                    raise
+            else:
+                if pause is None or all(item.detail != OUTCOME_UNKNOWN for item in report.items):
+                    return report
+            if pause is not None:
+                time.sleep(pause)
+        raise doubt or OutcomeUnknown
+
+    def read(
+        self,
+        name: str,
+        start: Start = "BEGIN",
+        *,
+        follow: bool = False,
+        limit: int | None = None,
+        batch_size: int = 10_000,
+    ) -> Iterator[Batch]:
+        places = plan(self, name, start, follow=follow)
+        return Reading(self._transport, name, _path(name, "events"), places, batch_size, limit).batches()
+
+    def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
+        # Two requests: the cursors of a thousand partitions are too long for an address.
+        lags = {info.partition: info for info in self.lag(name, cursors)} if cursors else {}
+        found = self._get(_path(name, "partitions"), list[PartitionInfo])
+        return [lags.get(info.partition, info) for info in found]
+
+    # -- cursors
+
+    def distances(self, name: str, queries: Sequence[DistanceQuery]) -> list[Distance]:
+        return self._ask(_path(name, "cursor-distances"), queries, list[Distance])
+
+    def shift(self, name: str, cursors: Sequence[ShiftedCursor]) -> list[CursorText]:
+        return self._ask(_path(name, "shifted-cursors"), cursors, list[CursorText])
+
+    def lag(self, name: str, cursors: Sequence[CursorText]) -> list[PartitionInfo]:
+        return self._ask(_path(name, "cursors-lag"), cursors, list[PartitionInfo])
+
+    # -- where it is stored
+
+    def timelines(self, name: str) -> list[Timeline]:
+        return self._get(_path(name, "timelines"), list[Timeline])
+
+    def storages(self) -> list[StorageInfo]:
+        return self._get("/storages", list[StorageInfo])
+
+    def close(self) -> None:
+        self._lanes.close()
+
+    def _get(self, path: str, kind: type[_T]) -> _T:
+        return msgspec.json.decode(self._transport.get(path), type=kind)
+
+    def _ask(self, path: str, question: Sequence[Any], kind: type[_T]) -> _T:
+        return msgspec.json.decode(self._transport.ask(path, msgspec.json.encode(list(question))), type=kind)
+
+
+def _path(name: str, *rest: str) -> str:
+    # A name with a slash or dots would lead to another resource.
+    if not _is_name(name):
+        raise NotFound(f"event type {name!r} does not exist")
+    return "/".join(("/event-types", name, *rest))
+
+
+def _lane(name: str) -> tuple[int, str]:
+    return threading.get_ident(), name
+
+
+def _holds(body: bytes, items: Sequence[bytes]) -> bool:
+    """Whether the array has exactly these items."""
+    try:
+        return [bytes(raw) for raw in _split.decode(body)] == list(items)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False

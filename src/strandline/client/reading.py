@@ -1,0 +1,189 @@
+"""Reading an event type over HTTP: an Arrow stream, opened again from the last cursors whenever it breaks."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import httpx
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from strandline.client.transport import Transport
+from strandline.errors import InvalidCursor, Unavailable
+from strandline.log import cursors
+from strandline.log.cursors import Position
+from strandline.log.model import CursorText
+from strandline.log.reading import Batch
+from strandline.log.records import READ
+from strandline.log.room import Log, Start
+
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+# How long a reader that lost its server keeps looking for it, with pauses that grow.
+_PATIENCE_S = 60.0
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+# The shortest that the protocol knows: also the time between two keep-alives.
+_FLUSH_S = 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one partition is read from and, unless it is followed, up to which record and how many these are."""
+
+    offset: str
+    end: Position | None = None
+    count: int = 0
+
+
+def plan(log: Log, name: str, start: Start, *, follow: bool) -> dict[str, Place]:
+    """What to read of which partition; every given position is checked to be available."""
+    if isinstance(start, str) and start.upper() == "END":
+        infos = log.partitions(name)
+        return {info.partition: Place(info.newest_available_offset) for info in infos} if follow else {}
+    if isinstance(start, str):
+        if start.upper() != cursors.BEGIN:
+            raise InvalidCursor(
+                f"start must be BEGIN, END or offsets by partition, not {start!r}", reason="INVALID_FORMAT"
+            )
+        asked = [CursorText(info.partition, cursors.BEGIN) for info in log.partitions(name)]
+    elif isinstance(start, Mapping):
+        asked = [CursorText(partition, offset) for partition, offset in start.items()]
+    else:
+        asked = list(start)
+    offsets = {cursor.partition: cursor.offset or "" for cursor in asked}
+    places = {}
+    for info in log.lag(name, asked):
+        end = None if follow else _parsed(info.newest_available_offset)
+        count = info.unconsumed_events or 0
+        if follow or count:
+            places[info.partition] = Place(offsets[info.partition], end, count)
+    return places
+
+
+def _parsed(text: str) -> Position:
+    # The server's own offsets are never BEGIN.
+    return cursors.parse(text) or Position(1, -1)
+
+
+class Reading:
+    """One reader: remembers where each partition is, so that a broken stream goes on where it was."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        name: str,
+        path: str,
+        places: Mapping[str, Place],
+        batch_size: int,
+        limit: int | None,
+    ) -> None:
+        self._transport = transport
+        self._name = name
+        self._path = path
+        self._places = dict(places)
+        self._batch_size = batch_size
+        self._left = limit
+        self._alive_at: float | None = None
+
+    def batches(self) -> Iterator[Batch]:
+        pause = _FIRST_PAUSE_S
+        while self._unfinished():
+            alive_before = self._alive_at
+            try:
+                yield from self._one_stream()
+            except Unavailable:
+                if self._lost_for_long():
+                    raise
+            if self._alive_at != alive_before:
+                pause = _FIRST_PAUSE_S
+            else:
+                time.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    def _unfinished(self) -> bool:
+        return bool(self._places) and (self._left is None or self._left > 0)
+
+    def _lost_for_long(self) -> bool:
+        return self._alive_at is None or time.monotonic() - self._alive_at > _PATIENCE_S
+
+    def _one_stream(self) -> Iterator[Batch]:
+        asked = [CursorText(partition, place.offset) for partition, place in self._places.items()]
+        headers = {"Accept": ARROW_STREAM, "X-Nakadi-Cursors": msgspec.json.encode(asked).decode()}
+        with self._transport.stream(self._path, self._limits(), headers) as response:
+            for records in _record_batches(response):
+                self._alive_at = time.monotonic()
+                batch = self._accept(records) if records.num_rows else None
+                if batch is not None:
+                    yield batch
+                if not self._unfinished():
+                    return
+
+    def _limits(self) -> dict[str, int]:
+        """A stream that is to end gets its exact length: the server then need not wait to fill a batch."""
+        counts = [place.count for place in self._places.values() if place.end is not None]
+        bounds = [bound for bound in (sum(counts), self._left) if bound]
+        limits = {"batch_limit": min([self._batch_size, *bounds]), "batch_flush_timeout": _FLUSH_S}
+        return {**limits, "stream_limit": min(bounds)} if bounds else limits
+
+    def _accept(self, records: pa.RecordBatch) -> Batch | None:
+        """The part of a batch that was asked for; moves the partition's place past it."""
+        partition, timeline = records["partition"][0].as_py(), records["timeline"][0].as_py()
+        place = self._places.get(partition)
+        if place is None:
+            return None
+        records = records.select(READ.names)
+        if place.end is not None:
+            records = _up_to(records, timeline, place.end)
+        if self._left is not None:
+            records = records.slice(0, self._left)
+            self._left -= records.num_rows
+        batch = Batch(self._name, partition, timeline, records)
+        if place.end is not None and Position(timeline, records["offset"][-1].as_py()) >= place.end:
+            del self._places[partition]
+        else:
+            self._places[partition] = Place(batch.offset, place.end, max(place.count - len(batch), 1))
+        return batch
+
+
+def _up_to(records: pa.RecordBatch, timeline: int, end: Position) -> pa.RecordBatch:
+    if timeline < end.order:
+        return records
+    offsets = records["offset"].to_numpy(zero_copy_only=False)
+    return records.slice(0, int(np.searchsorted(offsets, end.offset, side="right")))
+
+
+def _record_batches(response: httpx.Response) -> Iterator[pa.RecordBatch]:
+    try:
+        with pa.ipc.open_stream(_Body(response.iter_bytes())) as reader:
+            yield from reader
+    except (pa.ArrowInvalid, OSError) as error:
+        raise Unavailable(f"the stream broke off: {error}") from error
+
+
+class _Body(io.RawIOBase):
+    """A response body as a file. `read(n)` waits for n bytes, as Arrow expects it to."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        parts = []
+        while size:
+            if not self._rest:
+                chunk = next(self._chunks, None)
+                if chunk is None:
+                    break
+                self._rest = memoryview(chunk)
+            part = self._rest[: size if size > 0 else None]
+            self._rest = self._rest[len(part) :]
+            parts.append(part)
+            size -= len(part) if size > 0 else 0
+        return b"".join(parts)

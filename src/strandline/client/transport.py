@@ -1,0 +1,118 @@
+"""HTTP with our errors: the only module of the SDK that talks to a server.
+
+A request that provably never left (the connection was refused) is tried again a few times; a read that broke
+off is tried again once. A write whose answer was lost is `OutcomeUnknown` and never repeated here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import httpx
+
+from strandline.client import problems
+from strandline.errors import Invalid, OutcomeUnknown, Unavailable
+
+Params = Mapping[str, str | int]
+
+_CONNECT_S = 5.0
+_REFUSED_PAUSES_S = (0.1, 0.3)
+_LIMITS = httpx.Limits(max_connections=200, max_keepalive_connections=20, keepalive_expiry=5)
+_FAILED = 300
+
+
+class Transport:
+    """A pool of connections to one server; thread-safe, every wait bounded."""
+
+    def __init__(self, url: str, token: str | None, timeout: float) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise Invalid(f"{url!r} is not the address of a server; write one like http://127.0.0.1:8080")
+        self.url = url.rstrip("/")
+        self._client = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {token}"} if token else None,
+            timeout=httpx.Timeout(timeout, connect=min(timeout, _CONNECT_S)),
+            limits=_LIMITS,
+        )
+
+    def get(self, path: str, **params: str | int) -> bytes:
+        return self._read("GET", path, params=params)
+
+    def ask(self, path: str, body: bytes) -> bytes:
+        """A question too long for an address: a POST that changes nothing."""
+        return self._read("POST", path, body=body)
+
+    def write(self, method: str, path: str, body: bytes = b"", flow_id: str | None = None) -> httpx.Response:
+        """A request that changes something; the caller looks at the status of the response."""
+        headers = {"X-Flow-Id": flow_id} if flow_id else {}
+        with self._mapped(writes=True):
+            return self._send(method, path, body=body, headers=headers)
+
+    def _read(self, method: str, path: str, *, params: Params | None = None, body: bytes = b"") -> bytes:
+        with self._mapped(writes=False):
+            try:
+                response = self._send(method, path, params=params, body=body)
+            except (httpx.ReadError, httpx.RemoteProtocolError):
+                # The pool may hand out a connection that the server is just closing.
+                response = self._send(method, path, params=params, body=body)
+        check(response, writes=False)
+        return response.content
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        typed = {**(headers or {}), "Content-Type": "application/json"} if body else headers
+        request = self._client.build_request(method, path, params=params, content=body or None, headers=typed)
+        for pause in _REFUSED_PAUSES_S:
+            try:
+                return self._client.send(request)
+            except httpx.ConnectError:
+                time.sleep(pause)
+        return self._client.send(request)
+
+    @contextmanager
+    def stream(self, path: str, params: Params, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """A response whose body is read as it comes; what breaks off while reading is Unavailable."""
+        opening = self._client.stream("GET", path, params=params, headers=headers)
+        with self._mapped(writes=False), opening as response:
+            if response.status_code >= _FAILED:
+                response.read()
+            check(response, writes=False)
+            yield response
+
+    @contextmanager
+    def _mapped(self, *, writes: bool) -> Iterator[None]:
+        try:
+            yield
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise Unavailable(
+                f"no server answers at {self.url} ({error}); is it running? strandline serve --data DIR --port N"
+            ) from error
+        except httpx.PoolTimeout as error:
+            raise Unavailable(f"all connections to {self.url} are in use") from error
+        except httpx.TransportError as error:
+            why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            if writes:
+                raise OutcomeUnknown(
+                    f"the answer of {self.url} was lost ({why}); it may have happened: look before you repeat it"
+                ) from error
+            raise Unavailable(f"the connection to {self.url} broke ({why})") from error
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def check(response: httpx.Response, *, writes: bool) -> None:
+    """Raise what the server says went wrong, if anything."""
+    if response.status_code >= _FAILED:
+        raise problems.to_error(response.status_code, response.headers, response.content, writes=writes)
