@@ -54,7 +54,7 @@ class Span:
 
 def parse(text: str) -> Position | None:
     """A position from any of its text forms; None means BEGIN. Plain decimals always mean timeline 1."""
-    if text.upper() == BEGIN:
+    if text in {BEGIN, BEGIN.lower()}:
         return None
     if match := _TEXT.fullmatch(text):
         return Position(int(match[1], 16), int(match[2]))
