@@ -110,10 +110,16 @@ class _Lane:
 
 
 class StreamState:
-    """Collects what was read and says what to send now, how long to wait and when to stop."""
+    """Collects what was read and says what to send now, how long to wait and when to stop.
 
-    def __init__(self, limits: StreamLimits, start: Mapping[int, Position], now_ms: int) -> None:
+    An eager stream sends what is there instead of waiting to fill a batch.
+    """
+
+    def __init__(
+        self, limits: StreamLimits, start: Mapping[int, Position], now_ms: int, *, eager: bool = False
+    ) -> None:
         self._limits = limits
+        self._eager = eager
         self._flush_ms = limits.flush_ms
         self._ends_ms = now_ms + limits.lifetime_ms
         self._left = limits.stream_limit or None
@@ -146,7 +152,7 @@ class StreamState:
     def _due(self, lane: _Lane, now_ms: int, *, ending: bool) -> bool:
         if self._left == 0:
             return False
-        if lane.count and ending:
+        if lane.count and (ending or self._eager):
             return True
         if lane.count >= self._limits.batch_limit or lane.bytes >= self._lane_bytes:
             return True

@@ -37,6 +37,7 @@ class StreamBatch(msgspec.Struct, frozen=True):
 
 class _Encoder(Protocol):
     media_type: str
+    eager: bool
 
     def start(self) -> bytes:
         """Sent at once, before the first batch."""
@@ -46,6 +47,7 @@ class _Encoder(Protocol):
 
 class _JsonLines:
     media_type = JSON_STREAM
+    eager = False
 
     def start(self) -> bytes:
         return b""
@@ -59,6 +61,8 @@ class _JsonLines:
 
 class _Arrow:
     media_type = ARROW_STREAM
+    # Its batches cost little, and a reader that follows wants its records now.
+    eager = True
 
     def start(self) -> bytes:
         return bytes(ARROW_SCHEMA.serialize())
@@ -115,7 +119,7 @@ async def _run(call: Call, reader: Reader, encoder: _Encoder) -> AsyncIterator[b
     try:
         # Headers go out with the first chunk, so there is one at once.
         yield encoder.start()
-        state = StreamState(call.query, reader.positions, _now_ms())
+        state = StreamState(call.query, reader.positions, _now_ms(), eager=encoder.eager)
         async for chunk in _chunks(node, reader, state, wake, gone.done):
             if chunk.records is not None:
                 node.metrics.streamed(name, chunk.records.num_rows)
