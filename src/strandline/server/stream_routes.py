@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from strandline.errors import Malformed, StrandlineError
 from strandline.log import records
 from strandline.log.model import CursorText
 from strandline.log.reading import Reader
 from strandline.log.streaming import Chunk, StreamLimits, StreamState
+from strandline.server.event_stream import EventStream
 from strandline.server.problems import problem
 from strandline.server.routing import Call, Endpoint, Node, log
 
@@ -92,8 +92,8 @@ async def stream(call: Call) -> Response:
     encoder = _Arrow() if ARROW_STREAM in (call.header("accept") or "") else _JsonLines()
     if call.request.method == "HEAD":
         return Response(media_type=encoder.media_type)
-    body = _run(call, reader, encoder)
-    return StreamingResponse(body, media_type=encoder.media_type)
+    patience = node.settings.server.stalled_stream_ms / 1000
+    return EventStream(_run(call, reader, encoder), patience, media_type=encoder.media_type)
 
 
 def _start(header: str | None) -> str | list[CursorText]:
@@ -108,19 +108,18 @@ def _start(header: str | None) -> str | list[CursorText]:
     return cursors or "END"
 
 
-async def _run(call: Call, reader: Reader, encoder: _Encoder) -> AsyncIterator[bytes]:
+async def _run(call: Call, reader: Reader, encoder: _Encoder) -> AsyncGenerator[bytes]:
     node, name = call.node, call.path("name")
     wake = asyncio.Event()
     loop = asyncio.get_running_loop()
     unwatch = await node.run(reader.watch, lambda: loop.call_soon_threadsafe(wake.set))
-    gone = asyncio.create_task(_until_gone(call, wake))
     node.open_streams += 1
     node.metrics.streams.inc()
     try:
         # Headers go out with the first chunk, so there is one at once.
         yield encoder.start()
         state = StreamState(call.query, reader.positions, _now_ms(), eager=encoder.eager)
-        async for chunk in _chunks(node, reader, state, wake, gone.done):
+        async for chunk in _chunks(node, reader, state, wake):
             if chunk.records is not None:
                 node.metrics.streamed(name, chunk.records.num_rows)
             yield encoder.encode(chunk)
@@ -129,15 +128,12 @@ async def _run(call: Call, reader: Reader, encoder: _Encoder) -> AsyncIterator[b
     finally:
         node.open_streams -= 1
         node.metrics.streams.dec()
-        gone.cancel()
         unwatch()
 
 
-async def _chunks(
-    node: Node, reader: Reader, state: StreamState, wake: asyncio.Event, gone: Callable[[], bool]
-) -> AsyncIterator[Chunk]:
-    """What is due, until the stream is over, the client is gone or the node stops."""
-    while not state.finished and not node.draining.is_set() and not gone():
+async def _chunks(node: Node, reader: Reader, state: StreamState, wake: asyncio.Event) -> AsyncIterator[Chunk]:
+    """What is due, until the stream is over or the node stops."""
+    while not state.finished and not node.draining.is_set():
         wake.clear()
         wanted = state.wanted()
         found = await node.run(reader.poll, wanted, _READ_BYTES) if wanted else []
@@ -157,14 +153,6 @@ async def _sleep(node: Node, wake: asyncio.Event, seconds: float) -> None:
     finally:
         for wait in waits:
             wait.cancel()
-
-
-async def _until_gone(call: Call, wake: asyncio.Event) -> None:
-    """Ends when the client has hung up."""
-    with suppress(Exception):
-        while (await call.request.receive())["type"] != "http.disconnect":
-            pass
-    wake.set()
 
 
 def _now_ms() -> int:
