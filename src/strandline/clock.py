@@ -13,7 +13,8 @@ from abc import ABC, abstractmethod
 from datetime import UTC, datetime, timedelta, timezone
 
 _RFC3339 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))", re.ASCII
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):([0-5]\d|60)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):([0-5]\d))",
+    re.ASCII,
 )
 
 
@@ -79,15 +80,15 @@ def system_clock() -> Clock:
 
 def to_rfc3339(ms: int) -> str:
     """`1700000000123` as `2023-11-14T22:13:20.123Z`."""
-    moment = datetime.fromtimestamp(ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+    moment = datetime.fromtimestamp(ms // 1000, UTC).replace(tzinfo=None)
+    return f"{moment.isoformat()}.{ms % 1000:03d}Z"
 
 
 def parse_rfc3339(text: str) -> int:
     """Milliseconds of an RFC 3339 time with an offset; up to nine fractional digits. ValueError otherwise."""
     match = _RFC3339.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a time like 2024-05-01T12:00:00.000Z (an offset is needed)")
+        raise ValueError(f"{text!r:.60} is not a time like 2024-05-01T12:00:00.000Z (an offset is needed)")
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
     fraction, zulu, sign, off_hour, off_minute = match.groups()[6:]
     offset = timedelta(0) if zulu else timedelta(hours=int(off_hour), minutes=int(off_minute))

@@ -19,14 +19,6 @@ from typing import Any, get_type_hints
 from strandline.errors import Invalid
 
 ENV_PREFIX = "STRANDLINE_"
-# Read by other parts of the platform, so not settings that went wrong.
-_OTHER_ENV = {
-    "STRANDLINE_DATA",
-    "STRANDLINE_URL",
-    "STRANDLINE_CONFIG",
-    "STRANDLINE_TOKEN",
-    "STRANDLINE_TEST_CLOCK",
-}
 
 
 def _setting(default: Any, help_text: str, *, minimum: int | None = None) -> Any:
@@ -125,19 +117,21 @@ def load(
     """Settings from a TOML file, an environment and flags (`"log.retention_ms": 5`). Invalid on any surprise."""
     known = {setting.key: setting for setting in declared()}
     by_env = {setting.env: setting.key for setting in known.values()}
+    env = os.environ if env is None else env
     values: dict[str, Any] = {}
     if file is not None:
         values.update(_from_file(file))
-    for name, text in (os.environ if env is None else env).items():
+    for name, text in env.items():
         if name in by_env:
             values[by_env[name]] = text
-        elif name.startswith(ENV_PREFIX) and "__" in name and name not in _OTHER_ENV:
+        # Without the double underscore it may be anybody's: orchestrators make up STRANDLINE_PORT and the like.
+        elif name.startswith(ENV_PREFIX) and "__" in name:
             raise Invalid(f"{name} is not a setting{_nearest(name, by_env)}")
     values.update({key: value for key, value in (flags or {}).items() if value is not None})
     for key in values:
         if key not in known:
             raise Invalid(f"{key!r} is not a setting{_nearest(key, known)}")
-    return _build({key: _convert(known[key], value) for key, value in values.items()})
+    return _build({key: _convert(known[key], value, env) for key, value in values.items()})
 
 
 def _from_file(file: Path) -> dict[str, Any]:
@@ -151,30 +145,32 @@ def _from_file(file: Path) -> dict[str, Any]:
     for section, table in tables.items():
         if not isinstance(table, dict):
             raise Invalid(f"{file}: {section!r} stands outside a section; write it below a line like [log]")
+        if section not in (sections := get_type_hints(Settings)):
+            raise Invalid(f"{file}: [{section}] is not a section{_nearest(section, sections)}")
         values.update({f"{section}.{name}": value for name, value in table.items()})
     return values
 
 
-def _convert(setting: Setting, value: Any) -> Any:
+def _convert(setting: Setting, value: Any, env: Mapping[str, str]) -> Any:
     if isinstance(value, str) and value.startswith("env:"):
-        value = _secret(setting, value.removeprefix("env:"))
+        value = _referred(setting, value.removeprefix("env:"), env)
     if setting.type is int and isinstance(value, str):
         try:
             value = int(value.replace("_", ""))
         except ValueError:
-            raise Invalid(f"{setting.key} must be a whole number, not {value!r}") from None
+            raise Invalid(f"{setting.key} must be a whole number, not {value!r:.60}") from None
     number: Any = value
     if type(value) is not setting.type:
-        raise Invalid(f"{setting.key} must be of type {setting.type.__name__}, not {value!r}")
+        raise Invalid(f"{setting.key} must be of type {setting.type.__name__}, not {value!r:.60}")
     if setting.minimum is not None and number < setting.minimum:
         raise Invalid(f"{setting.key} must be at least {setting.minimum}, not {value}")
     return value
 
 
-def _secret(setting: Setting, name: str) -> str:
-    if name not in os.environ:
+def _referred(setting: Setting, name: str, env: Mapping[str, str]) -> str:
+    if name not in env:
         raise Invalid(f"{setting.key} refers to the environment variable {name}, which is not set")
-    return os.environ[name]
+    return env[name]
 
 
 def _build(values: Mapping[str, Any]) -> Settings:

@@ -24,16 +24,19 @@ def fields(**values: Any) -> dict[str, Any]:
 
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        own = {
             "time": to_rfc3339(int(record.created * 1000)),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **getattr(record, "fields", {}),
         }
+        line = {**own, **getattr(record, "fields", {}), **own}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        try:
+            return json.dumps(line, default=str, allow_nan=False)
+        except ValueError:  # NaN and circles are not JSON
+            return json.dumps({key: str(value) for key, value in line.items()})
 
 
 class ConsoleFormatter(logging.Formatter):

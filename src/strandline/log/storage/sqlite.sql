@@ -20,9 +20,6 @@ CREATE TABLE IF NOT EXISTS seal (token TEXT NOT NULL);
 -- name: add_partition
 INSERT OR IGNORE INTO partitions (partition) VALUES (?);
 
--- name: partition_count
-SELECT count(*) FROM partitions;
-
 -- name: next_offset
 -- The offset after the newest record; purging may have left no row at all.
 SELECT coalesce(

@@ -1,0 +1,133 @@
+"""Times as text and as milliseconds, and the clocks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.clock import (
+    FastClock,
+    ManualClock,
+    SystemClock,
+    parse_rfc3339,
+    system_clock,
+    to_rfc3339,
+)
+
+# From year 1 to year 9999.
+ANY_MS = st.integers(-62_135_596_800_000, 253_402_300_799_999)
+
+
+@given(ANY_MS)
+def test_every_millisecond_survives_its_text_form(ms):
+    """Formatting and parsing give the same millisecond, before 1970 as well."""
+    text = to_rfc3339(ms)
+    assert len(text) == len("2023-11-14T22:13:20.123Z")
+    assert parse_rfc3339(text) == ms
+
+
+@given(st.datetimes(timezones=st.timezones()))
+def test_parsing_agrees_with_the_standard_library(moment):
+    """Any moment in any zone with whole minutes means the same to both."""
+    seconds = moment.utcoffset().total_seconds()
+    if seconds % 60:
+        moment = moment.astimezone(UTC) if moment.year > 1 else moment.replace(tzinfo=UTC)
+    expected = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // (datetime.resolution * 1000)
+    assert parse_rfc3339(moment.isoformat()) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01T00:00:00.001Z", 1),
+        ("1970-01-01t00:00:00.1z", 100),
+        ("1970-01-01 00:00:00.12Z", 120),
+        ("1970-01-01T00:00:00.123456789Z", 123),
+        ("1970-01-01T00:00:00.999999999Z", 999),
+        ("1969-12-31T23:59:59.999Z", -1),
+        ("1970-01-01T02:00:00+02:00", 0),
+        ("1969-12-31T19:30:00-04:30", 0),
+        ("1970-01-01T00:00:00-00:00", 0),
+        ("2016-12-31T23:59:60Z", 1_483_228_800_000),
+        ("2016-12-31T23:59:60.500Z", 1_483_228_800_500),
+        ("2017-01-01T01:59:60+02:00", 1_483_228_800_000),
+        ("2024-02-29T12:00:00Z", 1_709_208_000_000),
+    ],
+)
+def test_times_are_understood_as_they_come(text, ms):
+    """Up to nine digits, offsets both ways, small letters, a space, and leap seconds."""
+    assert parse_rfc3339(text) == ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "now",
+        "2024-05-01",
+        "2024-05-01T12:00Z",
+        "2024-05-01T12:00:00",
+        "2024-05-01T12:00:00.Z",
+        "2024-05-01T12:00:00.1234567890Z",
+        "2024-05-01T12:00:00+02",
+        "2024-05-01T12:00:00+0200",
+        "2024-05-01T12:00:00 +02:00",
+        "2024-05-01T12:00:00+02:60",
+        "2024-05-01T12:00:00+00:99",
+        "2024-05-01T12:00:00+24:00",
+        "2024-05-01T12:00:61Z",
+        "2024-05-01T12:00:75Z",
+        "2024-05-01T12:60:00Z",
+        "2024-05-01T24:00:00Z",
+        "2024-13-01T12:00:00Z",
+        "2024-00-01T12:00:00Z",
+        "2023-02-29T12:00:00Z",
+        "2024-04-31T12:00:00Z",
+        "0000-01-01T00:00:00Z",
+        "24-05-01T12:00:00Z",
+        "2024-5-1T12:00:00Z",
+        "+2024-05-01T12:00:00Z",
+        " 2024-05-01T12:00:00Z",
+        "2024-05-01T12:00:00Z\n",
+        "2024\u201305-01T12:00:00Z",
+        "\u0662\u0660\u0662\u0664-05-01T12:00:00Z",
+        "1714564800000",
+    ],
+)
+def test_what_is_not_a_time_is_refused(text):
+    """Missing parts, impossible dates and offsets, foreign digits: ValueError."""
+    with pytest.raises(ValueError):
+        parse_rfc3339(text)
+
+
+def test_a_manual_clock_moves_only_when_told():
+    """Tests own the time."""
+    clock = ManualClock(5)
+    assert (clock.now_ms(), clock.now_ms()) == (5, 5)
+    clock.advance(10)
+    assert (clock.now_ms(), clock.steady_ms()) == (15, 15)
+
+
+def test_the_test_hook_makes_the_clock_fast(monkeypatch):
+    """`STRANDLINE_TEST_CLOCK=<start_ms>,<speed>` starts the day there and runs it that much faster."""
+    monkeypatch.setenv("STRANDLINE_TEST_CLOCK", "1000000,1e9")
+    clock = system_clock()
+    assert isinstance(clock, FastClock)
+    assert 1_000_000 <= clock.now_ms() < clock.now_ms()
+    assert clock.steady_ms() <= clock.steady_ms()
+
+
+@pytest.mark.parametrize("hook", ["", None])
+def test_without_the_hook_the_clock_is_the_real_one(monkeypatch, hook):
+    """An empty variable is none."""
+    monkeypatch.delenv("STRANDLINE_TEST_CLOCK", raising=False)
+    if hook is not None:
+        monkeypatch.setenv("STRANDLINE_TEST_CLOCK", hook)
+    clock = system_clock()
+    assert isinstance(clock, SystemClock)
+    assert clock.now_ms() > 1_700_000_000_000
+    assert clock.steady_ms() <= clock.steady_ms()
