@@ -27,8 +27,8 @@ up: $(VENV)/.ready
 	@exec $(BIN)/strandline up --port $(PORT) --data $(DATA)
 
 check: $(VENV)/.dev
-	@$(BIN)/ruff format --check src tests bench
-	@$(BIN)/ruff check src tests bench
+	@$(BIN)/ruff format --check src tests bench docs
+	@$(BIN)/ruff check src tests bench docs
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 

@@ -1,0 +1,123 @@
+"""Writes the reference pages from the code: `make docs`. With --check it only says which are out of date."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from strandline import config, errors
+from strandline.cli import cli
+from strandline.server.app import endpoints
+from strandline.server.openapi import document
+
+HERE = Path(__file__).parent / "reference"
+_NOTE = "<!-- Written by `make docs`; change the code instead. -->\n"
+
+
+def settings_page() -> str:
+    lines = ["# Settings", "", _NOTE]
+    lines += [
+        "A setting is a key of the TOML file, an environment variable and a flag of `strandline serve` at once.",
+        "A flag wins over the environment, the environment over the file. A text `env:NAME` takes the value of",
+        "that variable.",
+    ]
+    section = ""
+    for setting in config.declared():
+        if setting.section != section:
+            section = setting.section
+            lines += ["", f"## [{section}]", "", "| key | default | what it does |", "|---|---|---|"]
+        default = (
+            f'"{setting.default}"'
+            if isinstance(setting.default, str)
+            else f"{setting.default:,}".replace(",", "_")
+        )
+        names = f"`{setting.name}`<br>`{setting.env}`<br>`{setting.flag}`"
+        lines.append(f"| {names} | `{default}` | {setting.help} |")
+    return "\n".join(lines) + "\n"
+
+
+def errors_page() -> str:
+    lines = ["# Errors", "", _NOTE]
+    lines += [
+        "Every error is a problem document (`application/problem+json`) over HTTP and an exception of the same",
+        "name in Python. Its `code` never changes; `detail` says what to do.",
+        "",
+        "| code | exception | status | meaning |",
+        "|---|---|---|---|",
+    ]
+    kinds = [kind for kind in errors.families().values() if kind.__module__ == errors.__name__]
+    for kind in sorted(kinds, key=lambda kind: (kind.status, kind.code)):
+        meaning = (kind.__doc__ or "").strip().splitlines()[0]
+        lines.append(f"| `{kind.code}` | `{kind.__name__}` | {kind.status} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def http_page() -> str:
+    lines = ["# HTTP", "", _NOTE]
+    lines += [
+        "The log's routes are Nakadi's. `/openapi.json` of a running node has every type in full. Every error is",
+        "a problem document, those of unknown routes included. Paths may end in a slash, bodies may be gzip or zstd.",
+    ]
+    paths = document(endpoints())["paths"]
+    tags = dict.fromkeys(o["tags"][0] for operations in paths.values() for o in operations.values())
+    for tag in tags:
+        lines += [
+            "",
+            f"## {tag.capitalize()}",
+            "",
+            "| request | what it does | parameters | answers |",
+            "|---|---|---|---|",
+        ]
+        for path, operations in paths.items():
+            for method, operation in operations.items():
+                if operation["tags"] == [tag]:
+                    lines.append(_http_row(method.upper(), path, operation))
+    return "\n".join(lines) + "\n"
+
+
+def _http_row(method: str, path: str, operation: dict) -> str:
+    names = [f"`{p['name']}`" for p in operation["parameters"] if p["in"] != "path"]
+    answers = ", ".join(operation["responses"])
+    return f"| `{method} {path}` | {operation['summary']} | {', '.join(names)} | {answers} |"
+
+
+def cli_page() -> str:
+    lines = ["# Command line", "", _NOTE, "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 unavailable."]
+    for name, command in _commands("strandline", cli):
+        context = click.Context(command, info_name=name, terminal_width=100)
+        lines += ["", f"## `{name}`", "", "```", command.get_help(context), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=name)
+        for child in command.list_commands(context):
+            found = command.get_command(context, child)
+            if found is not None:
+                yield from _commands(f"{name} {child}", found)
+
+
+PAGES = {"settings.md": settings_page, "errors.md": errors_page, "http.md": http_page, "cli.md": cli_page}
+
+
+def main(*, check: bool) -> int:
+    """Write every page, or say which ones are not what the code says."""
+    stale = []
+    for name, page in PAGES.items():
+        file, text = HERE / name, page()
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if not check:
+                file.write_text(text, encoding="utf-8")
+    if stale:
+        print(("out of date, run `make docs`: " if check else "written: ") + ", ".join(stale))
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(check="--check" in sys.argv))

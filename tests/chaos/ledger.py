@@ -1,0 +1,38 @@
+"""What publishers attempted and were told, and whether what is stored agrees with it."""
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Ledger:
+    """Every event has an id (publisher, number); numbers of a publisher only grow."""
+
+    acknowledged: set = field(default_factory=set)
+    attempted: set = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def attempt(self, ids) -> None:
+        with self.lock:
+            self.attempted.update(ids)
+
+    def acknowledge(self, ids) -> None:
+        with self.lock:
+            self.acknowledged.update(ids)
+
+    def check(self, stored: dict[str, list[tuple[int, int]]]) -> None:
+        """`stored` has the ids of every partition in the order in which they are read."""
+        seen: dict[tuple[int, int], int] = defaultdict(int)
+        for partition, ids in stored.items():
+            newest: dict[int, int] = {}
+            for publisher, number in ids:
+                seen[publisher, number] += 1
+                assert newest.get(publisher, -1) < number, f"publisher {publisher} out of order in {partition}"
+                newest[publisher] = number
+        doubled = [event for event, times in seen.items() if times > 1]
+        assert not doubled, f"read more than once: {doubled[:5]}"
+        lost = self.acknowledged - seen.keys()
+        assert not lost, f"{len(lost)} acknowledged events are lost, for example {sorted(lost)[:5]}"
+        invented = seen.keys() - self.attempted
+        assert not invented, f"never published: {sorted(invented)[:5]}"
