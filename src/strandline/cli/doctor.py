@@ -1,0 +1,163 @@
+"""`strandline doctor`: what would go wrong on this machine, before it does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import click
+import msgspec
+
+from strandline import client
+from strandline.cli import output
+from strandline.cli.failures import FAILED
+from strandline.cli.target import Target, on_target
+from strandline.engine import sqlite
+from strandline.errors import StrandlineError
+
+_OLDEST_PYTHON = (3, 11)
+_LITTLE_SPACE, _NO_SPACE = 2 << 30, 100 << 20
+_SLOW_FSYNC_MS = 20.0
+_SYNCS = 10
+# A machine whose clock was never set starts long before this program was written.
+_EARLIEST_S = 1_735_689_600  # 2025-01-01
+_AHEAD_S = 60
+
+
+class Check(msgspec.Struct, frozen=True):
+    """What was looked at, how it is, and what to do if it is not well."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+
+
+@click.command()
+@on_target
+def doctor(target: Target) -> int:
+    """Check this machine, the data directory and, with --url, a server."""
+    found = list(_checks(target))
+    if target.as_json:
+        output.print_json(found)
+    else:
+        output.print_table(("check", "status", "detail"), ((c.name, c.status, c.detail) for c in found), "")
+    return FAILED if any(check.status == "fail" for check in found) else 0
+
+
+def _checks(target: Target) -> Iterator[Check]:
+    yield _python()
+    yield _sqlite()
+    yield _java()
+    if target.url is not None:
+        yield _clock(None)
+        yield _server(target.url, target.token)
+        return
+    place = _existing(target.data)
+    yield _directory(target.data, place)
+    yield _space(place)
+    yield _fsync(place)
+    yield _clock(target.data)
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < _OLDEST_PYTHON:
+        return Check("python", "fail", f"{version}; install 3.11 or newer")
+    return Check("python", "ok", version)
+
+
+def _sqlite() -> Check:
+    try:
+        sqlite.check_library()
+    except StrandlineError as error:
+        return Check("sqlite", "fail", error.detail)
+    return Check("sqlite", "ok", sqlite.library_version())
+
+
+def _java() -> Check:
+    program = shutil.which("java")
+    if program is None:
+        return Check("java", "warn", "not found; Spark jobs need Java 17 or newer")
+    try:
+        asked = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check("java", "warn", f"{program} does not run ({error}); Spark jobs need Java 17 or newer")
+    lines = asked.stderr.splitlines() or asked.stdout.splitlines() or ["unknown version"]
+    return Check("java", "ok", lines[0])
+
+
+def _existing(path: Path) -> Path:
+    """The directory itself or, while there is none, the one it would be made in."""
+    return next(place for place in (path, *path.absolute().parents) if place.exists())
+
+
+def _directory(data: Path, place: Path) -> Check:
+    if not place.is_dir():
+        return Check("data directory", "fail", f"{place} is not a directory; name another with --data")
+    if not os.access(place, os.W_OK | os.X_OK):
+        return Check("data directory", "fail", f"{place} cannot be written; change its owner or use another")
+    if place != data:
+        return Check("data directory", "ok", f"{data} does not exist yet; the first start makes it")
+    return Check("data directory", "ok", str(data))
+
+
+def _space(place: Path) -> Check:
+    free = shutil.disk_usage(place).free
+    text = f"{free / (1 << 30):.1f} GiB free"
+    if free < _NO_SPACE:
+        return Check("disk space", "fail", f"{text}; free some before you start")
+    if free < _LITTLE_SPACE:
+        return Check("disk space", "warn", f"{text}; that is little")
+    return Check("disk space", "ok", text)
+
+
+def _fsync(place: Path) -> Check:
+    """Every acknowledged publish waits for one."""
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            times = [_timed(lambda: _write_and_sync(file.fileno())) for _ in range(_SYNCS)]
+    except OSError as error:
+        return Check("fsync", "fail", f"writing to {place} failed: {error.strerror}; use another directory")
+    median = statistics.median(times)
+    if median > _SLOW_FSYNC_MS:
+        return Check("fsync", "warn", f"{median:.1f} ms; publishes will be slow: use a faster disk")
+    return Check("fsync", "ok", f"{median:.2f} ms")
+
+
+def _write_and_sync(descriptor: int) -> None:
+    os.write(descriptor, b"\0" * 4096)
+    os.fsync(descriptor)
+
+
+def _timed(call: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    call()
+    return (time.perf_counter() - started) * 1000
+
+
+def _clock(data: Path | None) -> Check:
+    now = time.time()
+    text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+    if now < _EARLIEST_S:
+        return Check("clock", "fail", f"{text} is in the past; set the clock")
+    catalog = None if data is None else data / "catalog.db"
+    if catalog is not None and catalog.exists() and catalog.stat().st_mtime > now + _AHEAD_S:
+        return Check("clock", "warn", f"{text}, but the data directory was written later; check the clock")
+    return Check("clock", "ok", text)
+
+
+def _server(url: str, token: str | None) -> Check:
+    try:
+        with client.connect(url, token=token, timeout=10) as remote:
+            remote.check_ready()
+    except StrandlineError as error:
+        return Check("server", "fail", error.detail)
+    return Check("server", "ok", f"{url} is ready")

@@ -1,0 +1,174 @@
+"""`strandline event-types …`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, BinaryIO, get_args
+
+import click
+import msgspec
+
+from strandline.cli import output
+from strandline.cli.target import Target, on_target
+from strandline.errors import Invalid, Malformed
+from strandline.log.model import Category, EventType, Strategy
+
+Fields = dict[str, Any]
+
+
+@click.group()
+def event_types() -> None:
+    """List, show, create, update and delete event types."""
+
+
+@event_types.command("list")
+@on_target
+def list_event_types(target: Target) -> None:
+    """Show all event types."""
+    with target.open() as rooms:
+        found = rooms.log.event_types()
+    if target.as_json:
+        output.print_json(found)
+        return
+    output.print_table(
+        ("name", "category", "partitions", "strategy", "retention", "owner", "updated"),
+        (
+            (
+                kind.name,
+                kind.category,
+                kind.partition_count,
+                kind.partition_strategy,
+                output.duration_text(kind.options.retention_time),
+                kind.owning_application,
+                kind.updated_at,
+            )
+            for kind in found
+        ),
+        "no event types yet; make one with `strandline event-types create NAME`",
+    )
+
+
+@event_types.command()
+@click.argument("name")
+@on_target
+def show(target: Target, name: str) -> None:
+    """Show event type NAME."""
+    with target.open() as rooms:
+        _print(rooms.log.get(name), as_json=target.as_json)
+
+
+def _definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What `create` and `update` can be told; each option wins over --file."""
+    for option in (
+        click.option("--file", "file", type=click.File("rb"), help="Definition as JSON; - is standard input."),
+        click.option("--owner", "owning_application", help="Application that owns the event type."),
+        click.option("--retention", callback=output.to_ms, help="How long events stay: 2d, 36h, 90m or ms."),
+        click.option("--schema", "schema", type=click.File("rb"), help="File with the JSON schema of the events."),
+    ):
+        command = option(command)
+    return command
+
+
+@event_types.command()
+@click.argument("name", required=False)
+@click.option("--partitions", type=click.IntRange(min=1), help="How many partitions; default 1.")
+@click.option("--category", type=click.Choice(get_args(Category)), help="Default undefined.")
+@click.option("--strategy", "partition_strategy", type=click.Choice(get_args(Strategy)), help="Default random.")
+@click.option("--key-field", "key_fields", multiple=True, help="Field of the partition key; may be repeated.")
+@_definition_options
+@on_target
+def create(target: Target, name: str | None, key_fields: tuple[str, ...], **options: Any) -> None:
+    """Create event type NAME, from options, from a --file, or from both."""
+    fields = _from_file(options.pop("file"))
+    if name is not None:
+        fields["name"] = name
+    if "name" not in fields:
+        raise click.UsageError("name the event type, or give a --file that does", click.get_current_context())
+    if key_fields:
+        fields["partition_key_fields"] = key_fields
+    asked = _event_type(_merged(fields, options))
+    with target.open() as rooms:
+        _print(rooms.log.create(asked), as_json=target.as_json, done="created")
+
+
+@event_types.command()
+@click.argument("name")
+@_definition_options
+@on_target
+def update(target: Target, name: str, **options: Any) -> None:
+    """Change event type NAME: what options say, or the whole of it by --file."""
+    if all(value is None for value in options.values()):
+        raise click.UsageError("say what to change, with --file or other options", click.get_current_context())
+    file = options.pop("file")
+    with target.open() as rooms:
+        fields = _from_file(file) if file is not None else msgspec.to_builtins(rooms.log.get(name))
+        asked = _event_type(_merged({**fields, "name": name}, options))
+        _print(rooms.log.update(asked), as_json=target.as_json, done="updated")
+
+
+@event_types.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@on_target
+def delete(target: Target, name: str, *, yes: bool) -> None:
+    """Delete event type NAME with all its events."""
+    if not yes and not target.as_json and sys.stdin.isatty():
+        click.confirm(f"Delete {name} with all its events?", abort=True, err=True)
+    with target.open() as rooms:
+        rooms.log.delete(name)
+    if target.as_json:
+        output.print_json({"deleted": name})
+    else:
+        print(f"deleted {name}")
+
+
+def _from_file(file: BinaryIO | None) -> Fields:
+    return {} if file is None else _json_object(file)
+
+
+def _json_object(file: BinaryIO) -> Fields:
+    try:
+        return msgspec.json.decode(file.read(), type=Fields)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise Malformed(f"{file.name} does not hold a JSON object: {error}") from None
+
+
+def _merged(fields: Fields, options: Fields) -> Fields:
+    """The definition with what the options say about it."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if (retention := given.pop("retention", None)) is not None:
+        fields["options"] = {**(fields.get("options") or {}), "retention_time": retention}
+    if (schema := given.pop("schema", None)) is not None:
+        text = msgspec.json.encode(_json_object(schema)).decode()
+        fields["schema"] = {"type": "json_schema", "schema": text}
+    return {**fields, **given}
+
+
+def _event_type(fields: Fields) -> EventType:
+    try:
+        return msgspec.convert(fields, EventType)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"the event type is not valid: {error}") from None
+
+
+def _print(kind: EventType, *, as_json: bool, done: str | None = None) -> None:
+    if as_json:
+        output.print_json(kind)
+        return
+    if done is not None:
+        print(f"{done} {kind.name}")
+    rows = [
+        ("name", kind.name),
+        ("owner", kind.owning_application or None),
+        ("category", kind.category),
+        ("partitions", kind.partition_count),
+        ("strategy", kind.partition_strategy),
+        ("key fields", ", ".join(kind.partition_key_fields) or None),
+        ("retention", output.duration_text(kind.options.retention_time)),
+        ("compatibility", kind.compatibility_mode),
+        ("schema", f"{kind.schema.version}  {kind.schema.schema}"),
+        ("created", kind.created_at),
+        ("updated", kind.updated_at),
+    ]
+    output.print_table(("field", "value"), rows, "")

@@ -1,0 +1,86 @@
+"""What a command says when it fails: one line that names the next step, and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from strandline.errors import Conflict, Forbidden, Invalid, NotFound, OutcomeUnknown, StrandlineError, Unavailable
+
+FAILED = 1
+USAGE = 2
+UNAVAILABLE = 3
+
+# For errors whose text does not say it already; the first family that fits.
+_NEXT_STEPS: tuple[tuple[type[StrandlineError], str], ...] = (
+    (NotFound, "see `strandline event-types list` for what there is"),
+    (Conflict, "look at it with `strandline event-types show`"),
+    (Forbidden, "give a token that allows it with --token or STRANDLINE_TOKEN"),
+    (OutcomeUnknown, "read before you repeat it"),
+    (Unavailable, "try again, or check with `strandline doctor`"),
+    (Invalid, "change the request and try again"),
+)
+
+
+def guarded(command: click.Command, arguments: Sequence[str]) -> int:
+    """Run a command and turn whatever happens into an exit code; a traceback only with --debug."""
+    try:
+        result = command.main(list(arguments), prog_name="strandline", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _abandon_output()
+        return 0
+    except Exception as error:
+        if "--debug" in arguments:
+            raise
+        return _fail(error, as_json="--json" in arguments)
+    return result if isinstance(result, int) else 0
+
+
+def _abandon_output() -> None:
+    """Nobody reads any more, which is their right; the interpreter must not complain when it flushes."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(error: Exception, *, as_json: bool) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return USAGE
+    code, exit_code, detail, info = _described(error)
+    if as_json:
+        print(json.dumps({"error": {"code": code, "detail": detail, **info}}, default=str), file=sys.stderr)
+    else:
+        print(f"error: {' '.join(detail.split())}", file=sys.stderr)
+    return exit_code
+
+
+def _described(error: Exception) -> tuple[str, int, str, dict[str, Any]]:
+    """Code, exit code, text and further members of any error."""
+    if isinstance(error, StrandlineError):
+        exit_code = UNAVAILABLE if isinstance(error, Unavailable) else FAILED
+        return error.code, exit_code, with_next_step(error), error.info
+    if isinstance(error, click.Abort):
+        return "aborted", FAILED, "stopped before it was done", {}
+    if isinstance(error, click.ClickException):
+        return "usage", error.exit_code, _usage(error), {}
+    kind = type(error).__name__
+    return "internal_error", FAILED, f"{kind}: {error}; run it again with --debug to see where", {}
+
+
+def with_next_step(error: StrandlineError) -> str:
+    """The error's text, which by our habit names the next step after a semicolon, or else a general one."""
+    if "; " in error.detail:
+        return error.detail
+    step = next((step for kind, step in _NEXT_STEPS if isinstance(error, kind)), None)
+    return f"{error.detail}; {step}" if step else error.detail
+
+
+def _usage(error: click.ClickException) -> str:
+    text = error.format_message()
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{text.rstrip('.')}; see `{context.command_path} --help`" if context else text

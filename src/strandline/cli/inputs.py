@@ -1,0 +1,53 @@
+"""Events from a file or a pipe: one JSON object a line, or one JSON array."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO, NamedTuple
+
+from strandline.log import publishing
+
+# A publish stays well below the server's limit for a body, whatever the batch size.
+_BATCH_BYTES = 8 << 20
+
+
+class Line(NamedTuple):
+    """One event and where it came from: its line, or its place in the array."""
+
+    number: int
+    text: bytes
+
+
+def events(file: BinaryIO) -> Iterator[Line]:
+    """Every event as it comes; blank lines are passed over, a broken one is for the publish to refuse."""
+    lines = (Line(number, text.strip()) for number, text in enumerate(file, 1))
+    for number, text in lines:
+        if text.startswith(b"["):
+            yield from _array(text + b"\n" + file.read())
+            return
+        if text:
+            yield Line(number, text)
+            break
+    yield from (line for line in lines if line.text)
+
+
+def _array(text: bytes) -> Iterator[Line]:
+    return (Line(number, item) for number, item in enumerate(publishing.to_items(text, sys.maxsize), 1))
+
+
+def batches(lines: Iterable[Line], size: int) -> Iterator[Sequence[Line]]:
+    """The lines in groups of `size`, smaller where events are large."""
+    group: list[Line] = []
+    weight = 0
+    for line in lines:
+        if group and weight + len(line.text) > _BATCH_BYTES:
+            yield group
+            group, weight = [], 0
+        group.append(line)
+        weight += len(line.text)
+        if len(group) == size:
+            yield group
+            group, weight = [], 0
+    if group:
+        yield group

@@ -1,0 +1,123 @@
+"""`strandline serve` and `strandline up`."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from strandline import config
+from strandline.cli.target import data_option, debug_option, json_option
+from strandline.config import Settings
+from strandline.errors import Invalid, Unavailable
+
+Command = Callable[..., Any]
+
+
+def _parameter(setting: config.Setting) -> str:
+    return f"{setting.section}__{setting.name}"
+
+
+def _setting_options(command: Command) -> Command:
+    """One flag per declared setting; the values are checked where files and environment are."""
+    for setting in reversed(list(config.declared())):
+        text = f"{setting.help} [default: {setting.default}]"
+        kind = "N" if setting.type is int else "TEXT"
+        command = click.option(setting.flag, _parameter(setting), metavar=kind, help=text)(command)
+    return command
+
+
+def _serving_options(command: Command) -> Command:
+    options: list[Callable[[Command], Command]] = [
+        data_option,
+        click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535)),
+        click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
+        click.option(
+            "--config",
+            "config_file",
+            envvar="STRANDLINE_CONFIG",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Settings file; default: strandline.toml in the data directory.",
+        ),
+        click.option("--insecure", is_flag=True, help="Listen beyond this machine without any protection."),
+        json_option,
+        debug_option,
+        _setting_options,
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@_serving_options
+def serve(*, as_json: bool, **options: Any) -> None:
+    """Serve a data directory over HTTP until SIGTERM or Ctrl-C. Several may serve the same one."""
+    _run(_print_ready if as_json else None, **options)
+
+
+@click.command()
+@_serving_options
+def up(*, as_json: bool, **options: Any) -> None:
+    """Run the whole platform on this machine; Ctrl-C stops it."""
+
+    def banner(url: str) -> None:
+        print(
+            f"\n  Strandline is up: {url}\n\n"
+            f"  data      {options['data'].resolve()}\n"
+            f"  API       {url}/openapi.json\n"
+            f"  try       strandline event-types create orders --url {url}\n"
+            f"  stop      Ctrl-C\n",
+            flush=True,
+        )
+
+    _run(_print_ready if as_json else banner, **options)
+
+
+def _print_ready(url: str) -> None:
+    print(json.dumps({"url": url, "pid": os.getpid()}), flush=True)
+
+
+def _run(
+    banner: Callable[[str], None] | None,
+    *,
+    data: Path,
+    port: int,
+    host: str,
+    config_file: Path | None,
+    insecure: bool,
+    **flags: str | None,
+) -> None:
+    if not insecure and not _is_loopback(host):
+        raise click.UsageError(
+            f"{host} can be reached from other machines, and nothing would protect it; "
+            "listen on 127.0.0.1, or add --insecure if the network is yours"
+        )
+    settings = _settings(data, config_file, flags)
+    try:
+        from strandline.server.main import run  # noqa: PLC0415 - an extra that may be missing
+    except ModuleNotFoundError as error:
+        raise Unavailable(f"the server needs {error.name}; pip install 'strandline[server]'") from error
+    run(data, settings, host, port, banner)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _settings(data: Path, file: Path | None, flags: dict[str, str | None]) -> Settings:
+    if file is None and (data / "strandline.toml").exists():
+        file = data / "strandline.toml"
+    try:
+        return config.load(file, flags={setting.key: flags[_parameter(setting)] for setting in config.declared()})
+    except Invalid as error:
+        raise click.UsageError(error.detail) from error

@@ -1,0 +1,75 @@
+"""What a command works on: a server (--url) or a data directory in this process (--data)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from strandline import client, platform
+from strandline.errors import NotFound
+
+
+@dataclass(frozen=True)
+class Target:
+    url: str | None
+    token: str | None
+    data: Path
+    as_json: bool
+
+    def open(self) -> client.Remote | platform.Platform:
+        """The rooms; a data directory must exist, so that a typing mistake does not make a new one."""
+        if self.url is not None:
+            return client.connect(self.url, token=self.token)
+        if not self.data.exists():
+            raise NotFound(
+                f"there is no data directory {self.data}; name one with --data, a server with --url, "
+                f"or make it with `strandline up --data {self.data}`"
+            )
+        return platform.open(self.data)
+
+
+url_option = click.option(
+    "--url", envvar="STRANDLINE_URL", metavar="URL", help="Server to talk to, like http://127.0.0.1:8080."
+)
+token_option = click.option(
+    "--token", envvar="STRANDLINE_TOKEN", metavar="TOKEN", help="Token for the server; better in STRANDLINE_TOKEN."
+)
+data_option = click.option(
+    "--data",
+    envvar="STRANDLINE_DATA",
+    default="data",
+    show_default="./data",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Data directory, opened in this process.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Output and errors for machines.")
+debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+
+
+def on_target(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that every command has and passes them on as `target`."""
+
+    @functools.wraps(command)
+    @url_option
+    @token_option
+    @data_option
+    @json_option
+    @debug_option
+    @click.pass_context
+    def wrapped(
+        ctx: click.Context, /, url: str | None, token: str | None, data: Path, *, as_json: bool, **rest: Any
+    ) -> Any:
+        if url is not None and ctx.get_parameter_source("data") is ParameterSource.COMMANDLINE:
+            if ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE:
+                raise click.UsageError("--url and --data exclude each other", ctx)
+            url = None  # a flag wins over the environment
+        return command(target=Target(url, token, data, as_json), **rest)
+
+    return wrapped
