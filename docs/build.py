@@ -59,7 +59,8 @@ def http_page() -> str:
     lines = ["# HTTP", "", _NOTE]
     lines += [
         "The log's routes are Nakadi's. `/openapi.json` of a running node has every type in full. Every error is",
-        "a problem document, those of unknown routes included. Paths may end in a slash, bodies may be gzip or zstd.",
+        "a problem document, those of unknown routes included. Paths may end in a slash; bodies may be gzip or",
+        "zstd.",
     ]
     paths = document(endpoints())["paths"]
     tags = dict.fromkeys(o["tags"][0] for operations in paths.values() for o in operations.values())

@@ -10,9 +10,9 @@ import httpx
 import msgspec
 import pytest
 from ledger import Ledger
-from services import free_port, start_server
 
 import strandline
+from services import free_port, start_server
 
 PUBLISHERS = 4
 PARTITIONS = 4
