@@ -88,7 +88,7 @@ def _print_summary(tally: Tally, *, as_json: bool) -> None:
         print(f"lines {first} to {last} went in as one batch, which is not wholly published", file=sys.stderr)
     losses = {"failed": tally.failed, "aborted": tally.aborted, "unknown": tally.unknown}
     counts = [f"{tally.published} published", *(f"{count} {name}" for name, count in losses.items() if count)]
-    print(f"{', '.join(counts)} in {tally.batches} batches, {tally.seconds:.1f} s")
+    print(f"{', '.join(counts)} in {tally.seconds:.1f} s")
     if not tally.clean:
         _print_next_step(tally)
 

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from strandline import client, platform
-from strandline.errors import NotFound
+from strandline.errors import Invalid, NotFound
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,20 @@ class Target:
     def open(self) -> client.Remote | platform.Platform:
         """The rooms; a data directory must exist, so that a typing mistake does not make a new one."""
         if self.url is not None:
-            return client.connect(self.url, token=self.token)
-        if not self.data.exists():
+            return _connect(self.url, self.token)
+        if not self.data.is_dir():
             raise NotFound(
                 f"there is no data directory {self.data}; name one with --data, a server with --url, "
                 f"or make it with `strandline up --data {self.data}`"
             )
         return platform.open(self.data)
+
+
+def _connect(url: str, token: str | None) -> client.Remote:
+    try:
+        return client.connect(url, token=token)
+    except Invalid as error:
+        raise click.BadParameter(error.detail, param_hint="--url") from error
 
 
 url_option = click.option(
