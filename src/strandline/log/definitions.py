@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from strandline.clock import to_rfc3339
 from strandline.config import LogSettings
 from strandline.errors import Invalid
 from strandline.log import schemas
-from strandline.log.model import EventType, Options, Schema, Statistics
+from strandline.log.model import NAME_PATTERN, EventType, Options, Schema, Statistics
 
+_NAME = re.compile(NAME_PATTERN).fullmatch
 _FIXED = ("category", "compatibility_mode", "cleanup_policy", "partition_strategy", "partition_key_fields")
 
 
@@ -65,6 +68,8 @@ def _check(asked: EventType, settings: LogSettings) -> None:
         msgspec.convert(msgspec.to_builtins(asked), EventType)
     except msgspec.ValidationError as error:
         raise Invalid(f"the event type is not valid: {error}") from None
+    if not _NAME(asked.name):  # where the pattern alone is content with a line break at the end
+        raise Invalid(f"{asked.name!r} is not a name; it must match {NAME_PATTERN}")
     if asked.partition_count > settings.max_partitions:
         raise Invalid(f"{asked.partition_count} partitions are too many; at most {settings.max_partitions}")
     if asked.partition_strategy == "hash" and not asked.partition_key_fields:

@@ -70,7 +70,7 @@ def check_data_event(event: Mapping[str, Any]) -> None:
     """The envelope of a `data` event."""
     if not isinstance(event.get("data_type"), str):
         raise Invalid("data_type is missing; it names the type of the changed entity")
-    if event.get("data_op") not in {"C", "U", "D", "S"}:
+    if event.get("data_op") not in ("C", "U", "D", "S"):  # a tuple: it may be anything
         raise Invalid("data_op must be C, U, D or S")
     if not isinstance(event.get("data"), dict):
         raise Invalid("data is missing or not an object")

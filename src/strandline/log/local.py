@@ -182,10 +182,8 @@ class LocalLog(Log):
             place = cursors.begin_index if start.upper() == "BEGIN" else cursors.end_index
             positions = {p: cursors.at_index(s, place(s)) for p, s in enumerate(spans)}
         else:
-            positions = {}
-            for cursor in _cursor_list(start):
-                partition, position = view.position(cursor)
-                positions[partition] = cursors.available(spans[partition], position)
+            given = view.positions(_cursor_list(start))
+            positions = {p: cursors.available(spans[p], position) for p, position in given.items()}
         return Reader(lambda: self._same(name, entry_id), positions)
 
     def _same(self, name: str, entry_id: str) -> View:
@@ -197,10 +195,7 @@ class LocalLog(Log):
     def partitions(self, name: str, cursors_: Sequence[CursorText] = ()) -> list[PartitionInfo]:
         view = self.view(name)
         spans = view.spans()
-        lags = {}
-        for cursor in cursors_:
-            partition, position = view.position(cursor)
-            lags[partition] = cursors.lag(spans[partition], position)
+        lags = {p: cursors.lag(spans[p], position) for p, position in view.positions(cursors_).items()}
         return [_info(p, s, lags.get(p)) for p, s in enumerate(spans)]
 
     # -- cursors

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import re
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from strandline.log.model import Category
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _32 = 0xFFFFFFFF
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}").fullmatch
 # Below this many keys a plain loop beats the set-up of the vectorised one.
 _VECTOR_FROM = 16
 
@@ -89,7 +93,7 @@ def _field(event: Any, path: str, names: Sequence[str]) -> str:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | Decimal):
         return str(value)
     if value is None:
         raise Invalid(f"the partition key field {path!r} is missing")
@@ -107,8 +111,6 @@ def user_partition(event: Mapping[str, Any], partitions: int) -> int:
 
 def partition_number(text: Any, partitions: int) -> int:
     """`"3"` as 3, if there is such a partition."""
-    if isinstance(text, str) and text.isascii() and text.isdigit() and str(int(text)) == text:
-        number = int(text)
-        if number < partitions:
-            return number
-    raise Invalid(f'there is no partition {text!r}; partitions are "0" to "{partitions - 1}"')
+    if isinstance(text, str) and _NUMBER(text) and int(text) < partitions:
+        return int(text)
+    raise Invalid(f'there is no partition {reprlib.repr(text)}; partitions are "0" to "{partitions - 1}"')

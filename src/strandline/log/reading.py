@@ -112,6 +112,16 @@ class View:
             raise InvalidCursor("a cursor needs an offset", reason="NULL_OFFSET")
         return partition, cursors.parse(cursor.offset)
 
+    def positions(self, given: Sequence[CursorText]) -> dict[int, Position | None]:
+        """The position of every partition that has a cursor; Invalid when one has two."""
+        found: dict[int, Position | None] = {}
+        for cursor in given:
+            partition, position = self.position(cursor)
+            if partition in found:
+                raise Invalid(f'there are two cursors for partition "{partition}"; give one')
+            found[partition] = position
+        return found
+
 
 def _closed(timeline: Timeline) -> bool:
     return timeline.latest_position is not None

@@ -45,25 +45,28 @@ def check_definition(event_type: EventType) -> None:
 def compile_check(text: str, mode: CompatibilityMode) -> Check:
     """A function that says what is wrong with an event, or None. Draft 4 unless `$schema` says otherwise."""
     schema = parse(text)
-    if mode == "compatible":
-        schema = _closed(schema)
     if schema in ({}, {"additionalProperties": True}):
         return lambda _: None
     schema.setdefault("$schema", "http://json-schema.org/draft-04/schema#")
     try:
+        schema = _closed(schema) if mode == "compatible" else schema
         validator = jsonschema_rs.validator_for(schema, validate_formats=True, offline=True)
     except (ValueError, RecursionError, UnicodeError) as error:
         raise Invalid(f"the schema is not valid: {_first_line(error)}") from None
     valid = validator.is_valid
 
     def check(event: Any) -> str | None:
-        if valid(event):
-            return None
-        error = next(iter(validator.iter_errors(event)))
-        where = "/".join(str(step) for step in error.instance_path)
-        return f"#/{where}: {error.message}" if where else f"#: {error.message}"
+        try:
+            return None if valid(event) else _violation(next(iter(validator.iter_errors(event))))
+        except ValueError as error:  # the validator looks only so deep
+            return f"the event cannot be checked against its schema: {_first_line(error)}"
 
     return check
+
+
+def _violation(error: jsonschema_rs.ValidationError) -> str:
+    where = "/".join(str(step) for step in error.instance_path)
+    return f"#/{where}: {error.message}" if where else f"#: {error.message}"
 
 
 def next_version(old: EventType, new: EventType) -> str:

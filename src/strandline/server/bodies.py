@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import zlib
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import zstandard
@@ -12,6 +14,12 @@ from starlette.requests import Request
 from strandline.errors import Invalid, Malformed, StrandlineError, TooLarge
 
 _CHUNK = 1 << 20
+# What every zstd coder of HTTP must do with (RFC 9659); a frame may ask for much more memory than its data needs.
+_ZSTD_WINDOW = 8 << 20
+
+
+class _Packed(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 class UnsupportedEncoding(StrandlineError):
@@ -21,10 +29,10 @@ class UnsupportedEncoding(StrandlineError):
     status = 415
 
 
-async def read(request: Request, limit: int) -> bytes:
-    """The whole body, decompressed; TooLarge as soon as it is clear that it is."""
+async def receive(request: Request, limit: int) -> bytes:
+    """The whole body as it was sent; TooLarge as soon as it is clear that it is."""
     length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > limit:
+    if length.isdecimal() and int(length) > limit:
         raise _too_large(limit)
     parts: list[bytes] = []
     size = 0
@@ -33,46 +41,36 @@ async def read(request: Request, limit: int) -> bytes:
         if size > limit:
             raise _too_large(limit)
         parts.append(part)
-    return _decompress(b"".join(parts), request.headers.get("content-encoding", "identity"), limit)
+    return b"".join(parts)
 
 
-def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
+def unpack(body: bytes, encoding: str, limit: int) -> bytes:
+    """The body decompressed, never more than `limit` bytes of it."""
     match encoding.strip().lower():
         case "identity" | "":
             return body
         case "gzip" | "x-gzip":
-            return _gunzip(body, limit)
+            packed: _Packed = gzip.GzipFile(fileobj=io.BytesIO(body))
         case "zstd":
-            return _unzstd(body, limit)
-    raise UnsupportedEncoding(f"Content-Encoding {encoding!r} is not supported; use gzip, zstd or none")
-
-
-def _gunzip(body: bytes, limit: int) -> bytes:
-    unpacked = b""
-    rest = body
+            frames = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+            packed = frames.stream_reader(body, read_across_frames=True)
+        case _:
+            raise UnsupportedEncoding(f"Content-Encoding {encoding!r} is not supported; use gzip, zstd or none")
     try:
-        while rest:  # a gzip body may have several members
-            stream = zlib.decompressobj(wbits=31)
-            unpacked += stream.decompress(rest, limit + 1 - len(unpacked))
-            if len(unpacked) > limit:
-                raise _too_large(limit)
-            if not stream.eof:
-                raise Malformed("the gzip body is cut off")
-            rest = stream.unused_data
-    except zlib.error as error:
-        raise Malformed(f"the body is not gzip: {error}") from None
-    return unpacked
+        return _read(packed, limit)
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        raise Malformed(f"the body is not {encoding}: {error}") from None
 
 
-def _unzstd(body: bytes, limit: int) -> bytes:
-    try:
-        with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(body) as reader:
-            unpacked = reader.read(limit + 1)
-    except zstandard.ZstdError as error:
-        raise Malformed(f"the body is not zstd: {error}") from None
-    if len(unpacked) > limit:
-        raise _too_large(limit)
-    return unpacked
+def _read(packed: _Packed, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while part := packed.read(_CHUNK):
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -20,10 +20,8 @@ from strandline.log.model import (
     ShiftedCursor,
 )
 from strandline.log.publishing import unanswered_report
-from strandline.server.routing import RAW, Call, Endpoint, json_response
+from strandline.server.routing import INLINE_BYTES, RAW, Call, Endpoint, json_response
 
-# Smaller publishes are checked on the event loop: handing them to a thread would cost more than they do.
-_INLINE_BYTES = 32_768
 _FLOW_ID = re.compile(r"[ -~]{1,200}").fullmatch
 
 
@@ -40,7 +38,7 @@ async def publish(call: Call) -> Response:
         raise Unavailable("this node is stopping; publish to another one", retry_after=1)
     name = call.path("name")
     flow_id = _flow_id(call)
-    if len(call.body) <= _INLINE_BYTES:
+    if len(call.body) <= INLINE_BYTES:
         future = call.log.submit(name, call.body, flow_id=flow_id)
     else:
         future = await call.node.run(lambda: call.log.submit(name, call.body, flow_id=flow_id))

@@ -10,6 +10,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from strandline.errors import Invalid, NotFound
+from strandline.log import schemas
 from strandline.log.model import EventType, Schema, StorageInfo, Timeline
 from strandline.server.routing import Call, Endpoint, json_response
 
@@ -88,22 +89,15 @@ async def get_schema(call: Call) -> Response:
 async def add_schema(call: Call) -> Response:
     name = call.path("name")
     if call.query.fetch:
-        wanted = _canonical(call.body)
+        wanted = schemas.parse(call.body.schema)
         for schema in await call.node.run(call.log.schemas, name):
-            if _canonical(schema) == wanted:
+            if schemas.parse(schema.schema) == wanted:
                 return json_response(schema)
         raise NotFound("no schema of this event type matches the given one")
     current = await call.node.run(call.log.get, name)
     changed = msgspec.structs.replace(current, schema=call.body)
     updated = await call.node.run(call.log.update, changed)
     return json_response(updated.schema, 201)
-
-
-def _canonical(schema: Schema) -> object:
-    try:
-        return msgspec.json.decode(schema.schema)
-    except msgspec.DecodeError as error:
-        raise Invalid(f"the schema is not JSON: {error}") from None
 
 
 async def list_timelines(call: Call) -> Response:

@@ -26,6 +26,9 @@ from strandline.server.problems import from_error, problem
 log = logging.getLogger("strandline.http")
 _T = TypeVar("_T")
 
+#: Smaller bodies are looked at on the event loop: handing them to a thread would cost more than they do.
+INLINE_BYTES = 32_768
+
 
 class Node:
     """What the routes of one server process share."""
@@ -137,5 +140,13 @@ async def _answer(endpoint: Endpoint, node: Node, request: Request) -> Response:
 async def _body(endpoint: Endpoint, node: Node, request: Request) -> Any:
     if endpoint.body is None:
         return None
-    raw = await bodies.read(request, node.settings.server.max_body_bytes)
-    return raw if isinstance(endpoint.body, RAW) else bodies.decode(raw, endpoint.body)
+    limit = node.settings.server.max_body_bytes
+    encoding = request.headers.get("content-encoding", "")
+    sent = await bodies.receive(request, limit)
+
+    def read() -> Any:
+        body = bodies.unpack(sent, encoding, limit)
+        return body if isinstance(endpoint.body, RAW) else bodies.decode(body, endpoint.body)
+
+    # A small packed body may be a large one.
+    return await node.run(read) if encoding or len(sent) > INLINE_BYTES else read()

@@ -56,7 +56,9 @@ class _JsonLines:
         cursor = b'{"cursor":{"partition":"%d","offset":"%b"}' % (chunk.partition, str(chunk.position).encode())
         if chunk.records is None:
             return cursor + b"}\n"
-        return b'%b,"events":[%b]}\n' % (cursor, b",".join(chunk.records["value"].to_pylist()))
+        # Values are as they came, and JSON may be spread over lines; inside of its strings it cannot.
+        events = b",".join(chunk.records["value"].to_pylist()).replace(b"\n", b" ").replace(b"\r", b" ")
+        return b'%b,"events":[%b]}\n' % (cursor, events)
 
 
 class _Arrow:
