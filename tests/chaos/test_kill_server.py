@@ -12,7 +12,7 @@ import pytest
 from ledger import Ledger
 
 import strandline
-from services import free_port, start_server
+from services import free_port, start_server, until
 
 PUBLISHERS = 4
 PARTITIONS = 4
@@ -93,7 +93,7 @@ def test_killing_the_server_loses_doubles_and_reorders_nothing(tmp_path, rounds)
     try:
         for number in range(rounds):
             before = sum(publisher.answers for publisher in publishers)
-            wait_for(lambda before=before: sum(p.answers for p in publishers) > before + 5)
+            until(lambda before=before: sum(p.answers for p in publishers) > before + 5, 30, "five more answers")
             time.sleep(dice.uniform(0, 0.3))  # the moment of the kill is what is random here
             server.kill()
             assert not alive(server.pid)
@@ -113,10 +113,3 @@ def test_killing_the_server_loses_doubles_and_reorders_nothing(tmp_path, rounds)
         f"seed {seed}: {rounds} kills, {len(ledger.acknowledged)} acknowledged of {len(ledger.attempted)} "
         f"attempted events, {time.monotonic() - began:.0f} s"
     )
-
-
-def wait_for(condition, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)
