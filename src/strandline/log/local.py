@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from strandline.clock import Clock, to_rfc3339
 from strandline.config import LogSettings
-from strandline.errors import InvalidCursor, NotFound, OutcomeUnknown
+from strandline.errors import Conflict, InvalidCursor, NotFound, OutcomeUnknown
 from strandline.log import cursors, definitions, publishing
 from strandline.log.catalog import Catalog
 from strandline.log.cursors import Position, Span
@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 # A topic that no event type owns after this long was left behind by a crash.
 _CREATION_MS = 600_000
 _READ_BYTES = 64 << 20
+_IDLE_SECONDS = 5
 
 
 class LocalLog(Log):
@@ -64,7 +65,8 @@ class LocalLog(Log):
         self._storages.get(storage.id).create_topic(topic, complete.partition_count, retention_ms)
         try:
             self._catalog.create(str(uuid.uuid4()), complete, timeline)
-        except Exception:
+        except Conflict:
+            # Only now it is certain that nobody owns the topic; after any other error it waits for the sweep.
             self._catalog.doom_topic(storage.id, topic, now_ms)
             self.sweep()
             raise
@@ -96,6 +98,7 @@ class LocalLog(Log):
         items = publishing.to_items(events, self._settings.max_batch_events)
         prepared = publishing.prepare(plan, items, self._clock.now_ms(), flow_id or uuid.uuid4().hex)
         done: Future[PublishReport] = Future()
+        done.set_running_or_notify_cancel()  # what is on its way to the storage cannot be called back
         if isinstance(prepared, PublishReport):
             done.set_result(prepared)
         elif not prepared.count:
@@ -161,7 +164,8 @@ class LocalLog(Log):
                     left = None if left is None else left - len(batch)
                     yield batch
                 if follow and not batches:
-                    news.wait()
+                    # Not for ever: that the event type was deleted is no news of its topic.
+                    news.wait(_IDLE_SECONDS)
                 elif not follow and (not batches or reader.reached(ends)):
                     return
         finally:

@@ -79,7 +79,8 @@ class Log(ABC):
     ) -> Iterator[Batch]:
         """Batches of records after `start`, in order within each partition.
 
-        Ends at what was the end when it began, or after `limit` records; with `follow` it waits for more.
+        Ends once it has passed what was the end when it began, or after `limit` records; with `follow` it
+        waits for more.
         """
 
     @abstractmethod
