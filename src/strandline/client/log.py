@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
@@ -20,7 +19,6 @@ from strandline.client.transport import Transport, check
 from strandline.errors import NotFound, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log import publishing
 from strandline.log.model import (
-    NAME_PATTERN,
     OUTCOME_UNKNOWN,
     CursorText,
     Distance,
@@ -39,7 +37,7 @@ from strandline.log.reading import Batch
 from strandline.log.room import Log, Start
 
 _T = TypeVar("_T")
-_is_name = re.compile(NAME_PATTERN).fullmatch
+_NAME = get_type_hints(EventType, include_extras=True)["name"]
 _REPORTS = {httpx.codes.MULTI_STATUS, httpx.codes.UNPROCESSABLE_ENTITY}
 _THREADS = 8
 _UNKNOWN_PAUSES_S = (0.2, 1.0, 3.0)
@@ -183,9 +181,11 @@ class HttpLog(Log):
 
 
 def _path(name: str, *rest: str) -> str:
-    # A name with a slash or dots would lead to another resource.
-    if not _is_name(name):
-        raise NotFound(f"event type {name!r} does not exist")
+    # A text that is no name, "../storages" for one, would lead to another resource.
+    try:
+        msgspec.convert(name, _NAME)
+    except msgspec.ValidationError:
+        raise NotFound(f"event type {name!r} does not exist") from None
     return "/".join(("/event-types", name, *rest))
 
 

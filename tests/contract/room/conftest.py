@@ -1,0 +1,53 @@
+"""The log room, in process and over HTTP: every test of this directory runs over both."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import strandline
+from services import running_server
+from strandline import EventType
+from strandline.log import Log
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
+    with strandline.open(tmp_path_factory.mktemp("embedded") / "data") as platform:
+        yield platform.log
+
+
+@pytest.fixture(scope="session")
+def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    data: Path = tmp_path_factory.mktemp("server") / "data"
+    with running_server(data, logs_level="warning") as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def http(server_url: str) -> Iterator[Log]:
+    with strandline.connect(server_url, timeout=30) as remote:
+        yield remote.log
+
+
+@pytest.fixture(params=["embedded", "http"])
+def log(request: pytest.FixtureRequest) -> Log:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses."""
+    return f"room.test-{next(_numbers)}"
+
+
+@pytest.fixture
+def orders(log: Log, name: str) -> str:
+    """An event type of three partitions that the events choose themselves."""
+    log.create(EventType(name, partitions=3, partition_strategy="hash", partition_key_fields=("id",)))
+    return name
