@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -35,12 +35,14 @@ def check_library() -> None:
         raise Unavailable(f"SQLite {version} is not safe with several writers; pip install -U apsw")
 
 
-def map_error(error: apsw.Error, where: str) -> StrandlineError:
+def map_error(error: apsw.Error, path: Path) -> StrandlineError:
     """The driver's error as one of ours; it stays reachable as `__cause__`."""
+    where = path.name
     if isinstance(error, apsw.FullError):
         return StorageFull(f"no room left for {where}; nothing was written: free some space and try again")
-    if isinstance(error, apsw.CantOpenError):
-        return NotFound(f"{where} does not exist or cannot be opened")
+    # A file that is there but cannot be opened (no descriptors, no permission) is not a missing one.
+    if isinstance(error, apsw.CantOpenError) and path.parent.is_dir() and not path.exists():
+        return NotFound(f"{where} does not exist")
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return Unavailable(f"{where} is busy", retry_after=1)
     return Unavailable(f"{where} failed: {error}", retry_after=5)
@@ -73,7 +75,7 @@ class Database:
         try:
             yield
         except apsw.Error as error:
-            raise map_error(error, str(self.path.name)) from error
+            raise map_error(error, self.path) from error
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock, self.mapped():
@@ -89,12 +91,9 @@ class Database:
             finally:
                 cursor.close(force=True)
 
-    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         with self._lock, self.mapped():
             self._connection.executemany(sql, rows)
-
-    def changes(self) -> int:
-        return self._connection.changes()
 
     @contextmanager
     def transaction(self) -> Iterator[Database]:
@@ -119,7 +118,7 @@ class Database:
             self._rollback()
             if isinstance(error, apsw.IOError):
                 raise OutcomeUnknown(f"the commit to {self.path.name} failed half-way: {error}") from error
-            raise map_error(error, self.path.name) from error
+            raise map_error(error, self.path) from error
 
     def _rollback(self) -> None:
         if self._connection.in_transaction:
@@ -137,20 +136,31 @@ class Database:
 
 
 class FileLock:
-    """A lock between processes, on a file; the system releases it when its holder dies.
+    """A lock between threads and processes, on a file; the system releases it when its holder dies.
 
     Fair enough that no writer starves, which SQLite's own busy handler is not.
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise Unavailable(f"{path.name} cannot be opened: {error.strerror}", retry_after=5) from error
+        # To the system all threads with this descriptor are one holder.
+        self._threads = threading.Lock()
 
     def __enter__(self) -> Self:
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self._threads.acquire()
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        except BaseException:
+            self._threads.release()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._threads.release()
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,30 @@ class NewRecords:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of all values."""
+        return sum(map(len, self.values))
+
+    def split(self, max_bytes: int) -> Iterator[NewRecords]:
+        """The same records in order, in parts of at most that many bytes, or of one record."""
+        start = size = 0
+        for at, value in enumerate(self.values):
+            if at > start and size + len(value) > max_bytes:
+                yield self._part(start, at)
+                start, size = at, 0
+            size += len(value)
+        yield self._part(start, len(self))
+
+    def _part(self, start: int, end: int) -> NewRecords:
+        keys, headers = self.keys, self.headers
+        return NewRecords(
+            self.timestamp_ms,
+            self.values[start:end],
+            None if keys is None else keys[start:end],
+            None if headers is None else headers[start:end],
+        )
 
 
 def to_arrow(parts: Sequence[NewRecords]) -> pa.RecordBatch:

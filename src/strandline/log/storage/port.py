@@ -62,14 +62,16 @@ class Storage(ABC):
         The future has what became of each partition's records, once that is durable. Appends started one
         after the other are stored in that order in every partition. The future fails, with nothing stored,
         with `Sealed`, `NotFound`, `StorageFull` or `Unavailable`; with `OutcomeUnknown` everything may or may
-        not be stored, and it is never tried again from here.
+        not be stored, and it is never tried again from here. Records for a partition that the topic does not
+        have are `FAILED`; the others of the append are stored. A started append cannot be cancelled.
         """
 
     @abstractmethod
     def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int) -> pa.RecordBatch:
         """Records from `offset` on, as many as are there now within the limits, but at least one if there is one.
 
-        A `records.READ` batch; empty at the end. Offsets before the first start at the first.
+        A `records.READ` batch; empty at the end. Offsets before the first start at the first. NotFound if there
+        is no such topic or partition.
         """
 
     @abstractmethod
@@ -108,4 +110,4 @@ class Storage(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Finish what was started and let go of files, connections and threads."""
+        """Finish what was started and let go of files, connections and threads; later calls are `Unavailable`."""

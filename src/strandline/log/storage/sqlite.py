@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from strandline.engine import sqlite
-from strandline.errors import NotFound, StrandlineError, Unavailable
+from strandline.errors import StrandlineError, Unavailable
 from strandline.log.records import NewRecords
 from strandline.log.storage.port import Bounds, Placed, Storage
 from strandline.log.storage.topic_file import TopicFile
@@ -30,39 +32,41 @@ class SqliteStorage(Storage):
         self._directory = directory
         self._max_open = max_open_topics
         self._executor = ThreadPoolExecutor(_WRITERS, thread_name_prefix="strandline-writer")
-        self._watcher = Watcher(self._data_version, poll_interval_ms / 1000)
+        self._watcher = Watcher(self._version, poll_interval_ms / 1000)
         self._lock = threading.Lock()
-        self._open: OrderedDict[str, TopicFile] = OrderedDict()
-        self._users: dict[str, int] = {}
-        self._deleted: dict[str, TopicFile] = {}  # closed when their last user lets go
+        self._open: OrderedDict[str, _Opened] = OrderedDict()
+        self._openings = itertools.count()
         self._closed = False
 
     def create_topic(self, topic: str, partitions: int, retention_ms: int) -> None:  # noqa: ARG002 - we are purged
+        self._refuse_closed()
         TopicFile.create(self._path(topic), partitions)
 
     def delete_topic(self, topic: str) -> None:
         with self._lock:
-            file = self._open.pop(topic, None)
-            if file is not None and topic in self._users:
-                self._deleted[topic] = file
-            elif file is not None:
-                file.close()
-        sqlite.remove(self._path(topic))
+            self._refuse_closed()
+            opened = self._open.pop(topic, None)
+            if opened is not None:
+                opened.listed = False
+                opened.close_if_unused()
+            # Under the lock, so that nobody opens a file that is half gone.
+            sqlite.remove(self._path(topic))
         self._watcher.notify(topic)
 
     def append(self, topic: str, batches: Mapping[int, NewRecords]) -> Future[dict[int, Placed]]:
         try:
-            file = self._acquire(topic)
+            with self._lock:  # also around the start, so that `close` finishes it or refuses it
+                opened = self._acquire(topic)
+                future = opened.file.append(batches)
         except StrandlineError as error:
             failed: Future[dict[int, Placed]] = Future()
             failed.set_exception(error)
             return failed
-        future = file.append(batches)
-        future.add_done_callback(lambda _: self._appended(topic))
+        future.add_done_callback(lambda _: self._appended(topic, opened))
         return future
 
-    def _appended(self, topic: str) -> None:
-        self._release(topic)
+    def _appended(self, topic: str, opened: _Opened) -> None:
+        self._release(opened)
         self._watcher.notify(topic)
 
     def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int) -> pa.RecordBatch:
@@ -97,12 +101,13 @@ class SqliteStorage(Storage):
             file.grow(partitions)
 
     def close(self) -> None:
-        self._closed = True
         self._watcher.close()
+        with self._lock:
+            self._closed = True
         self._executor.shutdown(wait=True)
         with self._lock:
-            for file in self._open.values():
-                file.close()
+            for opened in self._open.values():
+                opened.file.close()
             self._open.clear()
 
     # -- open files
@@ -110,45 +115,64 @@ class SqliteStorage(Storage):
     def _path(self, topic: str) -> Path:
         return self._directory / f"{topic}.db"
 
-    def _data_version(self, topic: str) -> int:
-        try:
-            with self._file(topic) as file:
-                return file.data_version()
-        except NotFound:
-            return -1
+    def _version(self, topic: str) -> object:
+        # SQLite counts per connection, so a file that was opened again starts anew.
+        with self._using(topic) as opened:
+            return opened.number, opened.file.data_version()
 
     @contextmanager
     def _file(self, topic: str) -> Iterator[TopicFile]:
-        file = self._acquire(topic)
+        with self._using(topic) as opened:
+            yield opened.file
+
+    @contextmanager
+    def _using(self, topic: str) -> Iterator[_Opened]:
+        with self._lock:
+            opened = self._acquire(topic)
         try:
-            yield file
+            yield opened
         finally:
-            self._release(topic)
+            self._release(opened)
 
-    def _acquire(self, topic: str) -> TopicFile:
-        with self._lock:
-            if self._closed:
-                raise Unavailable("the storage is closed")
-            file = self._open.get(topic)
-            if file is None:
-                file = self._open[topic] = TopicFile(self._path(topic), self._executor)
-                self._evict()
-            self._open.move_to_end(topic)
-            self._users[topic] = self._users.get(topic, 0) + 1
-            return file
+    def _acquire(self, topic: str) -> _Opened:
+        self._refuse_closed()
+        opened = self._open.get(topic)
+        if opened is None:
+            opened = _Opened(TopicFile(self._path(topic), self._executor), next(self._openings))
+            self._open[topic] = opened
+            self._evict()
+        self._open.move_to_end(topic)
+        opened.users += 1
+        return opened
 
-    def _release(self, topic: str) -> None:
+    def _release(self, opened: _Opened) -> None:
         with self._lock:
-            self._users[topic] -= 1
-            if not self._users[topic]:
-                del self._users[topic]
-                if topic in self._deleted:
-                    self._deleted.pop(topic).close()
+            opened.users -= 1
+            if not opened.listed:
+                opened.close_if_unused()
 
     def _evict(self) -> None:
         """Close the files that were not used for longest and are not in use."""
         for topic in list(self._open)[:-1]:
             if len(self._open) <= self._max_open:
                 return
-            if topic not in self._users:
-                self._open.pop(topic).close()
+            if not self._open[topic].users:
+                self._open.pop(topic).file.close()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Unavailable("the storage is closed")
+
+
+@dataclass
+class _Opened:
+    """A file with the number of its opening and of its users; one that is not listed goes with its last user."""
+
+    file: TopicFile
+    number: int
+    users: int = 0
+    listed: bool = True
+
+    def close_if_unused(self) -> None:
+        if not self.users:
+            self.file.close()

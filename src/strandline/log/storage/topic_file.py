@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.engine import sql, sqlite
-from strandline.errors import Conflict, Sealed, StrandlineError, Unavailable
+from strandline.errors import Conflict, NotFound, Sealed, StrandlineError, Unavailable
 from strandline.log import records
 from strandline.log.records import NewRecords
-from strandline.log.storage.port import Bounds, Placed
+from strandline.log.storage.port import FAILED, Bounds, Placed
 
 _SQL = sql.load("strandline.log.storage", "sqlite.sql")
 # One transaction takes no more than this, so that the first of a long queue is not kept waiting.
 _GROUP_RECORDS = 20_000
+
+# Nor much more than this, which also keeps every row far below what Arrow and SQLite can hold.
+_GROUP_BYTES = 64 << 20
 
 _Pending = tuple[Mapping[int, NewRecords], "Future[dict[int, Placed]]"]
 
@@ -54,6 +57,7 @@ class TopicFile:
 
     def append(self, batches: Mapping[int, NewRecords]) -> Future[dict[int, Placed]]:
         future: Future[dict[int, Placed]] = Future()
+        future.set_running_or_notify_cancel()  # what is queued will be stored: it cannot be cancelled
         with self._queue_lock:
             self._queue.append((batches, future))
             if self._draining:
@@ -81,10 +85,12 @@ class TopicFile:
     def _next_group(self) -> list[_Pending]:
         with self._queue_lock:
             group: list[_Pending] = []
-            size = 0
-            while self._queue and size < _GROUP_RECORDS:
+            count = size = 0
+            while self._queue and count < _GROUP_RECORDS and size < _GROUP_BYTES:
                 group.append(self._queue.popleft())
-                size += sum(len(batch) for batch in group[-1][0].values())
+                for batch in group[-1][0].values():
+                    count += len(batch)
+                    size += batch.size
             if not group:
                 self._draining = False
             return group
@@ -95,17 +101,22 @@ class TopicFile:
             for partition, batch in batches.items():
                 members.setdefault(partition, []).append((number, batch))
         # Encoding needs no lock; only offsets do.
-        rows = {p: _row([batch for _, batch in parts]) for p, parts in members.items()}
+        rows = {p: _rows([batch for _, batch in parts]) for p, parts in members.items()}
         results: list[dict[int, Placed]] = [{} for _ in group]
         with self._lock, self._writer.transaction() as db:
             self._refuse_sealed(db)
             starts = {partition: self._next_offset(db, partition) for partition in rows}
-            db.execute_many(_SQL["insert_batch"], [(p, starts[p], *row) for p, row in rows.items()])
+            for partition, start in starts.items():
+                if start is not None:
+                    db.execute_many(_SQL["insert_batch"], _placed_rows(partition, start, rows[partition]))
         for partition, parts in members.items():
             start = starts[partition]
             for number, batch in parts:
-                results[number][partition] = Placed(range(start, start + len(batch)))
-                start += len(batch)
+                if start is None:
+                    results[number][partition] = Placed([FAILED] * len(batch), _no_partition(partition))
+                else:
+                    results[number][partition] = Placed(range(start, start + len(batch)))
+                    start += len(batch)
         return results
 
     @staticmethod
@@ -114,11 +125,16 @@ class TopicFile:
             raise Sealed("the topic is sealed by a timeline switch", token=seal[0][0])
 
     @staticmethod
-    def _next_offset(db: sqlite.Database, partition: int) -> int:
+    def _next_offset(db: sqlite.Database, partition: int) -> int | None:
+        """None if there is no such partition."""
         found = db.execute(_SQL["next_offset"], (partition,))
-        if not found:
-            raise Conflict(f"the topic has no partition {partition}")
-        return int(found[0][0])
+        return int(found[0][0]) if found else None
+
+    def _end(self, partition: int) -> int:
+        end = self._next_offset(self._reader, partition)
+        if end is None:
+            raise _no_partition(partition)
+        return end
 
     # -- reading
 
@@ -139,6 +155,7 @@ class TopicFile:
                 if have >= max_records or size >= max_bytes:
                     break
         if not found:
+            self._end(partition)
             return records.empty()
         return _within(records.with_offsets(start, found), max_records, max_bytes)
 
@@ -148,7 +165,7 @@ class TopicFile:
     def find(self, partition: int, timestamp_ms: int) -> int:
         found = self._reader.execute(_SQL["find"], (partition, timestamp_ms))
         if not found:
-            return self._next_offset(self._reader, partition)
+            return self._end(partition)
         first, payload = found[0]
         batch = pa.ipc.read_record_batch(pa.py_buffer(payload), records.STORED)
         late = pc.greater_equal(batch.column("timestamp"), timestamp_ms)
@@ -193,6 +210,26 @@ class TopicFile:
         self._writer.close()
         self._reader.close()
         self._lock.close()
+
+
+def _no_partition(partition: int) -> NotFound:
+    return NotFound(f"the topic has no partition {partition}")
+
+
+def _rows(parts: Sequence[NewRecords]) -> list[tuple[Any, ...]]:
+    """One row for all of it, unless a single append is larger than a row should be; none for no records."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return []
+    if sum(part.size for part in parts) <= 2 * _GROUP_BYTES:
+        return [_row(parts)]
+    return [_row([piece]) for part in parts for piece in part.split(_GROUP_BYTES)]
+
+
+def _placed_rows(partition: int, start: int, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    for row in rows:
+        yield (partition, start, *row)
+        start += row[0]
 
 
 def _row(parts: Sequence[NewRecords]) -> tuple[Any, ...]:

@@ -10,32 +10,41 @@ import logging
 import threading
 from collections.abc import Callable
 
+from strandline.errors import NotFound, Unavailable
+
 log = logging.getLogger(__name__)
+
+_FAILED = object()
+_MISSING = object()
 
 
 class Watcher:
-    def __init__(self, version: Callable[[str], int], interval: float) -> None:
+    """`version` gives something that is different after every commit; NotFound is fine."""
+
+    def __init__(self, version: Callable[[str], object], interval: float) -> None:
         self._version = version
         self._interval = interval
         self._condition = threading.Condition()
-        self._callbacks: dict[str, list[Callable[[], None]]] = {}
+        self._callbacks: dict[str, dict[object, Callable[[], None]]] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def watch(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
+        key = object()
         with self._condition:
-            self._callbacks.setdefault(topic, []).append(callback)
+            if self._closed:
+                raise Unavailable("the storage is closed")
+            self._callbacks.setdefault(topic, {})[key] = callback
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="strandline-watcher", daemon=True)
                 self._thread.start()
             self._condition.notify()
-        return lambda: self._unwatch(topic, callback)
+        return lambda: self._unwatch(topic, key)
 
-    def _unwatch(self, topic: str, callback: Callable[[], None]) -> None:
+    def _unwatch(self, topic: str, key: object) -> None:
         with self._condition:
-            callbacks = self._callbacks.get(topic, [])
-            if callback in callbacks:
-                callbacks.remove(callback)
+            callbacks = self._callbacks.get(topic, {})
+            callbacks.pop(key, None)
             if not callbacks:
                 self._callbacks.pop(topic, None)
 
@@ -43,7 +52,7 @@ class Watcher:
         if topic not in self._callbacks:
             return
         with self._condition:
-            callbacks = list(self._callbacks.get(topic, ()))
+            callbacks = list(self._callbacks.get(topic, {}).values())
         for callback in callbacks:
             try:
                 callback()
@@ -51,7 +60,7 @@ class Watcher:
                 log.exception("a watcher's callback failed")
 
     def _run(self) -> None:
-        seen: dict[str, int] = {}
+        seen: dict[str, object] = {}
         while True:
             with self._condition:
                 while not self._callbacks and not self._closed:
@@ -64,12 +73,15 @@ class Watcher:
                 if not self._closed:
                     self._condition.wait(self._interval)
 
-    def _look(self, topic: str, before: int | None) -> int:
+    def _look(self, topic: str, before: object) -> object:
         try:
             now = self._version(topic)
+        except NotFound:
+            now = _MISSING
         except Exception:
-            log.exception("looking at topic %s failed", topic)
-            return -1 if before is None else before
+            if before is not _FAILED:  # said once, not every few milliseconds
+                log.exception("looking at topic %s failed; it is tried again", topic)
+            return _FAILED
         # The first look has nothing to compare with: a commit may have come just before it.
         if now != before:
             self.notify(topic)

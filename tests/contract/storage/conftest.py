@@ -1,0 +1,32 @@
+"""One place for records per adapter; every contract test runs over all of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from storage_place import DAY_MS, Place
+
+from strandline.log.storage import Storage
+
+
+@pytest.fixture(params=["sqlite"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    made = Place(f"{request.param}:{tmp_path / 'topics'}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def storage(place: Place) -> Storage:
+    return place.open()
+
+
+@pytest.fixture
+def topic(storage: Storage) -> str:
+    """A new topic with three partitions."""
+    name = f"topic.{uuid.uuid4().hex}"
+    storage.create_topic(name, 3, DAY_MS)
+    return name

@@ -1,0 +1,71 @@
+"""A place for records that several storages and processes can open, and the few verbs that tests need of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from strandline.log.records import NewRecords
+from strandline.log.storage import Placed, Storage
+from strandline.log.storage.sqlite import SqliteStorage
+
+WORKER = Path(__file__).with_name("worker.py")
+DAY_MS = 86_400_000
+NOW_MS = 1_700_000_000_000
+
+
+class Place:
+    """Somewhere to keep records, which several storages and processes can open at once."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._opened: list[Storage] = []
+
+    def open(self) -> Storage:
+        kind, _, where = self.address.partition(":")
+        assert kind == "sqlite"
+        self._opened.append(SqliteStorage(Path(where), poll_interval_ms=5))
+        return self._opened[-1]
+
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
+        """Another process at this place; see `worker.py` for what it can do."""
+        command = [sys.executable, str(WORKER), self.address, *map(str, arguments)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+
+    def run(self, *arguments: object) -> list[str]:
+        """What another process printed before it ended well."""
+        with self.start(*arguments) as process:
+            out, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        return out.splitlines()
+
+    def close(self) -> None:
+        for storage in self._opened:
+            storage.close()
+
+
+def records(*values: bytes, at: int = NOW_MS) -> NewRecords:
+    return NewRecords(at, list(values))
+
+
+def append(
+    storage: Storage, topic: str, batches: Mapping[int, Sequence[bytes]], *, at: int = NOW_MS
+) -> dict[int, Placed]:
+    """Store and wait."""
+    new = {partition: records(*values, at=at) for partition, values in batches.items()}
+    return storage.append(topic, new).result(30)
+
+
+def read(storage: Storage, topic: str, partition: int, offset: int = 0) -> list[tuple[int, bytes]]:
+    """Everything from an offset on, in several reads."""
+    found: list[tuple[int, bytes]] = []
+    while (batch := storage.read(topic, partition, offset, max_records=1000, max_bytes=1 << 20)).num_rows:
+        found.extend(zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True))
+        offset = found[-1][0] + 1
+    return found
+
+
+def values(storage: Storage, topic: str, partition: int, offset: int = 0) -> list[bytes]:
+    return [value for _, value in read(storage, topic, partition, offset)]

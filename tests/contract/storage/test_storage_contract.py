@@ -1,0 +1,539 @@
+"""What every storage promises: the sentences of `strandline/log/storage/port.py`, one by one."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from storage_place import DAY_MS, NOW_MS, append, read, records, values
+
+from strandline.errors import Conflict, NotFound, Sealed, Unavailable
+from strandline.log.records import READ, NewRecords
+from strandline.log.storage import FAILED, Bounds
+from waiting import eventually
+
+LIMITS = {"max_records": 1000, "max_bytes": 1 << 20}
+
+
+# -- topics
+
+
+def test_a_new_topic_is_empty(storage, topic):
+    """Every partition starts with nothing: first 0, last −1."""
+    assert storage.bounds(topic) == [Bounds(0, -1)] * 3
+    assert [values(storage, topic, partition) for partition in range(3)] == [[], [], []]
+
+
+def test_creating_a_topic_again_is_harmless(storage, topic):
+    """It keeps its records."""
+    append(storage, topic, {0: [b"a"]})
+    storage.create_topic(topic, 3, DAY_MS)
+    assert values(storage, topic, 0) == [b"a"]
+
+
+def test_a_topic_can_be_created_by_many_at_once(place, storage):
+    """Threads and other processes that create the same topic all succeed."""
+    workers = [place.start("create", "shared", 2) for _ in range(2)]
+    for worker in workers:
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    with ThreadPoolExecutor(8) as pool:
+        for made in [pool.submit(storage.create_topic, "shared", 2, DAY_MS) for _ in range(8)]:
+            made.result()
+    assert [worker.communicate(timeout=30)[0] for worker in workers] == ["created\n"] * 2
+    assert append(storage, "shared", {0: [b"a"], 1: [b"b"]})[1].complete
+
+
+def test_deleting_removes_the_records(storage, topic):
+    """After that the topic is not there."""
+    append(storage, topic, {0: [b"a"]})
+    storage.delete_topic(topic)
+    with pytest.raises(NotFound):
+        storage.bounds(topic)
+
+
+def test_deleting_a_missing_topic_is_fine(storage, topic):
+    """Also a second time."""
+    storage.delete_topic("never-made")
+    storage.delete_topic(topic)
+    storage.delete_topic(topic)
+
+
+def test_deleting_while_it_is_used_hurts_nobody(storage, topic):
+    """Appends under way end one way or the other, and the topic is gone."""
+    started = [storage.append(topic, {0: records(b"x")}) for _ in range(50)]
+    storage.delete_topic(topic)
+    for future in started:
+        assert isinstance(future.exception(30), (type(None), NotFound, Unavailable))
+    with pytest.raises(NotFound):
+        append(storage, topic, {0: [b"late"]})
+
+
+def test_topics_do_not_touch_each_other(storage, topic):
+    """Records and deletion stay within one topic."""
+    storage.create_topic("other", 1, DAY_MS)
+    append(storage, topic, {0: [b"a"]})
+    append(storage, "other", {0: [b"b"]})
+    storage.delete_topic("other")
+    assert values(storage, topic, 0) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda storage: storage.append("none", {0: records(b"a")}).result(30),
+        lambda storage: storage.read("none", 0, 0, **LIMITS),
+        lambda storage: storage.bounds("none"),
+        lambda storage: storage.find("none", 0, 0),
+        lambda storage: storage.seal("none", "t"),
+        lambda storage: storage.unseal("none", "t"),
+        lambda storage: storage.grow("none", 2),
+    ],
+)
+def test_a_missing_topic_is_not_found(storage, act):
+    """Nothing is made by accident."""
+    for _ in range(2):
+        with pytest.raises(NotFound):
+            act(storage)
+
+
+# -- appending
+
+
+def test_placed_records_are_found_at_their_offsets(storage, topic):
+    """Each partition's result names where each of its records is, in order."""
+    placed = append(storage, topic, {0: [b"a", b"b", b"c"], 2: [b"d"]})
+    assert set(placed) == {0, 2}
+    for partition, expected in ((0, [b"a", b"b", b"c"]), (2, [b"d"])):
+        assert placed[partition].complete
+        assert read(storage, topic, partition) == list(zip(placed[partition].offsets, expected, strict=True))
+    assert read(storage, topic, 1) == []
+
+
+def test_a_record_keeps_all_its_parts(storage, topic):
+    """Timestamp, key, value and headers come back as they were, empty and missing ones included."""
+    new = NewRecords(
+        NOW_MS,
+        [b"", b"\x00\xff", b"v" * 100_000],
+        [b"k", None, b""],
+        [[("h", b"1"), ("h", b"\xff")], None, []],
+    )
+    storage.append(topic, {1: new}).result(30)
+    storage.append(topic, {1: records(b"bare", at=NOW_MS + 5)}).result(30)
+    batch = storage.read(topic, 1, 0, **LIMITS)
+    assert batch.schema == READ
+    assert batch["timestamp"].to_pylist() == [NOW_MS] * 3 + [NOW_MS + 5]
+    assert batch["key"].to_pylist() == [b"k", None, b"", None]
+    assert batch["value"].to_pylist() == [*new.values, b"bare"]
+    headers = batch["headers"].to_pylist()
+    assert headers[0] == [{"key": "h", "value": b"1"}, {"key": "h", "value": b"\xff"}]
+    assert not any(headers[1:])
+
+
+def test_appends_of_one_thread_keep_their_order(storage, topic):
+    """Started one after the other without waiting, in every partition."""
+    started = [
+        storage.append(topic, {0: records(b"%d" % number), number % 2 + 1: records(b"%d" % number)})
+        for number in range(500)
+    ]
+    for future in started:
+        assert all(part.complete for part in future.result(30).values())
+    assert values(storage, topic, 0) == [b"%d" % number for number in range(500)]
+    assert values(storage, topic, 1) == [b"%d" % number for number in range(0, 500, 2)]
+    assert values(storage, topic, 2) == [b"%d" % number for number in range(1, 500, 2)]
+
+
+def test_offsets_grow(storage, topic):
+    """A later append never gets a smaller offset."""
+    offsets = [o for n in range(20) for o in append(storage, topic, {0: [b"x"] * (n % 3 + 1)})[0].offsets]
+    assert offsets == sorted(set(offsets))
+
+
+def test_sixty_four_appenders_at_once_lose_nothing(storage, topic):
+    """Every answer names where the record is, every record is there once, each thread's in its order."""
+
+    def publish(who: int) -> list[tuple[int, int, bytes]]:
+        answers = []
+        for number in range(10):
+            batches = {p: records(b"%d/%d/%d" % (p, who, number)) for p in range(3)}
+            for partition, part in storage.append(topic, batches).result(60).items():
+                answers.append((partition, part.offsets[0], batches[partition].values[0]))
+        return answers
+
+    with ThreadPoolExecutor(64) as pool:
+        answers = [answer for found in pool.map(publish, range(64)) for answer in found]
+    assert len(answers) == 64 * 10 * 3
+    for partition in range(3):
+        acknowledged = sorted((offset, value) for p, offset, value in answers if p == partition)
+        assert read(storage, topic, partition) == acknowledged
+    for who in range(64):
+        mine = [value for value in values(storage, topic, 0) if value.startswith(b"0/%d/" % who)]
+        assert mine == [b"0/%d/%d" % (who, number) for number in range(10)]
+
+
+def test_records_for_an_unknown_partition_fail_alone(storage, topic):
+    """The partitions that exist get their records, in the same append and in others meanwhile."""
+    futures = [storage.append(topic, {0: records(b"%d" % n), 3: records(b"x", b"y")}) for n in range(5)]
+    for number, future in enumerate(futures):
+        placed = future.result(30)
+        assert placed[0].complete, number
+        assert list(placed[3].offsets) == [FAILED, FAILED]
+        assert isinstance(placed[3].error, NotFound)
+        assert not placed[3].complete
+    assert values(storage, topic, 0) == [b"%d" % n for n in range(5)]
+
+
+def test_appending_nothing_is_harmless(storage, topic):
+    """No records, no offsets, no rows."""
+    assert storage.append(topic, {}).result(30) == {}
+    assert list(storage.append(topic, {0: records()}).result(30)[0].offsets) == []
+    append(storage, topic, {0: [b"a"]})
+    assert storage.append(topic, {0: records(), 1: records(b"b")}).result(30)[0].complete
+    assert values(storage, topic, 0) == [b"a"]
+    assert values(storage, topic, 1) == [b"b"]
+
+
+def test_a_started_append_cannot_be_cancelled(storage, topic):
+    """Whoever stops waiting does not stop it, nor those behind it."""
+    futures = [storage.append(topic, {0: records(b"%d" % number)}) for number in range(20)]
+    for future in futures:
+        future.cancel()
+    append(storage, topic, {0: [b"last"]})
+    assert values(storage, topic, 0) == [b"%d" % number for number in range(20)] + [b"last"]
+
+
+def test_records_survive_reopening(place, topic, storage):
+    """And offsets go on where they were."""
+    first = append(storage, topic, {0: [b"a"]})[0].offsets[0]
+    storage.close()
+    again = place.open()
+    assert append(again, topic, {0: [b"b"]})[0].offsets[0] > first
+    assert values(again, topic, 0) == [b"a", b"b"]
+
+
+# -- reading
+
+
+@pytest.fixture
+def five(storage, topic) -> list[int]:
+    """Offsets of five records in partition 0, stored in two batches."""
+    first = append(storage, topic, {0: [b"r0", b"r1", b"r2"]}, at=NOW_MS)
+    second = append(storage, topic, {0: [b"r3", b"r4"]}, at=NOW_MS + 10)
+    return [*first[0].offsets, *second[0].offsets]
+
+
+@pytest.mark.parametrize("most", range(1, 7))
+@pytest.mark.parametrize("start", range(5))
+def test_a_read_starts_anywhere_and_keeps_its_number(storage, topic, five, start, most):
+    """In the middle of a batch as well; never more records than asked for."""
+    batch = storage.read(topic, 0, five[start], max_records=most, max_bytes=1 << 20)
+    assert 1 <= batch.num_rows <= most
+    assert batch["offset"].to_pylist() == five[start : start + batch.num_rows]
+    assert batch["value"].to_pylist() == [b"r%d" % n for n in range(start, start + batch.num_rows)]
+
+
+def test_a_read_gives_what_is_there_within_the_limits(storage, topic, five):
+    """All of it when the limits allow."""
+    assert storage.read(topic, 0, five[0], **LIMITS).num_rows == 5
+
+
+def test_a_read_keeps_its_bytes_but_gives_at_least_one_record(storage, topic):
+    """The first record comes even if it is larger than the limit; then the limit holds."""
+    append(storage, topic, {0: [b"x" * 5000] * 10})
+    append(storage, topic, {0: [b"y" * 5000] * 10})
+    assert storage.read(topic, 0, 0, max_records=100, max_bytes=1).num_rows == 1
+    for limit in (4_999, 12_000, 26_000, 60_000):
+        batch = storage.read(topic, 0, 0, max_records=100, max_bytes=limit)
+        assert 1 <= batch.num_rows <= max(1, limit // 5000)
+    assert len(values(storage, topic, 0)) == 20
+
+
+def test_a_read_at_the_end_is_empty(storage, topic, five):
+    """It has the columns of a full one."""
+    for offset in (five[-1] + 1, five[-1] + 100):
+        batch = storage.read(topic, 0, offset, **LIMITS)
+        assert (batch.num_rows, batch.schema) == (0, READ)
+
+
+def test_a_read_of_an_unknown_partition_is_refused(storage, topic):
+    """It would otherwise look like a quiet one."""
+    with pytest.raises(NotFound):
+        storage.read(topic, 3, 0, **LIMITS)
+
+
+def test_bounds_name_the_first_and_last_offset(storage, topic, five):
+    """Of every partition, at one moment."""
+    found = storage.bounds(topic)
+    assert found[0] == Bounds(five[0], five[-1])
+    assert found[1:] == [Bounds(0, -1)] * 2
+
+
+def test_finding_by_time(storage, topic, five):
+    """The first record at or after a time, else the offset after the last."""
+    for moment, expected in (
+        (0, five[0]),
+        (NOW_MS, five[0]),
+        (NOW_MS + 1, five[3]),
+        (NOW_MS + 10, five[3]),
+        (NOW_MS + 11, five[4] + 1),
+    ):
+        assert storage.find(topic, 0, moment) == expected
+    assert storage.find(topic, 1, NOW_MS) == 0
+
+
+def test_finding_by_time_in_an_unknown_partition_is_refused(storage, topic):
+    """As reading is."""
+    with pytest.raises(NotFound):
+        storage.find(topic, 3, 0)
+
+
+# -- watching
+
+
+def test_a_watcher_hears_of_appends_of_this_process(storage, topic):
+    """Once stopped it hears no more."""
+    heard = threading.Event()
+    stop = storage.watch(topic, heard.set)
+    heard.wait(1)  # a call without news is allowed
+    heard.clear()
+    append(storage, topic, {0: [b"a"]})
+    assert heard.wait(20)
+    stop()
+    stop()
+
+
+def test_a_watcher_hears_of_appends_of_another_process(place, storage, topic):
+    """Every time, and without a thread of its own."""
+    calls: list[int] = []
+    storage.watch(topic, lambda: calls.append(1))
+    threads = threading.active_count()
+    for _ in range(20):
+        storage.watch(topic, lambda: None)
+    assert threading.active_count() == threads
+    with place.start("append", topic, 0, "other", 0) as process:
+        for _ in range(5):
+            before = len(calls)
+            assert process.stdout.readline()
+            eventually(lambda before=before: len(calls) > before)
+        process.kill()
+
+
+def test_a_watcher_that_came_after_the_append_is_called(place, storage, topic):
+    """No news is lost between looking and watching."""
+    place.run("append", topic, 0, "other", 1)
+    heard = threading.Event()
+    storage.watch(topic, heard.set)
+    assert heard.wait(20)
+
+
+def test_stopping_one_watcher_leaves_the_others(storage, topic):
+    """Even when they share a callback, and however often it is stopped."""
+    calls: list[int] = []
+
+    def callback() -> None:
+        calls.append(1)
+
+    stop = storage.watch(topic, callback)
+    storage.watch(topic, callback)
+    stop()
+    stop()
+    eventually(lambda: calls)
+    before = len(calls)
+    append(storage, topic, {0: [b"a"]})
+    eventually(lambda: len(calls) > before)
+
+
+def test_a_callback_that_fails_does_not_silence_the_others(storage, topic, caplog):
+    """Its error is logged."""
+
+    def broken() -> None:
+        raise ValueError("broken")
+
+    heard = threading.Event()
+    storage.watch(topic, broken)
+    storage.watch(topic, heard.set)
+    append(storage, topic, {0: [b"a"]})
+    assert heard.wait(20)
+    heard.clear()
+    append(storage, topic, {0: [b"a"]})
+    assert heard.wait(20)
+    assert "callback failed" in caplog.text
+
+
+# -- sealing
+
+
+def test_a_sealed_topic_refuses_appends_by_name(storage, topic):
+    """With the token, with nothing stored, until that token is taken away."""
+    append(storage, topic, {0: [b"before"]})
+    storage.seal(topic, "switch-1")
+    with pytest.raises(Sealed) as caught:
+        append(storage, topic, {0: [b"refused"]})
+    assert caught.value.token == "switch-1"
+    storage.unseal(topic, "switch-1")
+    append(storage, topic, {0: [b"after"]})
+    assert values(storage, topic, 0) == [b"before", b"after"]
+
+
+def test_sealing_again_with_the_same_token_is_harmless(storage, topic):
+    """One unseal takes it away."""
+    storage.seal(topic, "switch-1")
+    storage.seal(topic, "switch-1")
+    storage.unseal(topic, "switch-1")
+    append(storage, topic, {0: [b"a"]})
+
+
+def test_a_seal_belongs_to_its_token(storage, topic):
+    """Another token can neither seal nor unseal."""
+    storage.seal(topic, "switch-1")
+    with pytest.raises(Conflict, match="switch-1"):
+        storage.seal(topic, "switch-2")
+    storage.unseal(topic, "switch-2")
+    with pytest.raises(Sealed):
+        append(storage, topic, {0: [b"a"]})
+
+
+def test_unsealing_without_a_seal_does_nothing(storage, topic):
+    """Appends go on."""
+    storage.unseal(topic, "switch-1")
+    append(storage, topic, {0: [b"a"]})
+
+
+def test_a_seal_holds_after_reopening_and_for_other_processes(place, storage, topic):
+    """It is part of the topic."""
+    assert place.run("seal", topic, "switch-1") == ["sealed"]
+    with pytest.raises(Sealed):
+        append(storage, topic, {0: [b"a"]})
+    storage.close()
+    again = place.open()
+    with pytest.raises(Sealed) as caught:
+        append(again, topic, {0: [b"a"]})
+    assert caught.value.token == "switch-1"
+    again.unseal(topic, "switch-1")
+    append(again, topic, {0: [b"a"]})
+
+
+def test_what_was_placed_before_a_seal_is_below_the_bounds_after_it(storage, topic):
+    """Appends that race with a seal are either stored, and counted, or refused."""
+    started = [storage.append(topic, {0: records(b"%d" % number)}) for number in range(200)]
+    storage.seal(topic, "switch-1")
+    last = storage.bounds(topic)[0].last
+    for future in started:
+        error = future.exception(30)
+        assert error is None or isinstance(error, Sealed)
+        if error is None:
+            assert future.result()[0].offsets[0] <= last
+    assert storage.bounds(topic)[0].last == last
+
+
+def test_a_sealed_topic_can_be_read(storage, topic):
+    """Only appends are refused."""
+    append(storage, topic, {0: [b"a"]})
+    storage.seal(topic, "switch-1")
+    assert values(storage, topic, 0) == [b"a"]
+
+
+# -- upkeep
+
+
+def test_purging_leaves_no_hole_and_takes_nothing_too_young(storage, topic):
+    """What is left is the newest part; an engine that expires by itself leaves everything."""
+    for step in range(4):
+        append(storage, topic, {0: [b"%d" % step] * 2}, at=NOW_MS + step)
+    before = read(storage, topic, 0)
+    removed = storage.purge(topic, NOW_MS + 2)
+    left = read(storage, topic, 0)
+    assert left == before[removed:]
+    assert removed <= 4
+    assert storage.bounds(topic)[0].first <= left[0][0]
+    assert read(storage, topic, 0, 0) == left
+
+
+def test_offsets_go_on_after_everything_was_purged(storage, topic):
+    """A cursor never points at another record than it did."""
+    last = append(storage, topic, {0: [b"old"] * 3})[0].offsets[-1]
+    storage.purge(topic, NOW_MS + 1)
+    bounds = storage.bounds(topic)[0]
+    assert bounds.last == last
+    assert bounds.first <= last + 1
+    assert append(storage, topic, {0: [b"new"]})[0].offsets[0] > last
+    assert values(storage, topic, 0)[-1:] == [b"new"]
+
+
+def test_reads_before_the_first_offset_start_at_the_first(storage, topic):
+    """A reader that comes late gets the oldest there is."""
+    append(storage, topic, {0: [b"old"]}, at=NOW_MS)
+    append(storage, topic, {0: [b"new"]}, at=NOW_MS + 5)
+    storage.purge(topic, NOW_MS + 1)
+    found = storage.read(topic, 0, 0, **LIMITS)
+    assert found["offset"][0].as_py() == storage.bounds(topic)[0].first
+    assert found["value"].to_pylist()[-1] == b"new"
+
+
+def test_growing_adds_empty_partitions(storage, topic):
+    """The old ones keep their records; a number that is there already changes nothing."""
+    append(storage, topic, {0: [b"a"]})
+    storage.grow(topic, 5)
+    assert append(storage, topic, {4: [b"e"]})[4].complete
+    for count in (5, 2):
+        storage.grow(topic, count)
+    assert len(storage.bounds(topic)) == 5
+    assert values(storage, topic, 0) == [b"a"]
+    assert values(storage, topic, 4) == [b"e"]
+
+
+# -- closing
+
+
+def test_closing_finishes_what_was_started(place, storage, topic):
+    """Every append has its answer, and what was placed is there."""
+    started = [storage.append(topic, {0: records(b"%d" % number)}) for number in range(300)]
+    storage.close()
+    assert all(future.done() for future in started)
+    placed = [future for future in started if future.exception() is None]
+    assert len(values(place.open(), topic, 0)) == len(placed)
+
+
+def test_a_closed_storage_is_unavailable(storage, topic):
+    """Every verb says so, and closing again is harmless."""
+    storage.close()
+    storage.close()
+    for act in (
+        lambda: storage.create_topic("new", 1, DAY_MS),
+        lambda: storage.delete_topic(topic),
+        lambda: append(storage, topic, {0: [b"a"]}),
+        lambda: storage.read(topic, 0, 0, **LIMITS),
+        lambda: storage.bounds(topic),
+        lambda: storage.find(topic, 0, 0),
+        lambda: storage.watch(topic, lambda: None),
+        lambda: storage.seal(topic, "t"),
+        lambda: storage.unseal(topic, "t"),
+        lambda: storage.purge(topic, 0),
+        lambda: storage.grow(topic, 5),
+    ):
+        with pytest.raises(Unavailable):
+            act()
+
+
+def test_closing_while_others_append_loses_nothing(place, storage, topic):
+    """An append is stored or refused; none hangs and none fails in another way."""
+    stored: list[bytes] = []
+
+    def publish(who: int) -> None:
+        for number in range(10_000):
+            future = storage.append(topic, {0: records(b"%d/%d" % (who, number))})
+            if isinstance(future.exception(30), Unavailable):
+                return
+            future.result()
+            stored.append(b"%d/%d" % (who, number))
+
+    with ThreadPoolExecutor(8) as pool:
+        workers = [pool.submit(publish, who) for who in range(8)]
+        eventually(lambda: len(stored) > 50)
+        storage.close()
+        for worker in workers:
+            worker.result(60)
+    assert sorted(values(place.open(), topic, 0)) == sorted(stored)
