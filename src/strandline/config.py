@@ -32,8 +32,10 @@ class ServerSettings:
     )
     max_header_bytes: int = _setting(65_536, "Largest request head; more is answered 431.", minimum=8192)
     max_streams: int = _setting(1_000, "Event streams open at once on this node; more get 429.", minimum=1)
-    stalled_stream_ms: int = _setting(
-        60_000, "How long a stream waits for a client that takes no more data before it ends.", minimum=1000
+    stalled_client_ms: int = _setting(
+        60_000,
+        "How long a client may neither send the rest of its request nor take more of a stream.",
+        minimum=100,
     )
     drain_timeout_ms: int = _setting(10_000, "How long a stopping node waits for open requests.", minimum=0)
     threads: int = _setting(16, "Threads for blocking storage calls.", minimum=1)

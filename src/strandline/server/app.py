@@ -46,6 +46,8 @@ def build(node: Node) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
         routes=_merged([to_route(endpoint, node) for endpoint in endpoints()]),
         exception_handlers={HTTPException: _http_problem},
     )
+    # Below, slashes are dealt with; a redirect would only take a request elsewhere.
+    app.router.redirect_slashes = False
     limit = node.settings.server.max_header_bytes
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,12 +55,17 @@ def build(node: Node) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
             # Existing clients write a slash at the end of a path now and then.
             if len(scope["path"]) > 1:
                 scope["path"] = scope["path"].rstrip("/") or "/"
-            if sum(len(name) + len(value) for name, value in scope["headers"]) > limit:
-                await problem(431, f"the headers are larger than {limit} bytes")(scope, receive, send)
+            if _head_bytes(scope) > limit:
+                await problem(431, f"the request head is larger than {limit} bytes")(scope, receive, send)
                 return
         await app(scope, receive, send)
 
     return entry
+
+
+def _head_bytes(scope: Scope) -> int:
+    target = len(scope["path"]) + len(scope["query_string"])
+    return target + sum(len(name) + len(value) for name, value in scope["headers"])
 
 
 def _merged(routes: list[Route]) -> list[Route]:
@@ -85,5 +92,5 @@ async def _http_problem(request: Request, error: Exception) -> Response:
         allowed = headers.get("Allow", "")
         return problem(status, f"{request.method} is not possible here; allowed are {allowed}", headers=headers)
     if status == 404:  # noqa: PLR2004 - not found
-        return problem(status, f"there is nothing at {request.url.path}; /openapi.json lists what there is")
+        return problem(status, f"there is nothing at {request.scope['path']}; /openapi.json lists what there is")
     return problem(status, str(error), headers=headers)

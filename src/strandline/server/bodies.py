@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import io
 import zlib
@@ -29,18 +30,34 @@ class UnsupportedEncoding(StrandlineError):
     status = 415
 
 
-async def receive(request: Request, limit: int) -> bytes:
-    """The whole body as it was sent; TooLarge as soon as it is clear that it is."""
+class BodyStalled(StrandlineError):
+    """The rest of the body did not come."""
+
+    code = "request_timeout"
+    status = 408
+
+
+async def receive(request: Request, limit: int, patience: float) -> bytes:
+    """The whole body as it was sent; TooLarge as soon as it is clear that it is.
+
+    A client that stalls for `patience` seconds is let go with what it has sent so far.
+    """
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
         raise _too_large(limit)
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
+    now = asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(patience) as timer:
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise _too_large(limit)
+                parts.append(part)
+                timer.reschedule(now() + patience)
+    except TimeoutError:
+        raise BodyStalled(f"nothing more of the body came for {patience:g} s, after {size} bytes") from None
     return b"".join(parts)
 
 

@@ -18,13 +18,16 @@ class EventStream(Response):
     """Sends what the generator yields until it ends, the client hangs up, or one chunk takes too long to send.
 
     Starlette's own streaming response notices a vanished client only when it sends, and a full socket never
-    finishes sending.
+    finishes sending. `ended` is called when it is over, even before the generator began.
     """
 
-    def __init__(self, chunks: AsyncGenerator[bytes], patience: float, *, media_type: str) -> None:
+    def __init__(
+        self, chunks: AsyncGenerator[bytes], patience: float, ended: Callable[[], object], *, media_type: str
+    ) -> None:
         super().__init__(media_type=media_type)
         self._chunks = chunks
         self._patience = patience
+        self._ended = ended
         del self.headers["content-length"]
 
     async def __call__(
@@ -40,12 +43,13 @@ class EventStream(Response):
         finally:
             for task in (sending, listening):
                 task.cancel()
-            ended, _ = await asyncio.gather(sending, listening, return_exceptions=True)
+            result, _ = await asyncio.gather(sending, listening, return_exceptions=True)
             await self._chunks.aclose()
-            if isinstance(ended, TimeoutError):
+            self._ended()
+            if isinstance(result, TimeoutError):
                 log.info("a stream ended because its client took no more data")
-            elif isinstance(ended, Exception):
-                log.error("a stream failed", exc_info=ended)
+            elif isinstance(result, Exception):
+                log.error("a stream failed", exc_info=result)
 
     async def _send(self, send: Callable[[Message], Awaitable[None]]) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -16,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from strandline.config import Settings
-from strandline.errors import StrandlineError
+from strandline.errors import Malformed, StrandlineError
 from strandline.log.local import LocalLog
 from strandline.logs import fields
 from strandline.server import bodies
@@ -112,7 +113,7 @@ def to_route(endpoint: Endpoint, node: Node) -> Route:
         log.info(
             "%s %s",
             request.method,
-            request.url.path,
+            quote(request.scope["path"]),
             extra=fields(status=response.status_code, ms=round(seconds * 1000, 1)),
         )
         return response
@@ -131,7 +132,7 @@ async def _answer(endpoint: Endpoint, node: Node, request: Request) -> Response:
             log.warning("%s failed: %s", endpoint.path, error.detail)
         return from_error(error, endpoint.error_status.get(error.code))
     except ClientDisconnect:
-        return problem(400, "the client went away before its request was complete", code="client_gone")
+        return problem(400, "the request broke off before it was complete", code=Malformed.code)
     except Exception:
         log.exception("%s %s failed", endpoint.method, endpoint.path)
         return problem(500, "something went wrong on our side; the log has the details", code="internal_error")
@@ -140,9 +141,10 @@ async def _answer(endpoint: Endpoint, node: Node, request: Request) -> Response:
 async def _body(endpoint: Endpoint, node: Node, request: Request) -> Any:
     if endpoint.body is None:
         return None
-    limit = node.settings.server.max_body_bytes
+    server = node.settings.server
+    limit = server.max_body_bytes
     encoding = request.headers.get("content-encoding", "")
-    sent = await bodies.receive(request, limit)
+    sent = await bodies.receive(request, limit, server.stalled_client_ms / 1000)
 
     def read() -> Any:
         body = bodies.unpack(sent, encoding, limit)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 import msgspec
@@ -81,21 +82,53 @@ class _Arrow:
 
 
 async def stream(call: Call) -> Response:
-    node = call.node
+    node, name = call.node, call.path("name")
     call.query.check()
+    start = _start(call.header("x-nakadi-cursors"))
+    encoder = _Arrow() if ARROW_STREAM in (call.header("accept") or "") else _JsonLines()
+    if call.request.method == "HEAD":
+        await node.run(call.log.reader, name, start)
+        return Response(media_type=encoder.media_type)
     if node.open_streams >= node.settings.server.max_streams:
         return problem(
             429,
             f"{node.open_streams} streams are open on this node, which is its limit; try another node or later",
             headers={"Retry-After": "5"},
         )
-    start = _start(call.header("x-nakadi-cursors"))
-    reader = await node.run(call.log.reader, call.path("name"), start)
-    encoder = _Arrow() if ARROW_STREAM in (call.header("accept") or "") else _JsonLines()
-    if call.request.method == "HEAD":
-        return Response(media_type=encoder.media_type)
-    patience = node.settings.server.stalled_stream_ms / 1000
-    return EventStream(_run(call, reader, encoder), patience, media_type=encoder.media_type)
+    wake = asyncio.Event()
+    with ExitStack() as opened:
+        opened.enter_context(_counted(node))
+        reader = await node.run(_open, call, start, wake, asyncio.get_running_loop(), opened)
+        patience = node.settings.server.stalled_client_ms / 1000
+        chunks = _run(call, reader, encoder, wake)
+        return EventStream(chunks, patience, opened.pop_all().close, media_type=encoder.media_type)
+
+
+@contextmanager
+def _counted(node: Node) -> Iterator[None]:
+    """One of the node's streams, from before it is looked up: a drain waits for it, the limit knows of it."""
+    node.open_streams += 1
+    node.metrics.streams.inc()
+    try:
+        yield
+    finally:
+        node.open_streams -= 1
+        node.metrics.streams.dec()
+
+
+def _open(
+    call: Call,
+    start: str | list[CursorText],
+    wake: asyncio.Event,
+    loop: asyncio.AbstractEventLoop,
+    opened: ExitStack,
+) -> Reader:
+    def news() -> None:
+        loop.call_soon_threadsafe(wake.set)
+
+    reader = call.log.reader(call.path("name"), start)
+    opened.callback(reader.watch(news))
+    return reader
 
 
 def _start(header: str | None) -> str | list[CursorText]:
@@ -110,13 +143,8 @@ def _start(header: str | None) -> str | list[CursorText]:
     return cursors or "END"
 
 
-async def _run(call: Call, reader: Reader, encoder: _Encoder) -> AsyncGenerator[bytes]:
+async def _run(call: Call, reader: Reader, encoder: _Encoder, wake: asyncio.Event) -> AsyncGenerator[bytes]:
     node, name = call.node, call.path("name")
-    wake = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    unwatch = await node.run(reader.watch, lambda: loop.call_soon_threadsafe(wake.set))
-    node.open_streams += 1
-    node.metrics.streams.inc()
     try:
         # Headers go out with the first chunk, so there is one at once.
         yield encoder.start()
@@ -127,10 +155,6 @@ async def _run(call: Call, reader: Reader, encoder: _Encoder) -> AsyncGenerator[
             yield encoder.encode(chunk)
     except StrandlineError as error:
         log.warning("a stream of %s ended: %s", name, error.detail)
-    finally:
-        node.open_streams -= 1
-        node.metrics.streams.dec()
-        unwatch()
 
 
 async def _chunks(node: Node, reader: Reader, state: StreamState, wake: asyncio.Event) -> AsyncIterator[Chunk]:
