@@ -22,7 +22,6 @@ class Platform:
         self.data = data
         self.settings = settings
         self.clock = clock
-        data.mkdir(parents=True, exist_ok=True)
         default = StorageInfo(
             "default",
             "sqlite",

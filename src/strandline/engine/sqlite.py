@@ -40,9 +40,6 @@ def map_error(error: apsw.Error, path: Path) -> StrandlineError:
     where = path.name
     if isinstance(error, apsw.FullError):
         return StorageFull(f"no room left for {where}; nothing was written: free some space and try again")
-    # A file that is there but cannot be opened (no descriptors, no permission) is not a missing one.
-    if isinstance(error, apsw.CantOpenError) and path.parent.is_dir() and not path.exists():
-        return NotFound(f"{where} does not exist")
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return Unavailable(f"{where} is busy", retry_after=1)
     return Unavailable(f"{where} failed: {error}", retry_after=5)
@@ -56,7 +53,13 @@ class Database:
         self._lock = threading.RLock()
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         with self.mapped():
-            self._connection = apsw.Connection(str(path), flags=flags, statementcachesize=64)
+            try:
+                self._connection = apsw.Connection(str(path), flags=flags, statementcachesize=64)
+            except apsw.CantOpenError as error:
+                # One that is there but cannot be opened (no descriptors, no permission) is not a missing one.
+                if create or path.exists() or not path.parent.is_dir():
+                    raise
+                raise NotFound(f"{path.name} does not exist") from error
             self._connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
             self.execute(f"PRAGMA page_size = {page_size}")
             self.execute("PRAGMA journal_mode = WAL")
@@ -164,6 +167,14 @@ class FileLock:
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Have a directory for databases; one that is there is fine."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(f"the directory {path} cannot be made: {error.strerror}", retry_after=5) from error
 
 
 def remove(path: Path) -> None:

@@ -28,7 +28,7 @@ def _value(text: str, kind: type[_T]) -> _T:
 class SqliteCatalog(Catalog):
     def __init__(self, path: Path, first_storage: StorageInfo) -> None:
         sqlite.check_library()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        sqlite.make_directory(path.parent)
         self._db = sqlite.Database(path, create=True)
         with self._db.transaction() as db:
             (layout,) = db.execute("PRAGMA user_version")[0]

@@ -28,7 +28,7 @@ class SqliteStorage(Storage):
 
     def __init__(self, directory: Path, *, poll_interval_ms: int = 25, max_open_topics: int = 256) -> None:
         sqlite.check_library()
-        directory.mkdir(parents=True, exist_ok=True)
+        sqlite.make_directory(directory)
         self._directory = directory
         self._max_open = max_open_topics
         self._executor = ThreadPoolExecutor(_WRITERS, thread_name_prefix="strandline-writer")

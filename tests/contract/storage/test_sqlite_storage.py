@@ -1,0 +1,297 @@
+"""What only the SQLite storage promises: gapless offsets, purging to the batch, files, crashes, full disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from storage_place import DAY_MS, NOW_MS, Place, append, read, records, values
+
+from strandline.errors import NotFound, Unavailable
+from strandline.log.records import NewRecords
+from strandline.log.storage import Bounds, topic_file
+from strandline.log.storage.sqlite import SqliteStorage
+from waiting import eventually
+
+DISK_WORKER = Path(__file__).with_name("disk_worker.py")
+
+
+@pytest.fixture
+def directory(tmp_path) -> Path:
+    return tmp_path / "topics"
+
+
+@pytest.fixture
+def place(directory):
+    made = Place(f"sqlite:{directory}")
+    yield made
+    made.close()
+
+
+# -- offsets
+
+
+def test_two_processes_append_without_gaps(place, storage, topic):
+    """Both write the same partition at once; offsets count 0, 1, 2 … and nothing is lost."""
+    workers = [place.start("append", topic, 0, name, 100) for name in ("left", "right")]
+    mine = [append(storage, topic, {0: [b"here-%d" % number]})[0].offsets[0] for number in range(100)]
+    lines = [line for worker in workers for line in worker.communicate(timeout=60)[0].splitlines()]
+    answered = {int(offset): value.encode() for offset, value in (line.split() for line in lines)}
+    answered.update({offset: b"here-%d" % number for number, offset in enumerate(mine)})
+    assert len(answered) == 300
+    assert read(storage, topic, 0) == sorted(answered.items())
+    assert sorted(answered) == list(range(300))
+    for name in (b"left", b"right", b"here"):
+        own = [value for value in values(storage, topic, 0) if value.startswith(name)]
+        assert own == [b"%b-%d" % (name, number) for number in range(100)]
+
+
+def test_purging_takes_whole_batches_and_counts_records(storage, topic):
+    """Every batch that is too old goes, the first offset moves, partitions are on their own."""
+    for step in range(4):
+        append(storage, topic, {0: [b"%d" % step] * 2}, at=NOW_MS + step)
+    append(storage, topic, {1: [b"young"]}, at=NOW_MS + 9)
+    assert storage.purge(topic, NOW_MS) == 0
+    assert storage.purge(topic, NOW_MS + 2) == 4
+    assert storage.purge(topic, NOW_MS + 2) == 0
+    assert storage.bounds(topic) == [Bounds(4, 7), Bounds(0, 0), Bounds(0, -1)]
+    assert storage.purge(topic, NOW_MS + 100) == 5
+    assert storage.bounds(topic) == [Bounds(8, 7), Bounds(1, 0), Bounds(0, -1)]
+    assert append(storage, topic, {0: [b"next"]})[0].offsets[0] == 8
+
+
+def test_an_old_batch_behind_a_young_one_stays(storage, topic):
+    """Clocks go back; holes never appear."""
+    for moment in (5, 50, 5, 60):
+        append(storage, topic, {0: [b"%d" % moment]}, at=moment)
+    assert storage.purge(topic, 10) == 1
+    assert values(storage, topic, 0) == [b"50", b"5", b"60"]
+    assert storage.purge(topic, 55) == 2
+    assert values(storage, topic, 0) == [b"60"]
+
+
+def test_finding_by_time_when_the_clock_went_back(storage, topic):
+    """The first record at or after the time, wherever it is."""
+    for moment in (5, 50, 5, 60):
+        append(storage, topic, {0: [b"%d" % moment]}, at=moment)
+    assert [storage.find(topic, 0, moment) for moment in (0, 6, 50, 51, 61)] == [0, 1, 1, 3, 4]
+
+
+def test_a_large_append_is_spread_over_several_rows(monkeypatch, storage, topic):
+    """A single append may be larger than a row can be; its offsets have no gap and its parts stay together."""
+    monkeypatch.setattr(topic_file, "_GROUP_BYTES", 10_000)
+    large = [bytes([number % 256]) * 4_000 for number in range(50)]
+    keys = [b"%d" % number for number in range(50)]
+    placed = storage.append(topic, {0: NewRecords(NOW_MS, large, keys), 1: records(b"small")}).result(30)
+    assert list(placed[0].offsets) == list(range(50))
+    batch = storage.read(topic, 0, 0, max_records=100, max_bytes=1 << 30)
+    assert batch["value"].to_pylist() == large
+    assert batch["key"].to_pylist() == keys
+    assert storage.purge(topic, NOW_MS + 1) == 51
+
+
+# -- crashes
+
+
+@pytest.mark.parametrize("round_", range(3))
+def test_a_killed_writer_loses_nothing_it_was_told(place, storage, topic, round_):
+    """kill −9 at some moment: every acknowledged record is there, and others go on at once."""
+    append(storage, topic, {0: [b"first"]})
+    with place.start("append", topic, 0, "doomed", 0) as process:
+        acknowledged = [process.stdout.readline().split() for _ in range(20 + 15 * round_)]
+        process.send_signal(signal.SIGKILL)
+        acknowledged += [line.split() for line in process.stdout.read().splitlines() if len(line.split()) == 2]
+    assert process.returncode == -signal.SIGKILL
+    found = dict(read(storage, topic, 0))
+    for offset, value in acknowledged:
+        assert found[int(offset)] == value.encode()
+    assert sorted(found) == list(range(len(found)))
+    assert append(storage, topic, {0: [b"after"]})[0].offsets[0] == len(found)
+
+
+def test_a_half_made_topic_is_completed(directory, storage):
+    """A crash between making the file and filling it leaves something that `create_topic` finishes."""
+    (directory / "half.db").touch()
+    with pytest.raises(Unavailable):
+        append(storage, "half", {0: [b"a"]})
+    storage.create_topic("half", 2, DAY_MS)
+    assert append(storage, "half", {1: [b"a"]})[1].complete
+
+
+def test_deleting_leaves_no_file(directory, storage, topic):
+    """Neither the log nor the lock beside it stays."""
+    append(storage, topic, {0: [b"a"]})
+    assert list(directory.iterdir())
+    storage.delete_topic(topic)
+    assert list(directory.iterdir()) == []
+
+
+def test_deleting_while_others_read_and_append_leaves_no_file(directory, storage, topic):
+    """Nobody brings a deleted topic back to life."""
+    stop = threading.Event()
+
+    def use() -> None:
+        while not stop.is_set():
+            try:
+                append(storage, topic, {0: [b"a"]})
+                values(storage, topic, 0)
+            except (NotFound, Unavailable):
+                continue
+
+    with ThreadPoolExecutor(4) as pool:
+        users = [pool.submit(use) for _ in range(4)]
+        eventually(lambda: storage.bounds(topic)[0].last > 20)
+        storage.delete_topic(topic)
+        with pytest.raises(NotFound):
+            storage.bounds(topic)
+        stop.set()
+        for user in users:
+            user.result(30)
+    assert list(directory.iterdir()) == []
+
+
+# -- open files
+
+
+def test_only_so_many_files_stay_open(directory):
+    """The one that was not used for longest is closed; all of them go on working."""
+    storage = SqliteStorage(directory, max_open_topics=2)
+    topics = [f"t{number}" for number in range(6)]
+    for topic in topics:
+        storage.create_topic(topic, 1, DAY_MS)
+    for round_ in range(3):
+        for topic in topics:
+            append(storage, topic, {0: [b"%d" % round_]})
+            assert len(storage._open) <= 2
+    assert [values(storage, topic, 0) for topic in topics] == [[b"0", b"1", b"2"]] * 6
+    assert len(open_files(directory)) <= 2 * 7
+    storage.close()
+    assert open_files(directory) == []
+
+
+def test_files_in_use_are_not_evicted(directory):
+    """Many appends to many topics at once, with room for one open file."""
+    storage = SqliteStorage(directory, max_open_topics=1)
+    topics = [f"t{number}" for number in range(8)]
+    for topic in topics:
+        storage.create_topic(topic, 1, DAY_MS)
+    futures = [storage.append(topic, {0: records(b"x")}) for _ in range(20) for topic in topics]
+    assert all(future.result(30)[0].complete for future in futures)
+    assert [len(values(storage, topic, 0)) for topic in topics] == [20] * 8
+    storage.close()
+
+
+def test_watchers_of_more_topics_than_may_be_open_hear_of_other_processes(directory):
+    """Opening a file again must not make its news look like old ones."""
+    place = Place(f"sqlite:{directory}")
+    storage = SqliteStorage(directory, poll_interval_ms=5, max_open_topics=1)
+    calls = {f"t{number}": 0 for number in range(3)}
+
+    def watch(topic: str) -> None:
+        def callback() -> None:
+            calls[topic] += 1
+
+        storage.watch(topic, callback)
+
+    for topic in calls:
+        storage.create_topic(topic, 1, DAY_MS)
+        watch(topic)
+    eventually(lambda: all(calls.values()))
+    with place.start("append", "t1", 0, "other", 0) as process:
+        for _ in range(5):
+            before = calls["t1"]
+            assert process.stdout.readline()
+            eventually(lambda before=before: calls["t1"] > before)
+        process.kill()
+    storage.close()
+
+
+def open_files(directory: Path) -> list[str]:
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            found.append(str(link.readlink()))
+        except OSError:
+            continue
+    return [name for name in found if name.startswith(str(directory))]
+
+
+@contextmanager
+def no_more_descriptors():
+    """Every attempt to open a file fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    next_free = os.dup(0)
+    os.close(next_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_no_descriptors_left_is_not_a_missing_topic(place, topic):
+    """It is temporary; the topic must not look deleted."""
+    storage = place.open()
+    with no_more_descriptors():
+        for act in (
+            lambda: storage.bounds(topic),
+            lambda: append(storage, topic, {0: [b"a"]}),
+            lambda: storage.create_topic("new", 1, DAY_MS),
+        ):
+            with pytest.raises(Unavailable):
+                act()
+    assert append(storage, topic, {0: [b"a"]})[0].complete
+
+
+# -- disks
+
+
+def on_a_disk_of_its_own(tmp_path: Path, act: str) -> dict[str, object]:
+    """Run `disk_worker.py` where it may mount what it likes; nobody else sees those mounts."""
+    command = ["unshare", "--map-root-user", "--mount"]
+    probe = [*command, "true"]
+    if not shutil.which("unshare") or subprocess.run(probe, check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not allow private mounts")
+    done = subprocess.run(
+        [*command, sys.executable, str(DISK_WORKER), act, str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_full_disk_is_said_and_breaks_nothing(tmp_path):
+    """StorageFull, every acknowledged record there and sound, and appends go on once there is room."""
+    report = on_a_disk_of_its_own(tmp_path, "fill")
+    assert report["error"] == "StorageFull"
+    assert report["acknowledged"] > 10
+    assert report["found"] == report["acknowledged"]
+    assert report["found_after_reopening"] == report["acknowledged"]
+    assert report["integrity"] == "ok"
+    assert report["offset_after_making_room"] == report["acknowledged"]
+
+
+def test_a_read_only_disk_is_unavailable_not_missing(tmp_path):
+    """Creating and appending say that it does not work now; no file is called missing."""
+    report = on_a_disk_of_its_own(tmp_path, "read_only")
+    assert report == {"create": "Unavailable", "append": "Unavailable", "unknown": "NotFound"}
+
+
+def test_a_place_that_is_no_directory_is_unavailable(tmp_path):
+    """A file in the way is said as such."""
+    (tmp_path / "file").touch()
+    with pytest.raises(Unavailable):
+        SqliteStorage(tmp_path / "file" / "topics")
