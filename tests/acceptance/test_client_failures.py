@@ -1,0 +1,229 @@
+"""The SDK when servers are gone, slow, or hang up: what is repeated, what is in doubt, what goes on."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import strandline
+from services import Server, free_port, start_server
+from strandline import EventType
+from strandline.client import Remote, transport
+from strandline.errors import Invalid, NotFound, OutcomeUnknown, Unavailable
+from strandline.log import Batch
+
+GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 4\r\nContent-Type: application/problem+json\r\n"
+    b'Content-Length: 38\r\n\r\n{"code":"unavailable","detail":"busy"}'
+)
+DROP = b""
+HANG = None
+
+
+class Scripted:
+    """A server that answers each connection's request by a script: bytes, a dropped connection, or silence."""
+
+    def __init__(self, script: list[bytes | None], port: int = 0) -> None:
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.requests: list[bytes] = []
+        self._hanging: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._run, args=(script,))
+        self._thread.start()
+
+    def _run(self, script: list[bytes | None]) -> None:
+        for answer in script:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.requests.append(self._request(connection))
+            if answer is HANG:
+                self._hanging.append(connection)
+                continue
+            connection.sendall(answer)
+            connection.close()
+
+    @staticmethod
+    def _request(connection: socket.socket) -> bytes:
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += connection.recv(65536)
+        head, body = received.split(b"\r\n\r\n", 1)
+        lengths = [line.split(b":")[1] for line in head.lower().splitlines() if line.startswith(b"content-length")]
+        while lengths and len(body) < int(lengths[0]):
+            body += connection.recv(65536)
+        return head.splitlines()[0] + b" " + body
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(10)
+        for connection in self._hanging:
+            connection.close()
+
+
+@contextmanager
+def scripted(*script: bytes | None) -> Iterator[Scripted]:
+    server = Scripted(list(script))
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def test_no_server_is_unavailable_and_says_how_to_start_one():
+    """A refused connection is never in doubt, for reads and writes alike."""
+    with strandline.connect(f"http://127.0.0.1:{free_port()}") as remote:
+        for act in (remote.check_ready, remote.log.event_types, lambda: remote.log.publish("orders", [{}])):
+            with pytest.raises(Unavailable, match=r"is it running\? strandline serve"):
+                act()
+
+
+def test_a_refused_publish_is_sent_again(monkeypatch: pytest.MonkeyPatch):
+    """Nothing was sent, so a server that comes up a moment later gets it, once."""
+    port = free_port()
+    servers: list[Scripted] = []
+    monkeypatch.setattr(transport.time, "sleep", lambda _: servers.append(Scripted([GOOD], port)))
+    with strandline.connect(f"http://127.0.0.1:{port}") as remote:
+        assert remote.log.publish("orders", [{"n": 1}]).ok
+    (server,) = servers
+    server.close()
+    assert server.requests == [b'POST /event-types/orders/events HTTP/1.1 [{"n":1}]']
+
+
+def test_a_lost_answer_is_in_doubt_and_never_sent_again():
+    """The server got the publish and hung up: that may have been before or after it was stored."""
+    with scripted(DROP, GOOD) as server, strandline.connect(server.url) as remote:
+        with pytest.raises(OutcomeUnknown, match="look before you repeat it"):
+            remote.log.publish("orders", [{"n": 1}])
+        assert len(server.requests) == 1
+
+
+def test_an_answer_that_does_not_come_in_time_is_in_doubt():
+    """The timeout of the connection bounds the wait; submit reports it in its future."""
+    with scripted(HANG) as server, strandline.connect(server.url, timeout=0.3) as remote:
+        future = remote.log.submit("orders", [{}])
+        with pytest.raises(OutcomeUnknown):
+            future.result(10)
+
+
+def test_an_unknown_outcome_is_repeated_when_told_to(monkeypatch: pytest.MonkeyPatch):
+    """With `retry_unknown` the same batch is sent until there is an answer."""
+    monkeypatch.setattr("strandline.client.log._UNKNOWN_PAUSES_S", (0, 0, 0))
+    with scripted(DROP, DROP, GOOD) as server, strandline.connect(server.url, retry_unknown=True) as remote:
+        assert remote.log.publish("orders", [{"n": 1}]).ok
+        assert len(server.requests) == 3
+        assert len(set(server.requests)) == 1
+
+
+def test_doubt_stays_when_the_repetition_fails_too(monkeypatch: pytest.MonkeyPatch):
+    """The first attempt may have been stored, whatever became of the later ones."""
+    monkeypatch.setattr("strandline.client.log._UNKNOWN_PAUSES_S", (0,))
+    with (
+        scripted(DROP, BUSY) as server,
+        strandline.connect(server.url, retry_unknown=True) as remote,
+        pytest.raises(OutcomeUnknown),
+    ):
+        remote.log.publish("orders", [{}])
+
+
+def test_a_busy_server_is_not_asked_again():
+    """503 says when to come back; whether to is the caller's choice, even with `retry_unknown`."""
+    with scripted(BUSY) as server, strandline.connect(server.url, retry_unknown=True) as remote:
+        with pytest.raises(Unavailable, match="busy") as caught:
+            remote.log.publish("orders", [{}])
+        assert caught.value.retry_after == 4
+        assert len(server.requests) == 1
+
+
+def test_a_read_that_broke_off_is_asked_again():
+    """Reading twice does no harm."""
+    good = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"
+    with scripted(DROP, good) as server, strandline.connect(server.url) as remote:
+        assert remote.log.event_types() == []
+        assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8080", "ftp://host", "http://", "data"])
+def test_an_address_that_is_none_is_refused_at_once(url: str):
+    """The mistake is named where it is made."""
+    with pytest.raises(Invalid, match="not the address of a server"):
+        strandline.connect(url)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts servers over one data directory; none outlives the test."""
+    started: list[Server] = []
+
+    def start(**options: Any) -> Server:
+        started.append(start_server(tmp_path / "data", **options))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.kill()
+
+
+def follow_orders(remote: Remote, count: int) -> Iterator[Batch]:
+    """A reader that follows and has already read that many events."""
+    remote.log.create(EventType("orders"))
+    remote.log.publish("orders", [{"n": number} for number in range(count)]).raise_for_failed()
+    batches = remote.log.read("orders", follow=True)
+    assert [event["n"] for event in next(batches).events] == list(range(count))
+    return batches
+
+
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+def test_a_follower_survives_its_server(serve: Callable[..., Server], ending: str):
+    """Stopped or killed, and started again at the same place: the reader goes on, nothing lost or doubled."""
+    server = serve()
+    with strandline.connect(server.url) as remote:
+        batches = follow_orders(remote, 10)
+        getattr(server, ending)()
+        serve(port=server.port)
+        remote.log.publish("orders", [{"n": number} for number in range(10, 20)]).raise_for_failed()
+        found: list[int] = []
+        while len(found) < 10:
+            found += [event["n"] for event in next(batches).events]
+        assert found == list(range(10, 20))
+        batches.close()
+
+
+def test_a_follower_of_a_deleted_event_type_is_told(serve: Callable[..., Server]):
+    """Its name is unknown now, which waiting would not change."""
+    with strandline.connect(serve().url) as remote:
+        batches = follow_orders(remote, 1)
+        remote.log.delete("orders")
+        with pytest.raises(NotFound):
+            next(batches)
+
+
+def test_a_stopping_server_does_not_wait_for_followers(serve: Callable[..., Server]):
+    """An open stream ends with its server, well before the time that stopping may take."""
+    server = serve()
+    with strandline.connect(server.url) as remote:
+        batches = follow_orders(remote, 1)
+        assert server.stop(8) == 0
+        batches.close()
+
+
+def test_a_follower_does_not_wait_for_ever_for_a_server_that_is_gone(
+    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+):
+    """When its patience is over the reader says what is wrong."""
+    monkeypatch.setattr("strandline.client.reading._PATIENCE_S", 0.5)
+    server = serve()
+    with strandline.connect(server.url) as remote:
+        batches = follow_orders(remote, 1)
+        server.kill()
+        with pytest.raises(Unavailable, match="is it running"):
+            next(batches)
