@@ -70,9 +70,11 @@ class SqliteCatalog(Catalog):
 
     def update(self, entry: CatalogEntry, changed: EventType) -> None:
         with self._db.transaction() as db:
-            before = _text(entry.event_type)
-            if not db.execute(_SQL["update_event_type"], (_text(changed), entry.id, before)):
+            # Values, not texts: an older release may have written the same definition with fewer fields.
+            now = [_value(text, EventType) for (text,) in db.execute(_SQL["definition"], (entry.id,))]
+            if now != [entry.event_type]:
                 raise Conflict(f"event type {entry.event_type.name!r} was changed meanwhile; read it again")
+            db.execute(_SQL["update_event_type"], (_text(changed), entry.id))
             if changed.schema != entry.event_type.schema:
                 db.execute(_SQL["insert_schema"], (entry.id, _text(changed.schema)))
 

@@ -44,8 +44,11 @@ SELECT definition, is_default FROM storages ORDER BY id;
 INSERT INTO event_types (id, name, definition) VALUES (?, ?, ?)
 ON CONFLICT DO NOTHING RETURNING id;
 
+-- name: definition
+SELECT definition FROM event_types WHERE id = ?;
+
 -- name: update_event_type
-UPDATE event_types SET definition = ? WHERE id = ? AND definition = ? RETURNING id;
+UPDATE event_types SET definition = ? WHERE id = ?;
 
 -- name: delete_event_type
 DELETE FROM event_types WHERE id = ? RETURNING id;
@@ -77,7 +80,10 @@ SELECT storage_id, topic, ? FROM timelines WHERE event_type_id = ?
 ON CONFLICT DO UPDATE SET after_ms = excluded.after_ms;
 
 -- name: doomed
-SELECT storage_id, topic FROM doomed_topics WHERE after_ms <= ? ORDER BY after_ms;
+-- Whatever was announced when: a topic that an event type owns is not for the sweep.
+SELECT storage_id, topic FROM doomed_topics d WHERE after_ms <= ?
+AND NOT EXISTS (SELECT 1 FROM timelines t WHERE t.storage_id = d.storage_id AND t.topic = d.topic)
+ORDER BY after_ms;
 
 -- name: forget
 DELETE FROM doomed_topics WHERE storage_id = ? AND topic = ? RETURNING topic;

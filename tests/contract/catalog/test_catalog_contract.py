@@ -1,0 +1,310 @@
+"""What every catalog promises: the sentences of `strandline/log/catalog/port.py`, one by one."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from catalog_place import FIRST, create, schema, timeline
+from msgspec.structs import replace
+
+from strandline.errors import Conflict, NotFound, Unavailable
+from strandline.log.model import EventType, Options, Schema, SqliteConfiguration, Statistics, StorageInfo
+
+# -- event types
+
+
+def test_an_unknown_name_is_none(catalog):
+    """Not an error: callers decide."""
+    assert catalog.get("none") is None
+    assert catalog.entries() == []
+
+
+def test_a_created_event_type_comes_back_whole(catalog):
+    """Identity, definition and first timeline, with every field as it was."""
+    definition = EventType(
+        "orders.placed",
+        owning_application="shop",
+        category="business",
+        partitions=4,
+        partition_strategy="hash",
+        partition_key_fields=("a", "b.c"),
+        schema=Schema.json({"type": "object", "description": 'für "alle" 🎉'}),
+        default_statistic=Statistics(read_parallelism=4, write_parallelism=4),
+        options=Options(1000),
+        annotations={"z": "1", "a": "2"},
+        labels={"team": "x"},
+    )
+    first = timeline("orders.placed")
+    entry_id = str(uuid.uuid4())
+    catalog.doom_topic("default", first.topic, 1)
+    catalog.create(entry_id, definition, first)
+    entry = catalog.get("orders.placed")
+    assert (entry.id, entry.event_type, entry.timelines, entry.active) == (entry_id, definition, (first,), first)
+    assert catalog.entries() == [entry]
+
+
+def test_entries_come_by_name(catalog):
+    """However they were created."""
+    for name in ("b", "a.b", "c", "a"):
+        create(catalog, name)
+    assert [entry.event_type.name for entry in catalog.entries()] == ["a", "a.b", "b", "c"]
+
+
+def test_a_name_is_taken_once(catalog):
+    """The second gets Conflict, the first stays as it was, and the second topic stays doomed."""
+    entry = create(catalog, "a")
+    late = timeline("a")
+    catalog.doom_topic("default", late.topic, 5)
+    with pytest.raises(Conflict, match="'a'"):
+        catalog.create(str(uuid.uuid4()), EventType("a", partitions=7), late)
+    assert catalog.get("a") == entry
+    assert catalog.doomed_topics(5) == [("default", late.topic)]
+
+
+def test_of_many_creators_one_wins(place):
+    """At once, over several connections."""
+    catalogs = [place.open() for _ in range(4)]
+
+    def attempt(number: int) -> str:
+        try:
+            return create(catalogs[number % 4], "wanted").id
+        except Conflict:
+            return ""
+
+    with ThreadPoolExecutor(8) as pool:
+        winners = [found for found in pool.map(attempt, range(16)) if found]
+    assert winners == [catalogs[0].get("wanted").id]
+    assert len(catalogs[0].doomed_topics(10**15)) == 15
+
+
+def test_an_update_replaces_the_definition(catalog):
+    """Identity and timelines stay."""
+    entry = create(catalog, "a", labels={"k": "1"})
+    changed = replace(entry.event_type, labels={"k": "2"})
+    catalog.update(entry, changed)
+    assert catalog.get("a") == replace(entry, event_type=changed)
+
+
+def test_an_update_of_an_outdated_definition_is_refused(catalog):
+    """Whoever read it before somebody else's change gets Conflict and changes nothing."""
+    entry = create(catalog, "a", labels={"k": "1"})
+    first = replace(entry.event_type, labels={"k": "2"})
+    catalog.update(entry, first)
+    with pytest.raises(Conflict):
+        catalog.update(entry, replace(entry.event_type, labels={"k": "3"}))
+    assert catalog.get("a").event_type == first
+
+
+def test_an_update_of_what_is_gone_or_made_anew_is_refused(catalog):
+    """The identity counts, not the name."""
+    entry = create(catalog, "a")
+    catalog.delete(entry, 0)
+    changed = replace(entry.event_type, labels={"k": "3"})
+    with pytest.raises(Conflict):
+        catalog.update(entry, changed)
+    again = create(catalog, "a")
+    with pytest.raises(Conflict):
+        catalog.update(entry, changed)
+    assert catalog.get("a") == again
+
+
+def test_updates_at_once_do_not_overwrite_each_other(place):
+    """Of several that read the same definition one wins."""
+    catalogs = [place.open() for _ in range(4)]
+    entry = create(catalogs[0], "a")
+
+    def attempt(number: int) -> bool:
+        try:
+            catalogs[number].update(entry, replace(entry.event_type, labels={"k": str(number)}))
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        won = list(pool.map(attempt, range(4)))
+    assert won.count(True) == 1
+    assert catalogs[0].get("a").event_type.labels == {"k": str(won.index(True))}
+
+
+def test_deleting_forgets_the_event_type_and_dooms_its_topics(catalog):
+    """From that moment on the topics may go."""
+    entry = create(catalog, "a")
+    other = create(catalog, "b")
+    catalog.delete(entry, 77)
+    assert catalog.get("a") is None
+    assert catalog.entries() == [other]
+    assert catalog.doomed_topics(76) == []
+    assert catalog.doomed_topics(77) == [("default", entry.active.topic)]
+
+
+def test_deleting_what_is_gone_is_not_found(catalog):
+    """Nor does it delete what was made anew under the name, or doom anything."""
+    entry = create(catalog, "a")
+    catalog.delete(entry, 0)
+    catalog.forget_topic("default", entry.active.topic)
+    again = create(catalog, "a")
+    with pytest.raises(NotFound, match="'a'"):
+        catalog.delete(entry, 0)
+    assert catalog.get("a") == again
+    assert catalog.doomed_topics(10**15) == []
+
+
+def test_a_name_can_be_used_again_under_another_identity(catalog):
+    """Nothing of the old one is left."""
+    entry = create(catalog, "a", labels={"old": "1"})
+    catalog.update(entry, replace(entry.event_type, schema=schema("2.0.0")))
+    catalog.delete(catalog.get("a"), 0)
+    again = create(catalog, "a")
+    assert again.id != entry.id
+    assert [found.version for found in catalog.schemas(again)] == ["1.0.0"]
+
+
+def test_schemas_come_newest_first(catalog):
+    """Every one the event type ever had; updates of other fields add none."""
+    entry = create(catalog, "a", schema=schema("1.0.0"))
+    for version in ("1.0.1", "1.1.0", "2.0.0"):
+        catalog.update(catalog.get("a"), replace(entry.event_type, schema=schema(version)))
+    catalog.update(catalog.get("a"), replace(catalog.get("a").event_type, labels={"k": "1"}))
+    assert [found.version for found in catalog.schemas(entry)] == ["2.0.0", "1.1.0", "1.0.1", "1.0.0"]
+    assert catalog.schemas(entry)[0] == schema("2.0.0")
+
+
+# -- version
+
+
+def test_the_version_changes_with_every_change_of_anybody(place):
+    """Own changes and those of other connections, refused ones aside."""
+    mine, other = place.open(), place.open()
+    seen = [(mine.version(), other.version())]
+    for catalog, act in (
+        (mine, lambda c: create(c, "a")),
+        (other, lambda c: create(c, "b")),
+        (mine, lambda c: c.update(c.get("a"), replace(c.get("a").event_type, labels={"k": "1"}))),
+        (other, lambda c: c.update(c.get("b"), replace(c.get("b").event_type, labels={"k": "1"}))),
+        (mine, lambda c: c.delete(c.get("a"), 0)),
+        (other, lambda c: c.delete(c.get("b"), 0)),
+    ):
+        act(catalog)
+        now = (mine.version(), other.version())
+        assert now[0] != seen[-1][0]
+        assert now[1] != seen[-1][1]
+        seen.append(now)
+    assert (mine.version(), other.version()) == seen[-1]
+
+
+def test_what_is_read_after_the_version_is_at_least_as_new(place):
+    """How caches stay right: version first, then the entry; another version means look again."""
+    mine, other = place.open(), place.open()
+    before = mine.version()
+    create(other, "a")
+    assert mine.version() != before
+    assert mine.get("a") is not None
+
+
+# -- topics on their way out
+
+
+def test_an_announced_topic_is_doomed_after_its_time(catalog):
+    """Not before, and announcing it again moves the time."""
+    catalog.doom_topic("default", "t", 100)
+    assert catalog.doomed_topics(99) == []
+    assert catalog.doomed_topics(100) == [("default", "t")]
+    catalog.doom_topic("default", "t", 50)
+    assert catalog.doomed_topics(50) == [("default", "t")]
+    catalog.forget_topic("default", "t")
+    assert catalog.doomed_topics(10**15) == []
+
+
+def test_a_topic_that_an_event_type_owns_is_never_doomed(catalog):
+    """Neither by the announcement before its creation nor by one after it."""
+    entry = create(catalog, "a")
+    assert catalog.doomed_topics(10**15) == []
+    catalog.doom_topic("default", entry.active.topic, 0)
+    assert catalog.doomed_topics(10**15) == []
+    catalog.delete(entry, 5)
+    assert catalog.doomed_topics(5) == [("default", entry.active.topic)]
+
+
+def test_creating_over_a_swept_topic_is_refused(catalog):
+    """Somebody found the topic too old and deleted it: the event type must not be recorded over nothing."""
+    late = timeline("a")
+    catalog.doom_topic("default", late.topic, 0)
+    assert catalog.doomed_topics(0) == [("default", late.topic)]
+    catalog.forget_topic("default", late.topic)
+    with pytest.raises(Conflict):
+        catalog.create(str(uuid.uuid4()), EventType("a"), late)
+    assert catalog.get("a") is None
+
+
+def test_creating_over_a_topic_that_was_never_announced_is_refused(catalog):
+    """A crash would leave it behind."""
+    with pytest.raises(Conflict):
+        catalog.create(str(uuid.uuid4()), EventType("a"), timeline("a"))
+    assert catalog.entries() == []
+
+
+def test_forgetting_what_is_not_doomed_is_harmless(catalog):
+    """A sweep may be repeated."""
+    catalog.forget_topic("default", "none")
+
+
+# -- storages
+
+
+def test_the_first_storage_is_the_default(catalog):
+    """Exactly one is."""
+    assert catalog.storages() == [replace(FIRST, default=True)]
+
+
+def test_opening_again_adds_no_storage(place, catalog):
+    """The first start decides."""
+    entry = create(catalog, "a")
+    catalog.close()
+    again = place.open(StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("elsewhere")))
+    assert [info.id for info in again.storages()] == ["default"]
+    assert again.get("a") == entry
+
+
+# -- threads and closing
+
+
+def test_threads_share_a_catalog(catalog):
+    """Many create, change, read and delete at once; every step is whole."""
+
+    def live(number: int) -> None:
+        name = f"e{number}"
+        entry = create(catalog, name)
+        for step in range(5):
+            entry = catalog.get(name)
+            catalog.update(entry, replace(entry.event_type, labels={"k": str(step)}))
+            assert all(found.timelines for found in catalog.entries())
+        if number % 2:
+            catalog.delete(catalog.get(name), 0)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(live, range(16)))
+    assert sorted(entry.event_type.name for entry in catalog.entries()) == sorted(f"e{n}" for n in range(0, 16, 2))
+    assert len(catalog.doomed_topics(0)) == 8
+
+
+def test_a_closed_catalog_is_unavailable(catalog):
+    """Reads and writes say so; closing again is harmless."""
+    entry = create(catalog, "a")
+    catalog.close()
+    catalog.close()
+    for act in (
+        catalog.version,
+        lambda: catalog.get("a"),
+        catalog.entries,
+        lambda: catalog.update(entry, entry.event_type),
+        lambda: catalog.delete(entry, 0),
+        lambda: catalog.schemas(entry),
+        lambda: catalog.doom_topic("default", "t", 0),
+        lambda: catalog.doomed_topics(0),
+        lambda: catalog.forget_topic("default", "t"),
+        catalog.storages,
+    ):
+        with pytest.raises(Unavailable):
+            act()

@@ -1,0 +1,155 @@
+"""What only the SQLite catalog promises: many processes that start at once, crashes, newer files."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from catalog_place import FIRST, create
+
+from strandline.clock import ManualClock
+from strandline.config import Settings
+from strandline.engine import sqlite
+from strandline.errors import Conflict, Unavailable
+from strandline.log.catalog.sqlite import SqliteCatalog
+from strandline.log.model import EventType
+from strandline.platform import Platform
+from waiting import eventually
+
+_OPEN = """
+import sys
+from pathlib import Path
+from strandline.log.catalog.sqlite import SqliteCatalog
+from strandline.log.model import SqliteConfiguration, StorageInfo
+print("ready", flush=True)
+sys.stdin.readline()
+first = StorageInfo("default", "sqlite", sqlite_configuration=SqliteConfiguration("topics"))
+print(len(SqliteCatalog(Path(sys.argv[1]), first).storages()), flush=True)
+"""
+
+_CREATE = """
+import itertools, sys
+import strandline
+with strandline.open(sys.argv[1]) as platform:
+    for number in itertools.count():
+        platform.log.create(strandline.EventType(f"e{number}"))
+        print(f"e{number}", flush=True)
+"""
+
+
+def start(program: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_that_start_at_once_share_one_new_catalog(tmp_path):
+    """Nobody meets a half-made file."""
+    processes = [start(_OPEN, tmp_path / "catalog.db") for _ in range(4)]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert [process.communicate(timeout=30)[0] for process in processes] == ["1\n"] * 4
+
+
+def test_a_catalog_of_a_newer_release_is_refused(tmp_path):
+    """With what to do about it, and untouched."""
+    path = tmp_path / "catalog.db"
+    SqliteCatalog(path, FIRST).close()
+    database = sqlite.Database(path)
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="upgrade"):
+            SqliteCatalog(path, FIRST)
+
+
+def test_a_definition_written_with_fewer_fields_can_be_updated(tmp_path):
+    """An older release knew less; its event types must not be stuck."""
+    path = tmp_path / "catalog.db"
+    catalog = SqliteCatalog(path, FIRST)
+    create(catalog, "a")
+    database = sqlite.Database(path)
+    database.execute("""UPDATE event_types SET definition = '{"name":"a"}'""")
+    database.close()
+    entry = catalog.get("a")
+    catalog.update(entry, msgspec.structs.replace(entry.event_type, labels={"k": "1"}))
+    assert catalog.get("a").event_type.labels == {"k": "1"}
+    with pytest.raises(Conflict):
+        catalog.update(entry, entry.event_type)
+    catalog.close()
+
+
+def topics(data: Path) -> set[str]:
+    return {file.name.removesuffix(".db") for file in (data / "topics").glob("*.db")}
+
+
+@pytest.mark.parametrize("round_", range(3))
+def test_a_killed_creator_leaves_nothing_that_a_sweep_does_not_find(tmp_path, round_):
+    """Every event type has its topic, and after the sweep every topic has its event type."""
+    process = start(_CREATE, tmp_path)
+    created = [process.stdout.readline().strip() for _ in range(3 + 5 * round_)]
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    clock = ManualClock(4_000_000_000_000)
+    with Platform(tmp_path, Settings(), clock) as platform:
+        owned = {platform.log.timelines(found.name)[0].topic for found in platform.log.event_types()}
+        assert {found.name for found in platform.log.event_types()} >= set(created)
+        assert topics(tmp_path) >= owned
+        platform.log.sweep()
+        eventually(lambda: topics(tmp_path) == owned)
+        for name in created:
+            assert platform.log.publish(name, [{"a": 1}]).ok
+
+
+def test_a_topic_whose_creation_crashed_is_swept_after_its_time(tmp_path, monkeypatch):
+    """Not before: its creator may only be slow."""
+    clock = ManualClock()
+    with Platform(tmp_path, Settings(), clock) as platform:
+        with monkeypatch.context() as patched:
+            patched.setattr(SqliteCatalog, "create", lambda *_: sys.exit("killed"))
+            with pytest.raises(SystemExit):
+                platform.log.create(EventType("a"))
+        assert len(topics(tmp_path)) == 1
+        platform.log.sweep()
+        assert len(topics(tmp_path)) == 1
+        clock.advance(600_000)
+        platform.log.sweep()
+        assert topics(tmp_path) == set()
+        platform.log.create(EventType("a"))
+        assert platform.log.publish("a", [{"a": 1}]).ok
+
+
+def test_a_creation_of_unknown_outcome_keeps_its_topic(tmp_path, monkeypatch):
+    """The commit failed half-way but did reach the file: the event type must not lose its topic."""
+    clock = ManualClock()
+    real = SqliteCatalog.create
+
+    def commits_and_fails(*arguments: object) -> None:
+        real(*arguments)
+        raise Unavailable("the answer got lost")
+
+    with Platform(tmp_path, Settings(), clock) as platform:
+        with monkeypatch.context() as patched:
+            patched.setattr(SqliteCatalog, "create", commits_and_fails)
+            with pytest.raises(Unavailable):
+                platform.log.create(EventType("a"))
+        clock.advance(10**9)
+        platform.log.sweep()
+        assert platform.log.publish("a", [{"a": 1}]).ok
+
+
+def test_a_refused_creation_leaves_no_topic(tmp_path):
+    """The name is taken: the topic made for it goes at once."""
+    with Platform(tmp_path, Settings(), ManualClock()) as platform:
+        platform.log.create(EventType("a"))
+        with pytest.raises(Conflict):
+            platform.log.create(EventType("a"))
+        assert len(topics(tmp_path)) == 1
+        platform.log.delete("a")
+        assert topics(tmp_path) == set()
