@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 import msgspec
@@ -43,7 +43,7 @@ def endpoints() -> list[Endpoint]:
 
 def build(node: Node) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     app = Starlette(
-        routes=_merged([to_route(endpoint, node) for endpoint in endpoints()]),
+        routes=routes(endpoints(), node),
         exception_handlers={HTTPException: _http_problem},
     )
     # Below, slashes are dealt with; a redirect would only take a request elsewhere.
@@ -68,10 +68,10 @@ def _head_bytes(scope: Scope) -> int:
     return target + sum(len(name) + len(value) for name, value in scope["headers"])
 
 
-def _merged(routes: list[Route]) -> list[Route]:
+def routes(declared: Sequence[Endpoint], node: Node) -> list[Route]:
     """One route per path, so that a method nobody declared is 405 with all methods that exist."""
     by_path: dict[str, dict[str, Route]] = {}
-    for route in routes:
+    for route in (to_route(endpoint, node) for endpoint in declared):
         for method in route.methods or ():
             by_path.setdefault(route.path, {})[method] = route
     return [_dispatching(path, methods) for path, methods in by_path.items()]

@@ -13,6 +13,7 @@ import zstandard
 from starlette.requests import Request
 
 from strandline.errors import Invalid, Malformed, StrandlineError, TooLarge
+from strandline.log.model import CursorText
 
 _CHUNK = 1 << 20
 # What every zstd coder of HTTP must do with (RFC 9659); a frame may ask for much more memory than its data needs.
@@ -110,3 +111,11 @@ def decode_query(values: dict[str, str], kind: Any) -> Any:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise Invalid(f"a query parameter is not valid: {error}") from None
+
+
+def decode_cursors(name: str, text: str) -> list[CursorText]:
+    """Cursors written as JSON into a header or a query parameter."""
+    try:
+        return msgspec.json.decode(text, type=list[CursorText])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise Malformed(f'{name} must be JSON like [{{"partition": "0", "offset": "BEGIN"}}]: {error}') from None

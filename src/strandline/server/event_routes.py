@@ -9,7 +9,7 @@ import uuid
 import msgspec
 from starlette.responses import Response
 
-from strandline.errors import InvalidCursor, Malformed, NotFound, Unavailable
+from strandline.errors import InvalidCursor, NotFound, Unavailable
 from strandline.log.model import (
     CursorText,
     Distance,
@@ -20,6 +20,7 @@ from strandline.log.model import (
     ShiftedCursor,
 )
 from strandline.log.publishing import unanswered_report
+from strandline.server import bodies
 from strandline.server.routing import INLINE_BYTES, RAW, Call, Endpoint, json_response
 
 _FLOW_ID = re.compile(r"[ -~]{1,200}").fullmatch
@@ -65,15 +66,8 @@ def _flow_id(call: Call) -> str:
 
 
 async def list_partitions(call: Call) -> Response:
-    cursors = _parse_cursors(call.query.cursors) if call.query.cursors else []
+    cursors = bodies.decode_cursors("cursors", call.query.cursors) if call.query.cursors else []
     return json_response(await call.node.run(call.log.partitions, call.path("name"), cursors))
-
-
-def _parse_cursors(text: str) -> list[CursorText]:
-    try:
-        return msgspec.json.decode(text, type=list[CursorText])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise Malformed(f'cursors must be JSON like [{{"partition": "0", "offset": "BEGIN"}}]: {error}') from None
 
 
 async def get_partition(call: Call) -> Response:
@@ -111,26 +105,27 @@ ENDPOINTS = [
         "POST", "/event-types/{name}/events", publish, "Publish a batch of events", "events",
         body=RAW(_EVENTS), headers={"X-Flow-Id": "Written into every event's metadata and our logs."},
         returns={200: None, 207: list[ItemResult], 422: list[ItemResult]},
-        problems=(400, 404, 413, 415, 503, 507),
+        problems=(404, 507),
     ),
     Endpoint(
         "GET", "/event-types/{name}/partitions", list_partitions, "Oldest and newest offsets", "cursors",
-        query=PartitionsQuery, returns={200: list[PartitionInfo]}, problems=(400, 404, 422),
+        query=PartitionsQuery, json_parameters={"cursors": list[CursorText]},
+        returns={200: list[PartitionInfo]}, problems=(400, 404),
     ),
     Endpoint(
         "GET", "/event-types/{name}/partitions/{partition}", get_partition, "One partition", "cursors",
-        query=PartitionQuery, returns={200: PartitionInfo}, problems=(404, 422),
+        query=PartitionQuery, returns={200: PartitionInfo}, problems=(404,),
     ),
     Endpoint(
         "POST", "/event-types/{name}/cursor-distances", cursor_distances, "Events between two cursors", "cursors",
-        body=list[DistanceQuery], returns={200: list[Distance]}, problems=(400, 404, 413, 415, 422),
+        body=list[DistanceQuery], returns={200: list[Distance]}, problems=(404,),
     ),
     Endpoint(
         "POST", "/event-types/{name}/shifted-cursors", shifted_cursors, "Cursors moved by events", "cursors",
-        body=list[ShiftedCursor], returns={200: list[CursorText]}, problems=(400, 404, 413, 415, 422),
+        body=list[ShiftedCursor], returns={200: list[CursorText]}, problems=(404,),
     ),
     Endpoint(
         "POST", "/event-types/{name}/cursors-lag", cursors_lag, "Events after each cursor", "cursors",
-        body=list[CursorText], returns={200: list[PartitionInfo]}, problems=(400, 404, 413, 415, 422),
+        body=list[CursorText], returns={200: list[PartitionInfo]}, problems=(404,),
     ),
 ]  # fmt: skip

@@ -133,7 +133,8 @@ ENDPOINTS = [
     ),
     Endpoint(
         "POST", "/event-types", create_event_type, "Create an event type", _TYPES,
-        body=EventType, returns={201: EventType}, problems=(400, 409, 413, 415, 422, 507),
+        body=EventType, returns={201: EventType}, problems=(409, 507),
+        answer_headers={201: {"Location": "The path of the new event type."}},
     ),
     Endpoint(
         "GET", "/event-types/{name}", get_event_type, "One event type", _TYPES,
@@ -141,7 +142,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "PUT", "/event-types/{name}", update_event_type, "Change an event type", _TYPES,
-        body=EventType, returns={200: EventType}, problems=(400, 404, 409, 413, 415, 422, 507),
+        body=EventType, returns={200: EventType}, problems=(404, 409, 507),
     ),
     Endpoint(
         "DELETE", "/event-types/{name}", delete_event_type, "Delete an event type with its events", _TYPES,
@@ -149,12 +150,12 @@ ENDPOINTS = [
     ),
     Endpoint(
         "GET", "/event-types/{name}/schemas", list_schemas, "All schemas, newest first", _TYPES,
-        query=Paging, returns={200: SchemaPage}, problems=(404, 422),
+        query=Paging, returns={200: SchemaPage}, problems=(404,),
     ),
     Endpoint(
         "POST", "/event-types/{name}/schemas", add_schema, "Add a schema, or find an equal one", _TYPES,
         query=FetchQuery, body=Schema, returns={200: Schema, 201: Schema},
-        problems=(400, 404, 409, 413, 415, 422, 507),
+        problems=(404, 409, 507),
     ),
     Endpoint(
         "GET", "/event-types/{name}/schemas/{version}", get_schema, "One schema; `latest` works", _TYPES,

@@ -15,6 +15,21 @@ from strandline.server.routing import RAW, Endpoint
 
 _TEMPLATE = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(\w+)}")
+_PROBLEMS = {
+    400: "The request could not be read",
+    404: "There is nothing of that name",
+    408: "The rest of the body did not come",
+    409: "The name is taken, or somebody else was first",
+    412: "A cursor cannot be used; `reason` says why, and the problem names what is available",
+    413: "The body is too large",
+    415: "The body's Content-Encoding is not supported",
+    422: "The request breaks a rule; `detail` says which",
+    429: "As many streams are open as the node takes",
+    431: "The request head is too large",
+    503: "It does not work right now",
+    507: "There is no room left on the device; nothing was written",
+}
+_RETRY_AFTER = {429, 503, 507}
 _PATTERNS = {"name": NAME_PATTERN, "partition": "^[0-9]+$", "version": r"^(latest|\d+\.\d+\.\d+)$"}
 
 
@@ -46,7 +61,8 @@ def id_of(kind: Any) -> str:
 def _types(endpoints: Sequence[Endpoint]) -> list[Any]:
     found: dict[str, Any] = {id_of(Problem): Problem}
     for endpoint in endpoints:
-        for kind in (endpoint.body, endpoint.query, *endpoint.returns.values()):
+        own = (endpoint.body, endpoint.query, *endpoint.json_parameters.values(), *endpoint.returns.values())
+        for kind in own:
             if kind is not None and not isinstance(kind, RAW):
                 found[id_of(kind)] = kind
     return list(found.values())
@@ -57,7 +73,7 @@ def _operation(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
         "operationId": endpoint.handler.__name__,
         "summary": endpoint.summary,
         "tags": [endpoint.tag],
-        "parameters": [*_path(endpoint), *_query(endpoint), *_headers(endpoint)],
+        "parameters": [*_path(endpoint), *_query(endpoint, known), *_headers(endpoint, known)],
         "responses": _responses(endpoint, known),
     }
     if endpoint.body is not None:
@@ -78,13 +94,24 @@ def _path(endpoint: Endpoint) -> list[dict[str, Any]]:
     ]
 
 
-def _query(endpoint: Endpoint) -> list[dict[str, Any]]:
+def _query(endpoint: Endpoint, known: dict[str, Any]) -> list[dict[str, Any]]:
     if endpoint.query is None:
         return []
     return [
-        {"name": field.encode_name, "in": "query", "required": field.required, "schema": _parameter(field)}
+        {
+            "name": field.encode_name,
+            "in": "query",
+            "required": field.required,
+            **(_json(endpoint, field.name, known) or {"schema": _parameter(field)}),
+        }
         for field in msgspec.structs.fields(endpoint.query)
     ]
+
+
+def _json(endpoint: Endpoint, name: str, known: dict[str, Any]) -> dict[str, Any] | None:
+    """How a parameter looks whose text is JSON; None for the others."""
+    kind = endpoint.json_parameters.get(name)
+    return kind and {"content": {"application/json": {"schema": known[id_of(kind)]}}}
 
 
 def _parameter(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
@@ -97,9 +124,15 @@ def _parameter(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
     return schema
 
 
-def _headers(endpoint: Endpoint) -> list[dict[str, Any]]:
+def _headers(endpoint: Endpoint, known: dict[str, Any]) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
+        {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "description": text,
+            **(_json(endpoint, name, known) or {"schema": {"type": "string"}}),
+        }
         for name, text in endpoint.headers.items()
     ]
 
@@ -110,9 +143,29 @@ def _responses(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = {"description": "Done" if status < 300 else "What became of every event"}  # noqa: PLR2004
         if kind is not None:
             answer["content"] = {endpoint.media_type.split(";")[0]: {"schema": known[id_of(kind)]}}
+        if endpoint.binary_type is not None:
+            answer["content"][endpoint.binary_type] = {}
+        if headers := endpoint.answer_headers.get(status):
+            answer["headers"] = {name: _header("string", text) for name, text in headers.items()}
         found[str(status)] = answer
-    problem = {MEDIA_TYPE: {"schema": known[id_of(Problem)]}}
-    for status in sorted({*endpoint.problems, *((422,) if endpoint.query else ())}):
-        entry = found.setdefault(str(status), {"description": "A problem; `detail` says what to do"})
-        entry.setdefault("content", {}).update(problem)
-    return found
+    for status in _problems(endpoint):
+        entry = found.setdefault(str(status), {"description": _PROBLEMS[status]})
+        entry.setdefault("content", {})[MEDIA_TYPE] = {"schema": known[id_of(Problem)]}
+        if status in _RETRY_AFTER:
+            entry["headers"] = {"Retry-After": _header("integer", "Seconds to wait before the next attempt.")}
+    return dict(sorted(found.items()))
+
+
+def _problems(endpoint: Endpoint) -> list[int]:
+    found = {*endpoint.problems, 431}
+    if endpoint.body is not None:
+        found |= {400, 408, 413, 415, 422}
+    if endpoint.query is not None:
+        found.add(422)
+    if endpoint.tag != "operations":
+        found.add(503)
+    return sorted(found)
+
+
+def _header(kind: str, text: str) -> dict[str, Any]:
+    return {"required": True, "description": text, "schema": {"type": kind}}

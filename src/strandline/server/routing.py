@@ -73,7 +73,11 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """`body`, `query` and the values of `returns` are types; RAW is a body the handler decodes itself."""
+    """`body`, `query` and the values of `returns` are types; RAW is a body the handler decodes itself.
+
+    `json_parameters` are those of `query` and `headers` whose text is JSON, with their types. `problems` leaves
+    out what any request, or any with a body or a query, may be answered with.
+    """
 
     method: str
     path: str
@@ -83,9 +87,12 @@ class Endpoint:
     body: Any = None
     query: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    json_parameters: Mapping[str, Any] = field(default_factory=dict)
     returns: Mapping[int, Any] = field(default_factory=dict)
+    answer_headers: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     problems: tuple[int, ...] = ()
     media_type: str = "application/json"
+    binary_type: str | None = None
     error_status: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -12,11 +12,12 @@ import msgspec
 import pyarrow as pa
 from starlette.responses import Response
 
-from strandline.errors import Malformed, StrandlineError
+from strandline.errors import StrandlineError
 from strandline.log import records
 from strandline.log.model import CursorText
 from strandline.log.reading import Reader
 from strandline.log.streaming import Chunk, StreamLimits, StreamState
+from strandline.server import bodies
 from strandline.server.event_stream import EventStream
 from strandline.server.problems import problem
 from strandline.server.routing import Call, Endpoint, Node, log
@@ -27,6 +28,7 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_SCHEMA = pa.schema([("partition", pa.string()), ("timeline", pa.int32()), *records.READ])
 
 _READ_BYTES = 8 << 20
+_CURSORS = "X-Nakadi-Cursors"
 
 
 class StreamBatch(msgspec.Struct, frozen=True):
@@ -84,7 +86,7 @@ class _Arrow:
 async def stream(call: Call) -> Response:
     node, name = call.node, call.path("name")
     call.query.check()
-    start = _start(call.header("x-nakadi-cursors"))
+    start = _start(call.header(_CURSORS))
     encoder = _Arrow() if ARROW_STREAM in (call.header("accept") or "") else _JsonLines()
     if call.request.method == "HEAD":
         await node.run(call.log.reader, name, start)
@@ -132,15 +134,7 @@ def _open(
 
 
 def _start(header: str | None) -> str | list[CursorText]:
-    if header is None:
-        return "END"
-    try:
-        cursors = msgspec.json.decode(header, type=list[CursorText])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise Malformed(
-            f'X-Nakadi-Cursors must be JSON like [{{"partition": "0", "offset": "BEGIN"}}]: {error}'
-        ) from None
-    return cursors or "END"
+    return (bodies.decode_cursors(_CURSORS, header) if header is not None else None) or "END"
 
 
 async def _run(call: Call, reader: Reader, encoder: _Encoder, wake: asyncio.Event) -> AsyncGenerator[bytes]:
@@ -189,8 +183,10 @@ ENDPOINTS = [
     Endpoint(
         "GET", "/event-types/{name}/events", stream, "Stream events from cursors on", "events",
         query=StreamLimits,
-        headers={"X-nakadi-cursors": "JSON array of cursors to start after; without it, at the end."},
-        returns={200: StreamBatch}, problems=(400, 404, 412, 422, 429), media_type=JSON_STREAM,
+        headers={_CURSORS: "JSON array of cursors to start after; without it, at the end."},
+        json_parameters={_CURSORS: list[CursorText]},
+        returns={200: StreamBatch}, problems=(400, 404, 412, 429),
+        media_type=JSON_STREAM, binary_type=ARROW_STREAM,
         error_status={"invalid_cursor": 412},
     ),
 ]  # fmt: skip

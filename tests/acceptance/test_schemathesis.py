@@ -1,0 +1,181 @@
+"""Requests that nobody would write by hand, made from the node's own OpenAPI document, with every check on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import msgspec
+import pytest
+import schemathesis
+from schemathesis import Case, Config
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.filters import HasAPIOperation
+from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
+
+from services import Server, running_server
+from strandline.server import app, openapi
+from strandline.server.stream_routes import JSON_STREAM
+
+ENDPOINTS = app.endpoints()
+# As text and back: what a client gets.
+DOCUMENT = msgspec.json.decode(msgspec.json.encode(openapi.document(ENDPOINTS)))
+#: Event types that are there, one of every kind.
+KNOWN = {
+    "plain": {"partitions": 2},
+    "keyed": {"partitions": 2, "partition_strategy": "hash", "partition_key_fields": ["key"]},
+    "changes": {"category": "data"},
+    "facts": {"category": "business", "schema": {"schema": '{"properties": {"n": {"type": "integer"}}}'}},
+}
+BATCH = jsonschema_rs.validator_for(
+    {"$ref": "#/components/schemas/StreamBatch", "components": DOCUMENT["components"]}
+)
+STREAM = "/event-types/{name}/events"
+
+
+def _about_known(document: dict[str, Any]) -> dict[str, Any]:
+    """The same document about event types and offsets that exist, so that requests get past the look-up."""
+    bound = deepcopy(document)
+    types = bound["components"]["schemas"]
+    types["EventType"]["properties"]["name"] = {"enum": [*KNOWN]}
+    # A stream that starts lasts a second, so most of them keep starting nowhere.
+    nowhere = deepcopy(types["CursorText"])
+    types["CursorText"]["properties"]["partition"] = {"enum": ["0", "1", "2", None]}
+    types["CursorText"]["properties"]["offset"] = {"enum": ["BEGIN", "001-0001--1", "0", "001-0001-0", "9", None]}
+    for operations in bound["paths"].values():
+        for operation in operations.values():
+            for parameter in operation["parameters"]:
+                if parameter["name"] == "name":
+                    parameter["schema"] = {"enum": [*KNOWN]}
+                if parameter["name"] == "X-Nakadi-Cursors":
+                    parameter["content"]["application/json"]["schema"]["items"] = nowhere
+    return bound
+
+
+#: Rules that JSON Schema cannot say, and the status of a request that keeps the schema but breaks such a rule.
+BEYOND_SCHEMA = {
+    # The most partitions are a setting; the schema's text must compile; hash needs key fields.
+    "POST /event-types": ["422"],
+    # The same, and what may not change depends on what is there.
+    "PUT /event-types/{name}": ["422"],
+    "POST /event-types/{name}/schemas": ["422"],
+    # Events must match the event type's own schema.
+    "POST /event-types/{name}/events": ["422"],
+    # Limits must not contradict each other; cursors must point at what is there, one for a partition.
+    "GET /event-types/{name}/events": ["412", "422"],
+    "GET /event-types/{name}/partitions": ["422"],
+    "GET /event-types/{name}/partitions/{partition}": ["422"],
+    "POST /event-types/{name}/cursor-distances": ["422"],
+    "POST /event-types/{name}/shifted-cursors": ["422"],
+    "POST /event-types/{name}/cursors-lag": ["422"],
+}
+ACCEPTED = ["2xx", "404", "409"]
+
+
+def _config(examples: int) -> Config:
+    return Config.from_dict(
+        {
+            "seed": 1,
+            "suppress-health-check": ["all"],
+            "request-timeout": 20,
+            "checks": {"positive_data_acceptance": {"expected-statuses": ACCEPTED}},
+            "operations": [
+                {
+                    "include-name": name,
+                    "checks": {"positive_data_acceptance": {"expected-statuses": [*ACCEPTED, *statuses]}},
+                }
+                for name, statuses in BEYOND_SCHEMA.items()
+            ],
+            "generation": {"max-examples": examples, "deterministic": True, "database": "none"},
+        }
+    )
+
+
+any_request = schemathesis.openapi.from_dict(deepcopy(DOCUMENT), config=_config(10))
+known_request = schemathesis.openapi.from_dict(_about_known(DOCUMENT), config=_config(10))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[Server]:
+    with running_server(tmp_path_factory.mktemp("empty") / "data") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def stocked_server(tmp_path_factory) -> Iterator[Server]:
+    """One that has the known event types and, as long as nobody makes others, no more."""
+    with running_server(tmp_path_factory.mktemp("stocked") / "data") as started:
+        for name, definition in KNOWN.items():
+            assert httpx.post(f"{started.url}/event-types", json={"name": name, **definition}).status_code == 201
+        events = [{"n": n} for n in range(4)]
+        assert httpx.post(f"{started.url}/event-types/plain/events", json=events).status_code == 200
+        yield started
+
+
+def _not_about_one(context: HasAPIOperation) -> bool:
+    """Nothing new in other requests, and a deleted event type would not be known any more."""
+    return "{name}" not in context.operation.path or context.operation.method.upper() == "DELETE"
+
+
+@any_request.parametrize()
+def test_any_request_is_answered_as_documented(case: Case, server: Server):
+    """Whatever is sent to whatever name, the answer is one that the document announces."""
+    _send(case, server)
+
+
+@known_request.exclude(_not_about_one).parametrize()
+def test_requests_about_known_event_types_are_answered_as_documented(case: Case, stocked_server: Server):
+    """The same where the event type exists."""
+    _send(case, stocked_server)
+
+
+def _send(case: Case, server: Server) -> None:
+    if case.path == STREAM and case.method == "GET" and not case.meta.is_negative_at(ParameterLocation.QUERY):
+        # It would go on for an hour.
+        case.query = {**(case.query or {}), "stream_timeout": 1, "batch_flush_timeout": 1}
+    response = case.call_and_validate(base_url=server.url)
+    if response.status_code >= 400 and case.method != "HEAD":
+        _check_error(response.headers["content-type"][0], response.json(), response.status_code)
+    elif response.headers.get("content-type") == [JSON_STREAM]:
+        for line in response.text.splitlines():
+            BATCH.validate(msgspec.json.decode(line))
+
+
+def _check_error(media_type: str, body: Any, status: int) -> None:
+    """Errors are problem documents, but for a publish that was refused: there every event has its own."""
+    if isinstance(body, list):
+        assert media_type == "application/json"
+        assert status == 422
+    else:
+        assert media_type == "application/problem+json"
+        assert body["status"] == status
+
+
+def test_the_document_has_exactly_the_routes_of_the_application():
+    """Neither a route without a description nor a description without a route."""
+    documented = {
+        (path, method.upper()) for path, operations in DOCUMENT["paths"].items() for method in operations
+    }
+    assert documented == {(endpoint.path, endpoint.method) for endpoint in ENDPOINTS}
+    served = app.routes(ENDPOINTS, node=None)
+    assert {route.path: route.methods - {"HEAD"} for route in served} == {
+        path: {method.upper() for method in operations} for path, operations in DOCUMENT["paths"].items()
+    }
+
+
+def test_the_document_is_openapi_3_1(server: Server):
+    """What a node serves is what its code says, and keeps the specification."""
+    served = httpx.get(f"{server.url}/openapi.json").json()
+    assert served == DOCUMENT
+    OPENAPI_31_VALIDATOR.validate(served)
+    for schema in served["components"]["schemas"].values():
+        jsonschema_rs.meta.validate({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
+
+
+def test_operations_have_names_of_their_own():
+    """Generated clients name their functions after operation ids."""
+    names = [o["operationId"] for operations in DOCUMENT["paths"].values() for o in operations.values()]
+    assert len(names) == len({*names})
