@@ -339,20 +339,35 @@ def node_name(world: World, node: Node) -> str:
 
 
 def explore(start: World) -> int:
+    """Visit every state; from each of them the world must be able to come to a good end."""
     todo = deque([start])
-    known = {start}
+    before: dict[World, list[World]] = {start: []}
+    ends = []
     while todo:
         world = todo.popleft()
         check_always(world)
         following = [after for after in successors(world) if after != world]
-        quiet = not following or (world.troubles and only_troubles(world, following))
-        if quiet:
+        if not following or only_troubles(world, following):
             check_end(world)
+            ends.append(world)
         for after in following:
-            if after not in known:
-                known.add(after)
+            if after not in before:
+                before[after] = []
                 todo.append(after)
-    return len(known)
+            before[after].append(world)
+    assert len(leading_to(ends, before)) == len(before), "some state goes round in circles for ever"
+    return len(before)
+
+
+def leading_to(ends: list[World], before: dict[World, list[World]]) -> set[World]:
+    found = set(ends)
+    todo = deque(ends)
+    while todo:
+        for world in before[todo.popleft()]:
+            if world not in found:
+                found.add(world)
+                todo.append(world)
+    return found
 
 
 def only_troubles(world: World, following: list) -> bool:
