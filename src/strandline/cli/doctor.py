@@ -16,7 +16,7 @@ from typing import Literal
 import click
 import msgspec
 
-from strandline import client
+import strandline
 from strandline.cli import output
 from strandline.cli.failures import FAILED
 from strandline.cli.target import Target, on_target
@@ -156,7 +156,7 @@ def _clock(data: Path | None) -> Check:
 
 def _server(url: str, token: str | None) -> Check:
     try:
-        with client.connect(url, token=token, timeout=10) as remote:
+        with strandline.connect(url, token=token, timeout=10) as remote:
             remote.check_ready()
     except StrandlineError as error:
         return Check("server", "fail", error.detail)

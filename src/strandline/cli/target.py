@@ -6,13 +6,17 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from strandline import client, platform
+import strandline
 from strandline.errors import Invalid, NotFound
+
+if TYPE_CHECKING:  # each is loaded only by the commands that need it
+    from strandline.client import Remote
+    from strandline.platform import Platform
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Target:
     data: Path
     as_json: bool
 
-    def open(self) -> client.Remote | platform.Platform:
+    def open(self) -> Remote | Platform:
         """The rooms; a data directory must exist, so that a typing mistake does not make a new one."""
         if self.url is not None:
             return _connect(self.url, self.token)
@@ -31,12 +35,12 @@ class Target:
                 f"there is no data directory {self.data}; name one with --data, a server with --url, "
                 f"or make it with `strandline up --data {self.data}`"
             )
-        return platform.open(self.data)
+        return strandline.open(self.data)
 
 
-def _connect(url: str, token: str | None) -> client.Remote:
+def _connect(url: str, token: str | None) -> Remote:
     try:
-        return client.connect(url, token=token)
+        return strandline.connect(url, token=token)
     except Invalid as error:
         raise click.BadParameter(error.detail, param_hint="--url") from error
 
