@@ -50,6 +50,15 @@ class LogSettings:
     publish_timeout_ms: int = _setting(
         30_000, "How long a publish waits for the storage; after that its outcome is unknown.", minimum=1
     )
+    publish_wait_ms: int = _setting(
+        40_000, "How long a publish waits for a timeline switch before it is refused (503).", minimum=1
+    )
+    max_waiting_publishes: int = _setting(
+        10_000, "Publishes of one event type that may wait for a switch; more are refused (503).", minimum=1
+    )
+    switch_timeout_ms: int = _setting(
+        30_000, "How long a switch waits for every node to confirm before it is rolled back.", minimum=100
+    )
     purge_interval_ms: int = _setting(60_000, "How often expired records are removed.", minimum=100)
     poll_interval_ms: int = _setting(
         25, "How often a waiting reader looks for records that other processes wrote.", minimum=1

@@ -29,7 +29,7 @@ class Platform:
             created_at=to_rfc3339(clock.now_ms()),
         )
         catalog = SqliteCatalog(data / "catalog.db", default)
-        self.log = LocalLog(catalog, Storages(catalog.storages, data, settings.log), settings.log, clock)
+        self.log = LocalLog(catalog, Storages(catalog.storages.list, data, settings.log), settings.log, clock)
 
     def close(self) -> None:
         self.log.close()

@@ -56,7 +56,7 @@ class LocalLog(Log):
     def create(self, event_type: EventType) -> EventType:
         now_ms = self._clock.now_ms()
         complete = definitions.new(event_type, self._settings, now_ms)
-        storage = next(s for s in self._catalog.storages() if s.default)
+        storage = next(s for s in self._catalog.storages.list() if s.default)
         topic = f"{complete.name[:120]}.{uuid.uuid4().hex}"
         timeline = Timeline(str(uuid.uuid4()), complete.name, 1, storage.id, topic, created_at=to_rfc3339(now_ms))
         # Announced before it is made: whatever crashes from here on, the topic is owned or swept.
@@ -243,7 +243,7 @@ class LocalLog(Log):
         return [*self.entry(name).timelines]
 
     def storages(self) -> list[StorageInfo]:
-        return self._catalog.storages()
+        return self._catalog.storages.list()
 
     # -- shared by the methods above and the server
 

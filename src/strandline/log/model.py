@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from strandline.errors import OutcomeUnknown, PublishFailed
+from strandline.log.switching import State
 
 NAME_PATTERN = r"^[a-zA-Z][-0-9a-zA-Z_]*(\.[0-9a-zA-Z][-0-9a-zA-Z_]*)*$"
 STORAGE_ID_PATTERN = r"^[a-zA-Z0-9][-_.0-9a-zA-Z]*$"
@@ -117,12 +118,28 @@ class Timeline(msgspec.Struct, frozen=True):
     latest_position: dict[str, int] | None = None
 
 
+class Switch(msgspec.Struct, frozen=True):
+    """A change of an event type's storage, or of its partition count, that all nodes make together."""
+
+    token: str
+    event_type: str
+    kind: Literal["switch", "grow"]
+    state: State
+    storage_id: str
+    topic: str
+    partitions: int
+    initiator: str
+    started_at: str
+
+
 class CatalogEntry(msgspec.Struct, frozen=True):
     """An event type as the catalog holds it: its identity outlives neither deletion nor re-creation."""
 
     id: str
     event_type: EventType
     timelines: tuple[Timeline, ...]
+    #: The newest switch there was, whatever became of it.
+    switch: Switch | None = None
 
     @property
     def active(self) -> Timeline:

@@ -255,7 +255,7 @@ def test_forgetting_what_is_not_doomed_is_harmless(catalog):
 
 def test_the_first_storage_is_the_default(catalog):
     """Exactly one is."""
-    assert catalog.storages() == [replace(FIRST, default=True)]
+    assert catalog.storages.list() == [replace(FIRST, default=True)]
 
 
 def test_opening_again_adds_no_storage(place, catalog):
@@ -263,7 +263,7 @@ def test_opening_again_adds_no_storage(place, catalog):
     entry = create(catalog, "a")
     catalog.close()
     again = place.open(StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("elsewhere")))
-    assert [info.id for info in again.storages()] == ["default"]
+    assert [info.id for info in again.storages.list()] == ["default"]
     assert again.get("a") == entry
 
 

@@ -28,7 +28,7 @@ from strandline.log.model import SqliteConfiguration, StorageInfo
 print("ready", flush=True)
 sys.stdin.readline()
 first = StorageInfo("default", "sqlite", sqlite_configuration=SqliteConfiguration("topics"))
-print(len(SqliteCatalog(Path(sys.argv[1]), first).storages()), flush=True)
+print(len(SqliteCatalog(Path(sys.argv[1]), first).storages.list()), flush=True)
 """
 
 _CREATE = """

@@ -4,7 +4,63 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, Timeline
+from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, Switch, Timeline
+
+
+class SwitchBook(ABC):
+    """The rows of timeline switches, each moved by compare-and-set on its token. Every method is one transaction."""
+
+    @abstractmethod
+    def begin(self, entry: CatalogEntry, switch: Switch, sweep_after_ms: int) -> None:
+        """Record a switch as `preparing` and doom its new topic until it is done.
+
+        Conflict if another one of the event type is not decided yet, or if the event type or its timelines are
+        no longer those of `entry`.
+        """
+
+    @abstractmethod
+    def get(self, token: str) -> Switch | None:
+        """The switch of that token; None once its event type is deleted."""
+
+    @abstractmethod
+    def undecided(self) -> list[Switch]:
+        """All that are `preparing` or `closing`."""
+
+    @abstractmethod
+    def close(self, token: str) -> bool:
+        """`preparing` → `closing`; False if somebody aborted it."""
+
+    @abstractmethod
+    def abort(self, token: str) -> bool:
+        """`preparing` or `closing` → `aborted`; True also if it was aborted already, False if it is done."""
+
+    @abstractmethod
+    def commit(self, token: str, changed: EventType, closed: Timeline | None, opened: Timeline | None) -> bool:
+        """`closing` → `done` together with what it changes; False, and nothing changed, if it is not `closing`.
+
+        The event type's definition, the old timeline with its last offsets and the new timeline are replaced or
+        added; the new topic is no longer doomed.
+        """
+
+
+class StorageBook(ABC):
+    """The storages there are; exactly one is the default. Every method is one transaction."""
+
+    @abstractmethod
+    def list(self) -> list[StorageInfo]:
+        """All storages by id."""
+
+    @abstractmethod
+    def add(self, storage: StorageInfo) -> None:
+        """Record a storage. Conflict if the id is taken."""
+
+    @abstractmethod
+    def set_default(self, storage_id: str) -> None:
+        """Where new event types go from now on. NotFound if it does not exist."""
+
+    @abstractmethod
+    def remove(self, storage_id: str) -> None:
+        """Forget a storage. Conflict if it is the default or a timeline or switch uses it."""
 
 
 class Catalog(ABC):
@@ -15,13 +71,16 @@ class Catalog(ABC):
     that the next sweep does not find.
     """
 
+    switches: SwitchBook
+    storages: StorageBook
+
     @abstractmethod
     def version(self) -> int:
         """Changes whenever something in the catalog may have changed, by any process. Cheap."""
 
     @abstractmethod
     def get(self, name: str) -> CatalogEntry | None:
-        """The event type of that name with all its timelines, oldest first."""
+        """The event type of that name with all its timelines, oldest first, and its newest switch."""
 
     @abstractmethod
     def entries(self) -> list[CatalogEntry]:
@@ -57,10 +116,6 @@ class Catalog(ABC):
     @abstractmethod
     def forget_topic(self, storage_id: str, topic: str) -> None:
         """The topic is deleted."""
-
-    @abstractmethod
-    def storages(self) -> list[StorageInfo]:
-        """All storages by id; exactly one is the default."""
 
     @abstractmethod
     def close(self) -> None:

@@ -9,8 +9,9 @@ import msgspec
 
 from strandline.engine import sql, sqlite
 from strandline.errors import Conflict, NotFound, Unavailable
-from strandline.log.catalog.port import Catalog
-from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, Timeline
+from strandline.log.catalog.port import Catalog, StorageBook, SwitchBook
+from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, Switch, Timeline
+from strandline.log.switching import State
 
 _SQL = sql.load("strandline.log.catalog", "sqlite.sql")
 _LAYOUT = 1
@@ -23,6 +24,101 @@ def _text(value: object) -> str:
 
 def _value(text: str, kind: type[_T]) -> _T:
     return msgspec.json.decode(text, type=kind)
+
+
+def _switch(definition: str, state: str) -> Switch:
+    return msgspec.structs.replace(_value(definition, Switch), state=State(state))
+
+
+class SqliteSwitchBook(SwitchBook):
+    def __init__(self, db: sqlite.Database, reader: sqlite.Database) -> None:
+        self._db = db
+        self._reader = reader
+
+    def begin(self, entry: CatalogEntry, switch: Switch, sweep_after_ms: int) -> None:
+        with self._db.transaction() as db:
+            now = [_value(text, EventType) for (text,) in db.execute(_SQL["definition"], (entry.id,))]
+            timelines = [_value(text, Timeline) for (text,) in db.execute(_SQL["timelines"], (entry.id,))]
+            if now != [entry.event_type] or timelines != [*entry.timelines]:
+                raise Conflict(f"event type {switch.event_type!r} was changed meanwhile; try again")
+            row = (switch.token, entry.id, switch.storage_id, switch.state, _text(switch))
+            if not db.execute(_SQL["begin_switch"], row):
+                raise Conflict(f"another switch of {switch.event_type!r} is under way")
+            if switch.kind == "switch":
+                db.execute(_SQL["doom"], (switch.storage_id, switch.topic, sweep_after_ms))
+
+    def get(self, token: str) -> Switch | None:
+        found = self._reader.execute(_SQL["switch"], (token,))
+        return _switch(found[0][0], found[0][1]) if found else None
+
+    def undecided(self) -> list[Switch]:
+        return [_switch(text, state) for text, state in self._reader.execute(_SQL["undecided"])]
+
+    def close(self, token: str) -> bool:
+        return self._move(token, State.CLOSING, State.PREPARING, State.PREPARING)
+
+    def abort(self, token: str) -> bool:
+        if self._move(token, State.ABORTED, State.PREPARING, State.CLOSING):
+            return True
+        switch = self.get(token)
+        return switch is None or switch.state is State.ABORTED
+
+    def _move(self, token: str, to: State, *before: State) -> bool:
+        with self._db.transaction() as db:
+            return bool(db.execute(_SQL["move_switch"], (to, token, *before)))
+
+    def commit(self, token: str, changed: EventType, closed: Timeline | None, opened: Timeline | None) -> bool:
+        with self._db.transaction() as db:
+            found = db.execute(_SQL["switch"], (token,))
+            if not db.execute(_SQL["move_switch"], (State.DONE, token, State.CLOSING, State.CLOSING)):
+                return False
+            entry_id = found[0][2]
+            db.execute(_SQL["update_event_type"], (_text(changed), entry_id))
+            if closed is not None:
+                db.execute(_SQL["update_timeline"], (_text(closed), closed.id))
+            if opened is not None:
+                place = (opened.order, opened.storage_id, opened.topic)
+                db.execute(_SQL["insert_timeline"], (opened.id, entry_id, *place, _text(opened)))
+                db.execute(_SQL["forget"], (opened.storage_id, opened.topic))
+        return True
+
+
+class SqliteStorageBook(StorageBook):
+    def __init__(self, db: sqlite.Database, reader: sqlite.Database) -> None:
+        self._db = db
+        self._reader = reader
+
+    def list(self) -> list[StorageInfo]:
+        return [
+            msgspec.structs.replace(_value(text, StorageInfo), default=bool(default))
+            for text, default in self._reader.execute(_SQL["storages"])
+        ]
+
+    def add(self, storage: StorageInfo) -> None:
+        with self._db.transaction() as db:
+            if not db.execute(_SQL["add_storage"], (storage.id, _text(storage))):
+                raise Conflict(f"storage {storage.id!r} exists already")
+
+    def set_default(self, storage_id: str) -> None:
+        with self._db.transaction() as db:
+            _existing(db, storage_id)
+            db.execute(_SQL["set_default"], (storage_id,))
+
+    def remove(self, storage_id: str) -> None:
+        with self._db.transaction() as db:
+            if _existing(db, storage_id):
+                raise Conflict(f"storage {storage_id!r} is the default; make another one the default first")
+            if db.execute(_SQL["storage_in_use"], (storage_id,))[0][0]:
+                raise Conflict(f"storage {storage_id!r} is in use")
+            db.execute(_SQL["remove_storage"], (storage_id,))
+
+
+def _existing(db: sqlite.Database, storage_id: str) -> bool:
+    """Whether it is the default; NotFound if there is no such storage."""
+    found = db.execute(_SQL["is_storage"], (storage_id,))
+    if not found:
+        raise NotFound(f"storage {storage_id!r} does not exist")
+    return bool(found[0][0])
 
 
 class SqliteCatalog(Catalog):
@@ -39,6 +135,8 @@ class SqliteCatalog(Catalog):
             db.execute(f"PRAGMA user_version = {_LAYOUT}")
         # Lookups never wait behind a commit, and see our own commits like those of anybody else.
         self._reader = sqlite.Database(path)
+        self.switches = SqliteSwitchBook(self._db, self._reader)
+        self.storages = SqliteStorageBook(self._db, self._reader)
 
     def version(self) -> int:
         return self._reader.data_version()
@@ -50,13 +148,13 @@ class SqliteCatalog(Catalog):
         return self._entries(None)
 
     def _entries(self, name: str | None) -> list[CatalogEntry]:
-        found: dict[str, tuple[str, list[Timeline]]] = {}
-        for entry_id, definition, timeline in self._reader.execute(_SQL["entries"], (name,)):
-            found.setdefault(entry_id, (definition, []))[1].append(_value(timeline, Timeline))
-        return [
-            CatalogEntry(entry_id, _value(definition, EventType), tuple(timelines))
-            for entry_id, (definition, timelines) in found.items()
-        ]
+        found: dict[str, CatalogEntry] = {}
+        for entry_id, definition, timeline, switch, state in self._reader.execute(_SQL["entries"], (name,)):
+            newest = _switch(switch, state) if switch else None
+            entry = found.get(entry_id) or CatalogEntry(entry_id, _value(definition, EventType), (), newest)
+            timelines = (*entry.timelines, _value(timeline, Timeline))
+            found[entry_id] = msgspec.structs.replace(entry, timelines=timelines)
+        return list(found.values())
 
     def create(self, entry_id: str, event_type: EventType, timeline: Timeline) -> None:
         with self._db.transaction() as db:
@@ -97,12 +195,6 @@ class SqliteCatalog(Catalog):
     def forget_topic(self, storage_id: str, topic: str) -> None:
         with self._db.transaction() as db:
             db.execute(_SQL["forget"], (storage_id, topic))
-
-    def storages(self) -> list[StorageInfo]:
-        return [
-            msgspec.structs.replace(_value(text, StorageInfo), default=bool(default))
-            for text, default in self._reader.execute(_SQL["storages"])
-        ]
 
     def close(self) -> None:
         self._reader.close()

@@ -25,6 +25,18 @@ CREATE TABLE IF NOT EXISTS timelines (
     definition     TEXT NOT NULL,
     UNIQUE (event_type_id, position)
 );
+-- All switches there ever were; at most one of an event type is not decided.
+CREATE TABLE IF NOT EXISTS switches (
+    number         INTEGER PRIMARY KEY,
+    token          TEXT NOT NULL UNIQUE,
+    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
+    storage_id     TEXT NOT NULL,
+    state          TEXT NOT NULL,
+    definition     TEXT NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS one_undecided_switch ON switches (event_type_id)
+WHERE state IN ('preparing', 'closing');
+CREATE INDEX IF NOT EXISTS switches_of_event_type ON switches (event_type_id, number);
 -- Topics that nobody owns (yet, or any more).
 CREATE TABLE IF NOT EXISTS doomed_topics (
     storage_id  TEXT NOT NULL,
@@ -54,11 +66,19 @@ UPDATE event_types SET definition = ? WHERE id = ?;
 DELETE FROM event_types WHERE id = ? RETURNING id;
 
 -- name: entries
--- Every event type (or one, by name) with its timelines: one statement, so one moment.
-SELECT e.id, e.definition, t.definition
-FROM event_types e JOIN timelines t ON t.event_type_id = e.id
+-- Every event type (or one, by name) with its timelines and newest switch: one statement, so one moment.
+SELECT e.id, e.definition, t.definition, s.definition, s.state
+FROM event_types e
+JOIN timelines t ON t.event_type_id = e.id
+LEFT JOIN switches s ON s.number = (SELECT max(number) FROM switches WHERE event_type_id = e.id)
 WHERE ?1 IS NULL OR e.name = ?1
 ORDER BY e.name, t.position;
+
+-- name: timelines
+SELECT definition FROM timelines WHERE event_type_id = ? ORDER BY position;
+
+-- name: update_timeline
+UPDATE timelines SET definition = ? WHERE id = ?;
 
 -- name: insert_timeline
 INSERT INTO timelines (id, event_type_id, position, storage_id, topic, definition) VALUES (?, ?, ?, ?, ?, ?);
@@ -87,3 +107,33 @@ ORDER BY after_ms;
 
 -- name: forget
 DELETE FROM doomed_topics WHERE storage_id = ? AND topic = ? RETURNING topic;
+
+-- name: begin_switch
+INSERT INTO switches (token, event_type_id, storage_id, state, definition) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING RETURNING token;
+
+-- name: switch
+SELECT definition, state, event_type_id FROM switches WHERE token = ?;
+
+-- name: undecided
+SELECT definition, state FROM switches WHERE state IN ('preparing', 'closing') ORDER BY number;
+
+-- name: move_switch
+UPDATE switches SET state = ?1 WHERE token = ?2 AND (state = ?3 OR state = ?4) RETURNING token;
+
+-- name: add_storage
+INSERT INTO storages (id, definition) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING id;
+
+-- name: is_storage
+SELECT is_default FROM storages WHERE id = ?;
+
+-- name: set_default
+UPDATE storages SET is_default = (id = ?);
+
+-- name: storage_in_use
+SELECT EXISTS (SELECT 1 FROM timelines WHERE storage_id = ?1)
+    OR EXISTS (SELECT 1 FROM doomed_topics WHERE storage_id = ?1)
+    OR EXISTS (SELECT 1 FROM switches WHERE storage_id = ?1 AND state IN ('preparing', 'closing'));
+
+-- name: remove_storage
+DELETE FROM storages WHERE id = ?;

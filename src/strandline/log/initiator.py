@@ -1,0 +1,253 @@
+"""Carries out a timeline switch, or the growth of a partition count, step by step (`switching.Step`)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from strandline import failpoints
+from strandline.clock import Clock, to_rfc3339
+from strandline.config import LogSettings
+from strandline.errors import Conflict, LeaseLost, NotFound, OutcomeUnknown, StrandlineError, Unavailable
+from strandline.log.catalog import Catalog
+from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, Timeline
+from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, encode
+from strandline.log.storages import Storages
+from strandline.log.switching import Outcome, Phase, State, Step, next_step
+from strandline.logs import fields
+
+log = logging.getLogger(__name__)
+
+# A new topic that is owned by no timeline after this long was left behind by a crash.
+_SWEEP_MS = 600_000
+_INSPECT_SECONDS = 0.2
+
+
+class Refused(StrandlineError):
+    """A step met a state that forbids it; carries what the caller is told."""
+
+
+@dataclass
+class _Run:
+    """One switch under way."""
+
+    entry: CatalogEntry
+    switch: Switch
+    ends: dict[str, int] = field(default_factory=dict)
+    error: StrandlineError | None = None
+    done: bool = False
+
+
+class Initiator:
+    def __init__(
+        self, node: Node, catalog: Catalog, storages: Storages, settings: LogSettings, clock: Clock
+    ) -> None:
+        self._node = node
+        self._catalog = catalog
+        self._storages = storages
+        self._settings = settings
+        self._clock = clock
+
+    def switch(self, entry: CatalogEntry, storage_id: str) -> None:
+        """Move an event type to another storage while it is written and read."""
+        if storage_id not in {storage.id for storage in self._catalog.storages.list()}:
+            raise NotFound(f"storage {storage_id!r} does not exist")
+        topic = f"{entry.event_type.name[:120]}.{uuid.uuid4().hex}"
+        self._run(entry, self._switch_row(entry, "switch", storage_id, topic, entry.event_type.partition_count))
+
+    def grow(self, entry: CatalogEntry, partitions: int) -> None:
+        """Give an event type more partitions."""
+        active = entry.active
+        self._run(entry, self._switch_row(entry, "grow", active.storage_id, active.topic, partitions))
+
+    def _switch_row(self, entry: CatalogEntry, kind: str, storage_id: str, topic: str, partitions: int) -> Switch:
+        return msgspec.convert(
+            {
+                "token": str(uuid.uuid4()),
+                "event_type": entry.event_type.name,
+                "kind": kind,
+                "state": State.PREPARING,
+                "storage_id": storage_id,
+                "topic": topic,
+                "partitions": partitions,
+                "initiator": self._node.id,
+                "started_at": to_rfc3339(self._clock.now_ms()),
+            },
+            Switch,
+        )
+
+    def _run(self, entry: CatalogEntry, switch: Switch) -> None:
+        run = _Run(entry, switch)
+        step = Step.LOCK
+        while step is not Step.END:
+            failpoints.hit(f"initiator.{step}")
+            outcome = self._do(step, run)
+            step = next_step(step, outcome)
+        log.info(
+            "switch ended", extra=fields(event_type=switch.event_type, kind=switch.kind, done=run.done)
+        )
+        if not run.done:
+            raise run.error or Unavailable("the switch was aborted; publishing goes on as before", retry_after=1)
+
+    def _do(self, step: Step, run: _Run) -> Outcome:
+        try:
+            _STEPS[step](self, run)
+        except Refused as error:
+            return self._failed(step, run, error.__cause__ or error, Outcome.REFUSED)
+        except OutcomeUnknown as error:
+            return self._failed(step, run, error, Outcome.UNKNOWN)
+        except StrandlineError as error:
+            return self._failed(step, run, error, Outcome.FAILED)
+        return Outcome.OK
+
+    @staticmethod
+    def _failed(step: Step, run: _Run, error: BaseException, outcome: Outcome) -> Outcome:
+        log.warning("step %s of the switch of %s: %s", step, run.switch.event_type, error)
+        if run.error is None and isinstance(error, StrandlineError):
+            run.error = error
+        return outcome
+
+    # -- the steps
+
+    def _lock(self, run: _Run) -> None:
+        value = encode(LockValue(run.switch.token, Phase.WARM))
+        if not self._node.coordination.lock(run.switch.event_type, value):
+            raise Refused from Conflict(f"another switch of {run.switch.event_type!r} is under way")
+
+    def _record(self, run: _Run) -> None:
+        self._abort_orphan(run)
+        try:
+            self._catalog.switches.begin(run.entry, run.switch, self._clock.now_ms() + _SWEEP_MS)
+        except Conflict as error:
+            raise Refused from error
+
+    def _abort_orphan(self, run: _Run) -> None:
+        """We hold the lock, so an undecided switch has lost its initiator."""
+        for other in self._catalog.switches.undecided():
+            if other.event_type == run.switch.event_type:
+                self._node.abort(run.entry, other)
+
+    def _create(self, run: _Run) -> None:
+        storage = self._storages.get(run.switch.storage_id)
+        if run.switch.kind == "grow":
+            storage.grow(run.switch.topic, run.switch.partitions)
+            return
+        retention_ms = run.entry.event_type.options.retention_time or self._settings.retention_ms
+        storage.create_topic(run.switch.topic, run.switch.partitions, retention_ms)
+
+    def _warm(self, run: _Run) -> None:
+        self._await_all(self._node.coordination.bump())
+
+    def _hold(self, run: _Run) -> None:
+        coordination = self._node.coordination
+        coordination.relock(run.switch.event_type, encode(LockValue(run.switch.token, Phase.HOLD)))
+        self._await_all(coordination.bump())
+
+    def _await_all(self, version: int) -> None:
+        """Until every live member has confirmed the version; bounded."""
+        coordination = self._node.coordination
+        news = threading.Event()
+        unwatch = coordination.watch(news.set)
+        deadline_ms = self._clock.steady_ms() + self._settings.switch_timeout_ms
+        try:
+            while True:
+                news.clear()
+                waiting = self._unconfirmed(version)
+                if not waiting:
+                    return
+                if not coordination.sure():
+                    raise LeaseLost("the initiator lost its session")
+                if self._clock.steady_ms() >= deadline_ms:
+                    raise Unavailable(f"nodes did not confirm in time: {', '.join(waiting)}", retry_after=5)
+                news.wait(0.05)
+        finally:
+            unwatch()
+
+    def _unconfirmed(self, version: int) -> list[str]:
+        waiting = []
+        for node, text in self._node.coordination.members().items():
+            value = msgspec.json.decode(text, type=MemberValue)
+            if value.protocol != PROTOCOL:
+                raise Refused from Conflict(f"node {node} speaks protocol {value.protocol}, not {PROTOCOL}")
+            if value.version < version:
+                waiting.append(node)
+        return waiting
+
+    def _close(self, run: _Run) -> None:
+        if not self._catalog.switches.close(run.switch.token):
+            raise Refused from Unavailable("the switch was aborted", retry_after=1)
+
+    def _seal(self, run: _Run) -> None:
+        active = run.entry.active
+        storage = self._storages.get(active.storage_id)
+        if run.switch.kind == "switch" and storage.seals:
+            storage.seal(active.topic, run.switch.token)
+
+    def _snapshot(self, run: _Run) -> None:
+        if run.switch.kind == "switch":
+            active = run.entry.active
+            bounds = self._storages.get(active.storage_id).bounds(active.topic)
+            run.ends = {str(partition): bound.last for partition, bound in enumerate(bounds)}
+
+    def _commit(self, run: _Run) -> None:
+        now = to_rfc3339(self._clock.now_ms())
+        kind = run.entry.event_type
+        closed = opened = None
+        if run.switch.kind == "grow":
+            kind = _grown(kind, run.switch.partitions, now)
+        else:
+            active = run.entry.active
+            closed = msgspec.structs.replace(active, switched_at=now, latest_position=run.ends)
+            opened = Timeline(
+                str(uuid.uuid4()), kind.name, active.order + 1, run.switch.storage_id, run.switch.topic, now
+            )
+        if not self._catalog.switches.commit(run.switch.token, kind, closed, opened):
+            raise Refused from Unavailable("the switch was aborted by another node", retry_after=1)
+        run.done = True
+
+    def _inspect(self, run: _Run) -> None:
+        threading.Event().wait(_INSPECT_SECONDS)
+        row = self._catalog.switches.get(run.switch.token)
+        if row is None or row.state is not State.DONE:
+            raise Refused from Unavailable("the switch was aborted", retry_after=1)
+        run.done = True
+
+    def _abort(self, run: _Run) -> None:
+        if not self._catalog.switches.abort(run.switch.token):
+            run.done = True
+            raise Refused("it was done after all")
+
+    def _unseal(self, run: _Run) -> None:
+        active = run.entry.active
+        storage = self._storages.get(active.storage_id)
+        if run.switch.kind == "switch" and storage.seals:
+            storage.unseal(active.topic, run.switch.token)
+
+    def _discard(self, run: _Run) -> None:
+        if run.switch.kind == "switch":
+            self._catalog.doom_topic(run.switch.storage_id, run.switch.topic, self._clock.now_ms())
+
+    def _unlock(self, run: _Run) -> None:
+        self._node.coordination.unlock(run.switch.event_type)
+
+    def _announce(self, run: _Run) -> None:  # noqa: ARG002 - every step has the same form
+        self._node.coordination.bump()
+
+
+_STEPS: dict[Step, Callable[[Initiator, _Run], None]] = {
+    step: getattr(Initiator, f"_{step}") for step in Step if step is not Step.END
+}
+
+
+def _grown(kind: EventType, partitions: int, now: str) -> EventType:
+    return msgspec.structs.replace(
+        kind,
+        partitions=partitions,
+        default_statistic=Statistics(read_parallelism=partitions, write_parallelism=partitions),
+        updated_at=now,
+    )

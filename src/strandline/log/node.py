@@ -1,0 +1,224 @@
+"""One process's part in timeline switches: it watches, holds its publishers, confirms, and cleans up after the dead.
+
+Every process that publishes is a node. It joins on its first publish; a process that only reads never does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+
+import msgspec
+
+from strandline import failpoints
+from strandline.clock import Clock
+from strandline.config import LogSettings
+from strandline.coordination import Coordination
+from strandline.errors import StrandlineError, Unavailable
+from strandline.log.catalog import Catalog
+from strandline.log.gate import Gate
+from strandline.log.model import CatalogEntry, Switch
+from strandline.log.storages import Storages
+from strandline.log.switching import NodeAction, Phase, State, node_action
+
+log = logging.getLogger(__name__)
+
+#: Nodes of different protocols do not switch together.
+PROTOCOL = 1
+# Watches make it quick; this finds what a lost watch call would have told.
+_LOOK_SECONDS = 0.5
+
+
+class LockValue(msgspec.Struct, frozen=True):
+    """What an event type's lock says."""
+
+    token: str
+    phase: Phase
+
+
+class MemberValue(msgspec.Struct, frozen=True):
+    """What a member says of itself."""
+
+    version: int
+    protocol: int = PROTOCOL
+
+
+def encode(value: LockValue | MemberValue) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+class Node:
+    def __init__(
+        self,
+        coordination: Callable[[], Coordination],
+        catalog: Catalog,
+        storages: Storages,
+        settings: LogSettings,
+        clock: Clock,
+    ) -> None:
+        self.id = str(uuid.uuid4())
+        self._connect = coordination
+        self._catalog = catalog
+        self._storages = storages
+        self._settings = settings
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._coordination: Coordination | None = None
+        self._joined = False
+        self._confirmed = -1
+        self._gates: dict[str, Gate] = {}
+        self._news = threading.Event()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    # -- for whoever publishes or switches
+
+    @property
+    def coordination(self) -> Coordination:
+        """This process's session, opened when first needed."""
+        with self._lock:
+            if self._coordination is None:
+                self._coordination = self._connect()
+                self._coordination.watch(self._news.set)
+            return self._coordination
+
+    def ready_to_publish(self) -> None:
+        """Join on the first call; Unavailable while nobody can be sure that others see this node."""
+        if not self._joined:
+            self.join()
+        if self._coordination is None or not self._coordination.sure():
+            raise Unavailable("this node has lost touch with the others; it comes back by itself", retry_after=1)
+
+    def gate(self, event_type: str) -> Gate:
+        found = self._gates.get(event_type)
+        if found is None:
+            with self._lock:
+                found = self._gates.setdefault(
+                    event_type, Gate(self._settings.max_waiting_publishes, self._news.set)
+                )
+        return found
+
+    def wake(self) -> None:
+        """Something is parked: look soon."""
+        self._news.set()
+
+    # -- membership
+
+    def join(self) -> None:
+        """Become a member, if this process is not one yet."""
+        coordination = self.coordination
+        with self._lock:
+            if self._joined:
+                return
+            # Register, then read the state, then serve: a switch either counts on us or is seen by us.
+            coordination.join(self.id, encode(MemberValue(0)))
+            self._confirmed = 0
+            self.look()
+            self._joined = True
+            self._thread = threading.Thread(target=self._run, name="strandline-node", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._news.wait(_LOOK_SECONDS)
+            self._news.clear()
+            if self._closed:
+                return
+            try:
+                self.look()
+            except StrandlineError as error:
+                log.warning("looking for switches failed: %s", error.detail)
+            except Exception:
+                log.exception("looking for switches failed")
+
+    def look(self) -> None:
+        """Bring every gate in line with locks and catalog, then confirm the version that was seen."""
+        coordination = self._coordination
+        if coordination is None or not coordination.sure():
+            return
+        if self.id not in coordination.members():
+            coordination.join(self.id, encode(MemberValue(0)))
+            self._confirmed = 0
+        version = coordination.version()
+        # Rows before locks: a row whose lock is not there any more has lost its initiator.
+        undecided = self._catalog.switches.undecided()
+        locks = {n: msgspec.json.decode(v, type=LockValue) for n, v in coordination.locks().items()}
+        failpoints.hit("node.look")
+        gated = [name for name, gate in [*self._gates.items()] if gate.held or gate.parked]
+        for name in {*locks, *gated, *(switch.event_type for switch in undecided)}:
+            self._settle(name, locks.get(name), undecided)
+        self._confirm(version)
+        now_ms = self._clock.now_ms()
+        for gate in [*self._gates.values()]:
+            gate.expire(now_ms)
+
+    def _confirm(self, version: int) -> None:
+        gates = [*self._gates.values()]
+        if version == self._confirmed or any(gate.held and not gate.drained for gate in gates):
+            return
+        failpoints.hit("node.confirm")
+        if self._coordination is not None:
+            self._coordination.update(encode(MemberValue(version)))
+            self._confirmed = version
+
+    def _settle(self, name: str, lock: LockValue | None, undecided: list[Switch]) -> None:
+        entry = self._catalog.get(name)
+        switch = entry.switch if entry is not None else None
+        if lock is not None and (switch is None or switch.token != lock.token):
+            switch = None  # its row is not written yet
+        action = node_action(lock.phase if lock else None, switch.state if switch else None)
+        if action is NodeAction.ABORT and entry is not None and switch is not None:
+            if switch.token in {other.token for other in undecided}:
+                failpoints.hit("node.abort")
+                self.abort(entry, switch)
+            return
+        if action is NodeAction.HOLD:
+            failpoints.hit("node.hold")
+            self.gate(name).hold()
+        elif action is NodeAction.WARM and switch is not None:
+            self._warm(switch)
+        elif action is NodeAction.RELEASE:
+            failpoints.hit("node.release")
+            self._release(name)
+
+    def _release(self, name: str) -> None:
+        gate = self._gates.get(name)
+        if gate is None:
+            return
+        if gate.parked:
+            gate.resume_parked()
+        if gate.held:
+            gate.release()
+
+    def _warm(self, switch: Switch) -> None:
+        """Connect to the new storage before anybody is held."""
+        try:
+            self._storages.get(switch.storage_id).bounds(switch.topic)
+        except StrandlineError as error:
+            log.info("the new topic of %s cannot be reached yet: %s", switch.event_type, error.detail)
+
+    def abort(self, entry: CatalogEntry, switch: Switch) -> bool:
+        """Give up an undecided switch; True unless it is done. Publishers are released by the next look."""
+        if not self._catalog.switches.abort(switch.token):
+            return False
+        log.warning("the switch of %s was aborted", switch.event_type)
+        active = entry.active
+        if switch.kind == "switch":
+            self._storages.get(active.storage_id).unseal(active.topic, switch.token)
+            self._catalog.doom_topic(switch.storage_id, switch.topic, self._clock.now_ms())
+        self._news.set()
+        return True
+
+    def close(self) -> None:
+        self._closed = True
+        self._news.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._coordination is not None:
+            self._coordination.close()
+
+
+def decided(switch: Switch | None) -> bool:
+    return switch is None or switch.state in {State.DONE, State.ABORTED}

@@ -1,0 +1,193 @@
+"""A publish on its way into the storage, through whatever timeline switch it meets.
+
+The acknowledgement follows `switching`: a storage that seals refuses what comes too late; for one that cannot,
+the state is read after its answer. Either way an event is acknowledged only where readers will find it.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+
+from strandline.clock import Clock
+from strandline.config import LogSettings
+from strandline.errors import NotFound, OutcomeUnknown, Sealed, StrandlineError
+from strandline.log import publishing
+from strandline.log.catalog import Catalog
+from strandline.log.gate import Waiting
+from strandline.log.model import CatalogEntry, PublishReport, Timeline
+from strandline.log.node import Node
+from strandline.log.publishing import Events, Plan, Prepared
+from strandline.log.storage import UNKNOWN, Placed
+from strandline.log.storages import Storages
+from strandline.log.switching import State, Verdict, after_append, on_sealed
+
+log = logging.getLogger(__name__)
+
+#: By partition, the numbers of records within the publish's batch.
+Members = Mapping[int, Sequence[int]]
+
+
+class Publisher:
+    def __init__(
+        self,
+        node: Node,
+        catalog: Catalog,
+        storages: Storages,
+        plan: Callable[[str], Plan],
+        settings: LogSettings,
+        clock: Clock,
+    ) -> None:
+        self.node = node
+        self.catalog = catalog
+        self.storages = storages
+        self.plan = plan
+        self._settings = settings
+        self.clock = clock
+
+    def submit(self, name: str, events: Events, flow_id: str | None) -> Future[PublishReport]:
+        items = publishing.to_items(events, self._settings.max_batch_events)
+        self.plan(name)  # an unknown event type is refused before anything waits
+        self.node.ready_to_publish()
+        done: Future[PublishReport] = Future()
+        done.set_running_or_notify_cancel()  # what is on its way to the storage cannot be called back
+        deadline_ms = self.clock.now_ms() + self._settings.publish_wait_ms
+        start = _Publish(self, name, items, flow_id or uuid.uuid4().hex, done).start
+        self.node.gate(name).enter(Waiting(start, done.set_exception, deadline_ms))
+        return done
+
+
+class _Publish:
+    """One publish that was let through its gate."""
+
+    def __init__(
+        self, owner: Publisher, name: str, items: Sequence[bytes], flow_id: str, done: Future[PublishReport]
+    ) -> None:
+        self._owner = owner
+        self._name = name
+        self._items = items
+        self._flow_id = flow_id
+        self._done = done
+        self._gate = owner.node.gate(name)
+        self._prepared = Prepared(0, {}, {}, ())
+        # Where each record of a partition is, and what went wrong there.
+        self._offsets: dict[int, list[int]] = {}
+        self._errors: dict[int, StrandlineError] = {}
+
+    def start(self) -> None:
+        self._guarded(self._start)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001 - whoever waits must be told
+            self._fail(error)
+
+    def _start(self) -> None:
+        plan = self._owner.plan(self._name)
+        prepared = publishing.prepare(plan, self._items, self._owner.clock.now_ms(), self._flow_id)
+        if isinstance(prepared, PublishReport):
+            self._finish(prepared)
+        elif not prepared.count:
+            self._finish(PublishReport(0))
+        else:
+            self._prepared = prepared
+            self._offsets = {p: [UNKNOWN] * len(batch) for p, batch in prepared.batches.items()}
+            self._append(plan.entry.active, {p: range(len(b)) for p, b in prepared.batches.items()})
+
+    def _append(self, timeline: Timeline, members: Members) -> None:
+        """Store the records with these numbers in this timeline."""
+        batches = {p: self._prepared.batches[p].pick(numbers) for p, numbers in members.items()}
+        future = self._owner.storages.get(timeline.storage_id).append(timeline.topic, batches)
+        future.add_done_callback(lambda f: self._guarded(lambda: self._answered(timeline, members, f)))
+
+    def _answered(self, timeline: Timeline, members: Members, future: Future[dict[int, Placed]]) -> None:
+        error = future.exception()
+        if isinstance(error, Sealed):
+            self._sealed(timeline, members, error.token)
+        elif error is not None:
+            raise error
+        else:
+            self._stored(timeline, members, future.result())
+
+    def _sealed(self, timeline: Timeline, members: Members, token: str) -> None:
+        """The storage refused all of it: ask the switch that sealed it."""
+        switch = self._owner.catalog.switches.get(token)
+        if switch is None:
+            raise NotFound(f"event type {self._name!r} does not exist")
+        verdict = on_sealed(switch.state)
+        if verdict is Verdict.WAIT:
+            self._park(lambda: self._sealed(timeline, members, token))
+        elif verdict is Verdict.UNSEAL:
+            self._owner.storages.get(timeline.storage_id).unseal(timeline.topic, token)
+            self._append(timeline, members)
+        else:
+            self._append(self._entry().active, members)
+
+    def _stored(self, timeline: Timeline, members: Members, placed: Mapping[int, Placed]) -> None:
+        """The storage took it; if it cannot seal, the state read now says whether anybody will see it."""
+        late: dict[int, list[int]] = {}
+        if not self._owner.storages.get(timeline.storage_id).seals:
+            entry = self._entry()
+            now = next(t for t in entry.timelines if t.order == timeline.order)
+            state = _state(entry, now)
+            if state is State.CLOSING:
+                self._park(lambda: self._stored(timeline, members, placed))
+                return
+            late = _late(members, placed, state, now.latest_position)
+        for partition, part in placed.items():
+            for number, offset in zip(members[partition], part.offsets, strict=True):
+                self._offsets[partition][number] = offset
+            if part.error is not None:
+                self._errors[partition] = part.error
+        if late:
+            self._append(entry.active, late)
+        else:
+            self._finish(publishing.report(self._prepared, self._result()))
+
+    def _result(self) -> dict[int, Placed]:
+        return {p: Placed(offsets, self._errors.get(p)) for p, offsets in self._offsets.items()}
+
+    def _entry(self) -> CatalogEntry:
+        return self._owner.plan(self._name).entry
+
+    def _park(self, resume: Callable[[], None]) -> None:
+        """Until the switch is decided; what comes later waits behind."""
+        self._gate.park(lambda: self._guarded(resume))
+        self._owner.node.wake()
+
+    def _finish(self, report: PublishReport) -> None:
+        self._gate.leave()
+        self._done.set_result(report)
+
+    def _fail(self, error: BaseException) -> None:
+        self._gate.leave()
+        if isinstance(error, OutcomeUnknown):
+            log.warning("a publish ended with unknown outcome: %s", error)
+            self._done.set_result(publishing.unknown_report(self._prepared.events))
+            return
+        if not isinstance(error, StrandlineError):
+            log.error("a publish failed", exc_info=error)
+        self._done.set_exception(error)
+
+
+def _late(
+    members: Members, placed: Mapping[int, Placed], state: State | None, ends: Mapping[str, int] | None
+) -> dict[int, list[int]]:
+    """The numbers of the records that landed past the end of their timeline."""
+    late: dict[int, list[int]] = {}
+    for partition, part in placed.items():
+        last = (ends or {}).get(str(partition), -1) if state is State.DONE else None
+        for number, offset in zip(members[partition], part.offsets, strict=True):
+            if after_append(state, offset, last) is Verdict.MOVE:
+                late.setdefault(partition, []).append(number)
+    return late
+
+
+def _state(entry: CatalogEntry, timeline: Timeline) -> State | None:
+    """The state of the switch that closes this timeline, if there is one."""
+    if timeline.latest_position is not None:
+        return State.DONE
+    return entry.switch.state if entry.switch is not None and entry.switch.kind == "switch" else None
