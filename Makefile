@@ -18,7 +18,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.ready
 	@echo "installing the development tools …"
-	@$(PIP) install -c constraints.txt -e '.[server,dev]'
+	@$(PIP) install -c constraints.txt -e '.[server,zookeeper,dev]'
 	@touch $@
 
 setup: $(VENV)/.dev
