@@ -109,6 +109,28 @@ def test_the_end_is_where_it_was_when_the_read_began(log: Log, single: str):
     assert len(found) <= 14
 
 
+def test_a_read_ends_while_others_keep_publishing(log: Log, orders: str):
+    """A reader does not chase publishers: it gets all that was there, once, and ends."""
+    fill(log, orders, 300)
+    stop = threading.Event()
+
+    def publish_on() -> None:
+        number = 300
+        while not stop.is_set():
+            fill(log, orders, 20, start=number)
+            number += 20
+
+    publisher = threading.Thread(target=publish_on)
+    publisher.start()
+    try:
+        found = ids(log.read(orders, batch_size=10))
+    finally:
+        stop.set()
+        publisher.join(30)
+    assert set(range(300)) <= set(found)
+    assert len(found) == len(set(found))
+
+
 def test_following_waits_for_more(log: Log, single: str):
     """A follower gets what is there and then what comes, and can be closed."""
     batches = log.read(single, follow=True)
