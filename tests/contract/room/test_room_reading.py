@@ -163,6 +163,20 @@ def test_following_with_a_limit_ends(log: Log, single: str):
     assert found == list(range(12))
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_reader_never_goes_on_in_another_event_type(log: Log, single: str, begun: bool):
+    """Deleted and made anew under the same name, it holds other records, whatever their offsets."""
+    batches = log.read(single, follow=True, batch_size=4)
+    if begun:
+        next(batches)
+    log.delete(single)
+    log.create(EventType(single))
+    fill(log, single, 20, start=100)
+    with pytest.raises(InvalidCursor) as caught:
+        ids(batches)
+    assert caught.value.reason == "UNAVAILABLE"
+
+
 @pytest.mark.parametrize(
     ("start", "reason"),
     [
