@@ -153,10 +153,9 @@ def _split_leniently(body: bytes, cause: Exception) -> list[bytes]:
 
 def prepare(plan: Plan, items: Sequence[bytes], now_ms: int, flow_id: str) -> Prepared | PublishReport:
     """Check, place and enrich all events of a publish."""
-    events: list[Any] = []
+    events, broken = _decode_all(items)
     try:
-        _decode_all(items, events)
-        _validate(plan, items, events)
+        _validate(plan, items, events, broken)
         partitions, keys = _place(plan, events)
         values = _enrich(plan, items, events, partitions, now_ms, flow_id)
     except _Rejected as rejected:
@@ -167,22 +166,17 @@ def prepare(plan: Plan, items: Sequence[bytes], now_ms: int, flow_id: str) -> Pr
 
 def undecodable(items: Sequence[bytes]) -> PublishReport | None:
     """The report on a publish of which some events are not JSON at all; None when all of them are."""
-    events: list[Any] = []
-    try:
-        _decode_all(items, events)
-    except _Rejected as rejected:
-        return _rejection(len(items), events, rejected)
-    return None
+    events, broken = _decode_all(items)
+    return _rejection(len(items), events, _Rejected("validating", broken)) if broken else None
 
 
-def _decode_all(items: Sequence[bytes], events: list[Any]) -> None:
+def _decode_all(items: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
+    """Every event, and what is wrong with those that are not JSON."""
     try:
-        events.extend([_decode.decode(item) for item in items])
+        return [_decode.decode(item) for item in items], {}
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        failures: dict[int, str] = {}
-        events.extend(_decode_one(number, item, failures) for number, item in enumerate(items))
-        if failures:
-            raise _Rejected("validating", failures) from None
+        broken: dict[int, str] = {}
+        return [_decode_one(number, item, broken) for number, item in enumerate(items)], broken
 
 
 def _decode_one(number: int, item: bytes, failures: dict[int, str]) -> Any:
@@ -193,14 +187,14 @@ def _decode_one(number: int, item: bytes, failures: dict[int, str]) -> Any:
         return None
 
 
-def _validate(plan: Plan, items: Sequence[bytes], events: Sequence[Any]) -> None:
-    failures: dict[int, str] = {}
+def _validate(plan: Plan, items: Sequence[bytes], events: Sequence[Any], broken: Mapping[int, str]) -> None:
+    failures = dict(broken)
     problem = _checker(plan)
     limit = plan.max_event_bytes
     for number, event in enumerate(events):
         if len(items[number]) > limit:
             failures[number] = f"the event has {len(items[number])} bytes; at most {limit} are allowed"
-        elif (detail := problem(event)) is not None:
+        elif number not in broken and (detail := problem(event)) is not None:
             failures[number] = detail
     if failures:
         raise _Rejected("validating", failures)
