@@ -4,6 +4,7 @@ PORT   ?= 8080
 DATA   ?= ./data
 VENV   := .venv
 BIN    := $(VENV)/bin
+KAFKA  := .cache/services/kafka-4.3.1
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: setup up test check bench docs chaos clean
@@ -18,8 +19,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.ready
 	@echo "installing the development tools …"
-	@$(PIP) install -c constraints.txt -e '.[server,dev]'
+	@$(PIP) install -c constraints.txt -e '.[server,kafka,spark,zookeeper,dev]'
 	@touch $@
+
+# A folder appears only when it is complete; what is in it never changes.
+$(KAFKA): | $(VENV)/.dev
+	@$(BIN)/python tests/jars.py kafka
 
 setup: $(VENV)/.dev
 
@@ -32,16 +37,16 @@ check: $(VENV)/.dev
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-test: check
+test: check $(KAFKA)
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -m "not slow"
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --skip-covered
 
-bench: $(VENV)/.dev
-	@$(BIN)/python -m bench
+bench: $(VENV)/.dev $(KAFKA)
+	@PYTHONPATH=tests $(BIN)/python -m bench
 
-chaos: $(VENV)/.dev
+chaos: $(VENV)/.dev $(KAFKA)
 	@$(BIN)/python -m pytest -m slow tests/chaos -s
 
 docs: $(VENV)/.dev

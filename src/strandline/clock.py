@@ -11,11 +11,13 @@ import re
 import time
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 _RFC3339 = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):([0-5]\d|60)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):([0-5]\d))",
     re.ASCII,
 )
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(ABC):
@@ -76,6 +78,23 @@ def system_clock() -> Clock:
         return SystemClock()
     start_ms, speed = hook.split(",")
     return FastClock(int(start_ms), float(speed))
+
+
+def boot_ms() -> int:
+    """Milliseconds since the machine started, its sleep included; the same for all processes of the machine.
+
+    For leases between processes: no test hook makes it faster, nobody can set it back.
+    """
+    # Only Linux has the name; where it is missing the monotonic clock runs through sleep as well.
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
+
+
+def boot_id() -> str:
+    """Tells one start of the machine from the next, so that `boot_ms` of two starts are not compared."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return "unknown"
 
 
 def to_rfc3339(ms: int) -> str:

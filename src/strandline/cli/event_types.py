@@ -32,7 +32,7 @@ def list_event_types(target: Target) -> None:
         output.print_json(found)
         return
     output.print_table(
-        ("name", "category", "partitions", "strategy", "retention", "owner", "updated"),
+        ("name", "category", "partitions", "strategy", "retention", "owner", "updated (UTC)"),
         (
             (
                 kind.name,
@@ -41,7 +41,8 @@ def list_event_types(target: Target) -> None:
                 kind.partition_strategy,
                 output.duration_text(kind.options.retention_time),
                 kind.owning_application,
-                kind.updated_at,
+                # To the minute: the table fits into 80 columns then.
+                (kind.updated_at or "")[:16].replace("T", " "),
             )
             for kind in found
         ),

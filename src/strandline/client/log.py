@@ -14,9 +14,9 @@ import httpx
 import msgspec
 
 from strandline.client.lanes import Lanes
-from strandline.client.reading import Reading, plan
+from strandline.client.reading import Reading, identity, plan
 from strandline.client.transport import Transport, check
-from strandline.errors import NotFound, OutcomeUnknown, StrandlineError, Unavailable
+from strandline.errors import InvalidCursor, NotFound, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log import publishing
 from strandline.log.model import (
     OUTCOME_UNKNOWN,
@@ -142,8 +142,14 @@ class HttpLog(Log):
         limit: int | None = None,
         batch_size: int = 10_000,
     ) -> Iterator[Batch]:
+        known = identity(self, name)
+
+        def check_identity() -> None:
+            if identity(self, name) != known:
+                raise InvalidCursor(f"event type {name!r} was deleted and made anew", reason="UNAVAILABLE")
+
         places = plan(self, name, start, follow=follow)
-        return Reading(self._transport, name, _path(name, "events"), places, batch_size, limit).batches()
+        return Reading(self._transport, name, places, check_identity, batch_size, limit).batches()
 
     def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
         # Two requests: the cursors of a thousand partitions are too long for an address.

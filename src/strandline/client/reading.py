@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import httpx
@@ -16,7 +16,7 @@ from strandline.client.transport import Transport
 from strandline.errors import InvalidCursor, Unavailable
 from strandline.log import cursors
 from strandline.log.cursors import Position
-from strandline.log.model import CursorText
+from strandline.log.model import CursorText, PartitionInfo
 from strandline.log.reading import Batch
 from strandline.log.records import READ
 from strandline.log.room import Log, Start
@@ -39,6 +39,11 @@ class Place:
     count: int = 0
 
 
+def identity(log: Log, name: str) -> str:
+    """What tells an event type from one of the same name that was made after its deletion."""
+    return log.timelines(name)[0].id
+
+
 def plan(log: Log, name: str, start: Start, *, follow: bool) -> dict[str, Place]:
     """What to read of which partition; every given position is checked to be available."""
     if isinstance(start, str) and start.upper() == "END":
@@ -57,16 +62,19 @@ def plan(log: Log, name: str, start: Start, *, follow: bool) -> dict[str, Place]
     offsets = {cursor.partition: cursor.offset or "" for cursor in asked}
     places = {}
     for info in log.lag(name, asked):
-        end = None if follow else _parsed(info.newest_available_offset)
-        count = info.unconsumed_events or 0
-        if follow or count:
-            places[info.partition] = Place(offsets[info.partition], end, count)
+        offset = _pinned(offsets[info.partition], info)
+        end = None if follow else cursors.parse(info.newest_available_offset)
+        if follow or info.unconsumed_events:
+            places[info.partition] = Place(offset, end, info.unconsumed_events or 0)
     return places
 
 
-def _parsed(text: str) -> Position:
-    # The server's own offsets are never BEGIN.
-    return cursors.parse(text) or Position(1, -1)
+def _pinned(offset: str, info: PartitionInfo) -> str:
+    """BEGIN as the place it means now: records that expire before they are read must not be skipped in silence."""
+    if cursors.parse(offset) is not None:
+        return offset
+    oldest = cursors.parse(info.oldest_available_offset)
+    return offset if oldest is None else str(Position(oldest.order, oldest.offset - 1))
 
 
 class Reading:
@@ -76,15 +84,15 @@ class Reading:
         self,
         transport: Transport,
         name: str,
-        path: str,
         places: Mapping[str, Place],
+        check_identity: Callable[[], None],
         batch_size: int,
         limit: int | None,
     ) -> None:
         self._transport = transport
         self._name = name
-        self._path = path
         self._places = dict(places)
+        self._check_identity = check_identity
         self._batch_size = batch_size
         self._left = limit
         self._alive_at: float | None = None
@@ -113,7 +121,10 @@ class Reading:
     def _one_stream(self) -> Iterator[Batch]:
         asked = [CursorText(partition, place.offset) for partition, place in self._places.items()]
         headers = {"Accept": ARROW_STREAM, "X-Nakadi-Cursors": msgspec.json.encode(asked).decode()}
-        with self._transport.stream(self._path, self._limits(), headers) as response:
+        path = f"/event-types/{self._name}/events"
+        with self._transport.stream(path, self._limits(), headers) as response:
+            # After opening: the stream that we have is then surely of the same event type.
+            self._check_identity()
             for records in _record_batches(response):
                 self._alive_at = time.monotonic()
                 batch = self._accept(records) if records.num_rows else None

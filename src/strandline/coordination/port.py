@@ -62,7 +62,8 @@ class Coordination(ABC):
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back, from some thread, soon after the version, a lock, a member or `sure` changed.
 
-        Returns how to stop. Calls may come without news; news never come without a call, also after a lost connection is back.
+        Returns how to stop. Calls may come without news; news never come without a call, also after a lost
+        connection is back.
         """
 
     @abstractmethod

@@ -49,7 +49,7 @@ def changed(old: EventType, asked: EventType, settings: LogSettings, now_ms: int
         )
     version = schemas.next_version(old, asked)
     schema = old.schema
-    if asked.schema.schema != old.schema.schema:
+    if version != old.schema.version:
         schema = Schema(schema=asked.schema.schema, version=version, created_at=to_rfc3339(now_ms))
     return msgspec.structs.replace(
         asked,

@@ -29,7 +29,7 @@ def check_metadata(event: Mapping[str, Any], event_type: str) -> None:
         raise Invalid("metadata is missing; it needs at least eid and occurred_at")
     eid = metadata.get("eid")
     if not isinstance(eid, str) or not _UUID(eid):
-        raise Invalid(f"metadata.eid must be a UUID like 105a76d8-db49-4144-ace7-e683e8f4ba46, not {eid!r}")
+        raise Invalid(f"metadata.eid must be a UUID like 105a76d8-db49-4144-ace7-e683e8f4ba46, not {eid!r:.60}")
     _check_time(metadata.get("occurred_at"))
     if metadata.keys() <= _BARE:
         return
@@ -50,7 +50,7 @@ def _check_time(text: Any) -> None:
 
 def _check_optional(metadata: Mapping[str, Any], event_type: str) -> None:
     if unknown := metadata.keys() - _KNOWN:
-        raise Invalid(f"metadata.{min(unknown)} is not a metadata field")
+        raise Invalid(f"metadata.{min(unknown):.60} is not a metadata field")
     for name in _OWN:
         if name in metadata:
             raise Invalid(f"metadata.{name} is set on reception; leave it out")
@@ -58,7 +58,7 @@ def _check_optional(metadata: Mapping[str, Any], event_type: str) -> None:
         if not isinstance(metadata.get(name, ""), str):
             raise Invalid(f"metadata.{name} must be a string")
     if metadata.get("event_type", event_type) != event_type:
-        raise Invalid(f"metadata.event_type is {metadata['event_type']!r}, but this is {event_type!r}")
+        raise Invalid(f"metadata.event_type is {metadata['event_type']!r:.220}, but this is {event_type!r}")
     parents = metadata.get("parent_eids", [])
     if not isinstance(parents, list) or not all(isinstance(p, str) and _UUID(p) for p in parents):
         raise Invalid("metadata.parent_eids must be a list of UUIDs")

@@ -22,6 +22,8 @@ _32 = 0xFFFFFFFF
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}").fullmatch
 # Below this many keys a plain loop beats the set-up of the vectorised one.
 _VECTOR_FROM = 16
+# A longer key is hashed on its own: padding all others to its length would take any amount of memory.
+_VECTOR_LENGTH = 256
 
 
 def murmur2(key: bytes) -> int:
@@ -61,7 +63,7 @@ def murmur2_many(keys: Sequence[bytes]) -> np.ndarray[Any, np.dtype[np.uint32]]:
 
 def hash_partitions(keys: Sequence[bytes], partitions: int) -> list[int]:
     """`(murmur2 & 0x7fffffff) % partitions` for every key."""
-    if len(keys) < _VECTOR_FROM:
+    if len(keys) < _VECTOR_FROM or max(map(len, keys)) > _VECTOR_LENGTH:
         return [(murmur2(key) & 0x7FFFFFFF) % partitions for key in keys]
     positive = murmur2_many(keys) & np.uint32(0x7FFFFFFF)
     return [int(p) for p in positive % np.uint32(partitions)]

@@ -6,8 +6,9 @@ ones are `failed` with the step that refused them and the others `aborted`.
 
 from __future__ import annotations
 
-import json
+import math
 import random
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,10 +29,26 @@ from strandline.log.storage import UNKNOWN, Placed
 #: Dicts, JSON texts of single events, one JSON array, or rows of a table.
 Events: TypeAlias = bytes | str | Iterable[Mapping[str, Any] | bytes | str] | pa.Table | pa.RecordBatch
 
+# A lone surrogate is no text, but that is for the item's own check to say.
+_AS_IT_IS = ("utf-8", "surrogatepass")
+_SPACE = b" \t\r\n"
+_CLOSING = {b"[": b"]", b"{": b"}"}
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_FLAT = rb'[^"\[\]{}]*+(?:%b[^"\[\]{}]*+)*+' % _STRING
+# Objects and arrays with no others in them are one token: most of what is sent looks like that.
+_TOKEN = re.compile(rb'\{%b\}|\[%b\]|%b|["\[\]{},]' % (_FLAT, _FLAT, _STRING), re.DOTALL)
+
 _split = msgspec.json.Decoder(list[msgspec.Raw])
 _decode = msgspec.json.Decoder()
-# Numbers no double can hold are still numbers.
-_decode_exactly = msgspec.json.Decoder(float_hook=Decimal)
+
+
+def _number(text: str) -> float | Decimal:
+    number = float(text)
+    return number if math.isfinite(number) else Decimal(text)
+
+
+# Numbers that no double can hold are still numbers; the others stay what they are without them.
+_decode_exactly = msgspec.json.Decoder(float_hook=_number)
 _encode = msgspec.json.Encoder()
 
 
@@ -75,7 +92,7 @@ class _Rejected(Exception):
 def to_items(events: Events, max_items: int) -> list[bytes]:
     """The JSON of every single event, byte for byte as it came."""
     if isinstance(events, bytes | bytearray | memoryview | str):
-        items = _split_array(events.encode() if isinstance(events, str) else bytes(events))
+        items = _split_array(events.encode(*_AS_IT_IS) if isinstance(events, str) else bytes(events))
     elif isinstance(events, pa.Table | pa.RecordBatch):
         items = [_encode.encode(row) for row in events.to_pylist()]
     else:
@@ -89,7 +106,7 @@ def _item(event: Mapping[str, Any] | bytes | str) -> bytes:
     if isinstance(event, bytes | bytearray):
         return bytes(event)
     if isinstance(event, str):
-        return event.encode()
+        return event.encode(*_AS_IT_IS)
     try:
         return _encode.encode(event)
     except (TypeError, ValueError, UnicodeError, RecursionError) as error:
@@ -106,39 +123,39 @@ def _split_array(body: bytes) -> list[bytes]:
 
 
 def _split_leniently(body: bytes, cause: Exception) -> list[bytes]:
-    """Find the items of an array of which some cannot be decoded, so that only those fail."""
-    try:
-        text = body.decode()
-        scan = json.JSONDecoder().raw_decode
-        items: list[bytes] = []
-        at = _skip_space(text, text.index("[") + 1)
-        while text[at] != "]":
-            if items:
-                if text[at] != ",":
-                    raise ValueError(f"a comma is missing at character {at}")  # noqa: TRY301
-                at = _skip_space(text, at + 1)
-            _, end = scan(text, at)
-            items.append(text[at:end].encode())
-            at = _skip_space(text, end)
-        if text[at + 1 :].strip(" \t\r\n"):
-            raise ValueError(f"text follows the array at character {at + 1}")  # noqa: TRY301
-    except (ValueError, IndexError, RecursionError):
+    """Find the items of an array of which some cannot be decoded, so that only those fail.
+
+    Strings and brackets are all that counts, so neither bytes that are not text nor any depth is in the way.
+    """
+    items: list[bytes] = []
+    start = body.index(b"[") + 1
+    closing = [b"]"]
+    for token in _TOKEN.finditer(body, start):
+        mark = token[0]
+        if mark in _CLOSING:
+            closing.append(_CLOSING[mark])
+        elif mark == b"," and len(closing) == 1:
+            items.append(body[start : token.start()].strip(_SPACE))
+            start = token.end()
+        elif mark in {b"]", b"}"}:
+            if closing.pop() != mark:
+                break
+            if not closing:
+                items.append(body[start : token.start()].strip(_SPACE))
+                start = token.end()
+                break
+        elif mark == b'"':  # nothing ends this string
+            break
+    if closing or not all(items) or body[start:].strip(_SPACE):
         raise Malformed(f"the body is not a JSON array of events: {cause}") from None
     return items
 
 
-def _skip_space(text: str, at: int) -> int:
-    while text[at] in " \t\r\n":
-        at += 1
-    return at
-
-
 def prepare(plan: Plan, items: Sequence[bytes], now_ms: int, flow_id: str) -> Prepared | PublishReport:
     """Check, place and enrich all events of a publish."""
-    events: list[Any] = []
+    events, broken = _decode_all(items)
     try:
-        _decode_all(items, events)
-        _validate(plan, items, events)
+        _validate(plan, items, events, broken)
         partitions, keys = _place(plan, events)
         values = _enrich(plan, items, events, partitions, now_ms, flow_id)
     except _Rejected as rejected:
@@ -149,22 +166,17 @@ def prepare(plan: Plan, items: Sequence[bytes], now_ms: int, flow_id: str) -> Pr
 
 def undecodable(items: Sequence[bytes]) -> PublishReport | None:
     """The report on a publish of which some events are not JSON at all; None when all of them are."""
-    events: list[Any] = []
-    try:
-        _decode_all(items, events)
-    except _Rejected as rejected:
-        return _rejection(len(items), events, rejected)
-    return None
+    events, broken = _decode_all(items)
+    return _rejection(len(items), events, _Rejected("validating", broken)) if broken else None
 
 
-def _decode_all(items: Sequence[bytes], events: list[Any]) -> None:
+def _decode_all(items: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
+    """Every event, and what is wrong with those that are not JSON."""
     try:
-        events.extend([_decode.decode(item) for item in items])
+        return [_decode.decode(item) for item in items], {}
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        failures: dict[int, str] = {}
-        events.extend(_decode_one(number, item, failures) for number, item in enumerate(items))
-        if failures:
-            raise _Rejected("validating", failures) from None
+        broken: dict[int, str] = {}
+        return [_decode_one(number, item, broken) for number, item in enumerate(items)], broken
 
 
 def _decode_one(number: int, item: bytes, failures: dict[int, str]) -> Any:
@@ -175,14 +187,14 @@ def _decode_one(number: int, item: bytes, failures: dict[int, str]) -> Any:
         return None
 
 
-def _validate(plan: Plan, items: Sequence[bytes], events: Sequence[Any]) -> None:
-    failures: dict[int, str] = {}
+def _validate(plan: Plan, items: Sequence[bytes], events: Sequence[Any], broken: Mapping[int, str]) -> None:
+    failures = dict(broken)
     problem = _checker(plan)
     limit = plan.max_event_bytes
     for number, event in enumerate(events):
         if len(items[number]) > limit:
             failures[number] = f"the event has {len(items[number])} bytes; at most {limit} are allowed"
-        elif (detail := problem(event)) is not None:
+        elif number not in broken and (detail := problem(event)) is not None:
             failures[number] = detail
     if failures:
         raise _Rejected("validating", failures)

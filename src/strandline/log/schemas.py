@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,9 @@ from strandline.log.model import CompatibilityMode, EventType
 
 _NOT_IN_COMPATIBLE = ("not", "patternProperties", "additionalProperties", "additionalItems")
 _META = frozenset({"title", "description", "default", "examples", "$comment"})
+# Keywords whose members are named by the user, and keywords whose values are no schemas.
+_NAMED = frozenset({"properties", "patternProperties", "definitions", "$defs", "dependencies", "dependentSchemas"})
+_DATA = frozenset({"enum", "const", "default", "examples"})
 
 Check = Callable[[Any], str | None]
 
@@ -73,9 +77,9 @@ def next_version(old: EventType, new: EventType) -> str:
     """The version of a changed schema, by what changed; Invalid where the mode forbids the change."""
     before, after = parse(old.schema.schema), parse(new.schema.schema)
     major, minor, patch = (int(part) for part in old.schema.version.split("."))
-    if before == after:
+    if _equal(before, after):
         return old.schema.version
-    if _structure(before) == _structure(after):
+    if _equal(_structure(before), _structure(after)):
         return f"{major}.{minor}.{patch + 1}"
     if _only_adds_optional(before, after):
         return f"{major}.{minor + 1}.0"
@@ -90,9 +94,8 @@ def _closed(schema: Any) -> Any:
         return [_closed(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    closed = {key: _closed(value) for key, value in schema.items()}
+    closed = {key: _below(key, value, _closed) for key, value in schema.items()}
     if isinstance(schema.get("properties"), dict):
-        closed["properties"] = {name: _closed(part) for name, part in schema["properties"].items()}
         closed.setdefault("additionalProperties", False)
     return closed
 
@@ -102,14 +105,28 @@ def _structure(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_structure(part) for part in schema]
     if isinstance(schema, dict):
-        return {key: _structure(value) for key, value in schema.items() if key not in _META}
+        return {key: _below(key, value, _structure) for key, value in schema.items() if key not in _META}
     return schema
+
+
+def _below(key: str, value: Any, act: Callable[[Any], Any]) -> Any:
+    """The value of a keyword with `act` done to the schemas in it."""
+    if key in _DATA:
+        return value
+    if key in _NAMED and isinstance(value, dict):
+        return {name: act(part) for name, part in value.items()}
+    return act(value)
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """As JSON has it: true is not 1."""
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
 def _only_adds_optional(before: Any, after: Any) -> bool:
     """Whether `after` is `before` with nothing but new properties or definitions that nobody must send."""
     if not (isinstance(before, dict) and isinstance(after, dict)):
-        return bool(before == after)
+        return _equal(before, after)
     for name in {*before, *after} - _META:
         if name in {"properties", "definitions", "$defs"}:
             old, new = before.get(name, {}), after.get(name, {})
@@ -120,7 +137,7 @@ def _only_adds_optional(before: Any, after: Any) -> bool:
         elif name == "items":
             if not _only_adds_optional(before.get(name), after.get(name)):
                 return False
-        elif before.get(name) != after.get(name):
+        elif not _equal(before.get(name), after.get(name)):
             return False
     return True
 
@@ -133,9 +150,10 @@ def _keywords(schema: Any) -> Iterator[str]:
     elif isinstance(schema, dict):
         for key, value in schema.items():
             yield key
-            named = key in {"properties", "definitions", "$defs"} and isinstance(value, dict)
-            for part in value.values() if named else [value]:
-                yield from _keywords(part)
+            if key in _NAMED and isinstance(value, dict):
+                yield from _keywords([*value.values()])
+            elif key not in _DATA:
+                yield from _keywords(value)
 
 
 def _first_line(error: BaseException) -> str:

@@ -109,6 +109,28 @@ def test_the_end_is_where_it_was_when_the_read_began(log: Log, single: str):
     assert len(found) <= 14
 
 
+def test_a_read_ends_while_others_keep_publishing(log: Log, orders: str):
+    """A reader does not chase publishers: it gets all that was there, once, and ends."""
+    fill(log, orders, 300)
+    stop = threading.Event()
+
+    def publish_on() -> None:
+        number = 300
+        while not stop.is_set():
+            fill(log, orders, 20, start=number)
+            number += 20
+
+    publisher = threading.Thread(target=publish_on)
+    publisher.start()
+    try:
+        found = ids(log.read(orders, batch_size=10))
+    finally:
+        stop.set()
+        publisher.join(30)
+    assert set(range(300)) <= set(found)
+    assert len(found) == len(set(found))
+
+
 def test_following_waits_for_more(log: Log, single: str):
     """A follower gets what is there and then what comes, and can be closed."""
     batches = log.read(single, follow=True)
@@ -139,6 +161,20 @@ def test_following_with_a_limit_ends(log: Log, single: str):
     reader.join(20)
     assert not reader.is_alive()
     assert found == list(range(12))
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_reader_never_goes_on_in_another_event_type(log: Log, single: str, begun: bool):
+    """Deleted and made anew under the same name, it holds other records, whatever their offsets."""
+    batches = log.read(single, follow=True, batch_size=4)
+    if begun:
+        next(batches)
+    log.delete(single)
+    log.create(EventType(single))
+    fill(log, single, 20, start=100)
+    with pytest.raises(InvalidCursor) as caught:
+        ids(batches)
+    assert caught.value.reason == "UNAVAILABLE"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,176 @@
+"""The pieces of the command line that need no process: input, counting, durations, errors."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+
+import click
+import pytest
+
+from strandline.cli import failures, inputs, output
+from strandline.cli.feeding import Tally, feed
+from strandline.cli.inputs import Line
+from strandline.errors import NotFound, OutcomeUnknown, TooLarge, Unavailable
+from strandline.log.model import OUTCOME_UNKNOWN, ItemResult, PublishReport
+
+
+class Answers:
+    """Stands in for a log: gives each publish its answer, or raises it."""
+
+    def __init__(self, *answers) -> None:
+        self._answers = list(answers)
+        self.published: list[list[bytes]] = []
+
+    def publish(self, _: str, events: list[bytes]) -> PublishReport:
+        self.published.append(events)
+        answer = self._answers.pop(0)
+        if callable(answer):
+            answer = answer()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def fed(log: Answers, *batches: list[Line], stop_on_error: bool = True) -> Tally:
+    tally = Tally("orders")
+    feed(log, batches, tally, stop_on_error=stop_on_error, advance=lambda _: None)
+    return tally
+
+
+TWO = [Line(1, b"{}"), Line(3, b"{}")]
+MORE = [Line(4, b"{}"), Line(5, b"{}")]
+
+
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        (b"", []),
+        (b"\n \n", []),
+        (b'{"a":1}\n{"b":2}', [(1, b'{"a":1}'), (2, b'{"b":2}')]),
+        (b'\n{"a":1}\r\n\n  {"b":2}  \n', [(2, b'{"a":1}'), (4, b'{"b":2}')]),
+        (b'[{"a":1}, {"b":\n2}]', [(1, b'{"a":1}'), (2, b'{"b":\n2}')]),
+        (b"\n\n[\n{}\n]\n", [(1, b"{}")]),
+        (b"nonsense\n[]\n", [(1, b"nonsense"), (2, b"[]")]),
+    ],
+)
+def test_lines_and_arrays_are_told_apart(text: bytes, events: list):
+    """The first thing in the input decides: a bracket begins an array, all else is lines."""
+    assert list(inputs.events(io.BytesIO(text))) == events
+
+
+def test_batches_are_limited_in_number_and_in_bytes():
+    """A batch of large events is a smaller one; a single giant goes alone."""
+    small, large = b"x", b"x" * (5 << 20)
+    sizes = [len(batch) for batch in inputs.batches([Line(n, small) for n in range(7)], 3)]
+    assert sizes == [3, 3, 1]
+    mixed = [small, large, large, small, large * 3, small]
+    sizes = [len(batch) for batch in inputs.batches([Line(n, text) for n, text in enumerate(mixed)], 100)]
+    assert sizes == [2, 2, 1, 1]
+
+
+def test_every_event_is_counted_once():
+    """Submitted, failed, aborted and unknown add up to what was read."""
+    partly = PublishReport(2, (ItemResult("submitted"), ItemResult("failed", "publishing", OUTCOME_UNKNOWN)))
+    refused = PublishReport(2, (ItemResult("aborted"), ItemResult("failed", "validating", "bad")))
+    log = Answers(PublishReport(2), partly, refused, OutcomeUnknown("lost"), TooLarge("too much"))
+    tally = fed(log, TWO, MORE, TWO, MORE, TWO, stop_on_error=False)
+    assert (tally.published, tally.failed, tally.aborted, tally.unknown) == (3, 2, 2, 3)
+    assert [failure.line for failure in tally.failures] == [5, 3, 4, 1]
+    assert tally.incomplete == [(4, 5), (1, 3), (4, 5), (1, 3)]
+    assert not tally.clean
+
+
+def test_a_failed_batch_stops_the_feed():
+    """What follows is not tried, and the next line is still the failed batch's first."""
+    log = Answers(PublishReport(2), OutcomeUnknown("lost"))
+    tally = fed(log, TWO, MORE, TWO)
+    assert len(log.published) == 2
+    assert tally.next_line == 4
+
+
+@pytest.mark.parametrize("error", [NotFound("no"), Unavailable("no")])
+def test_what_every_batch_would_meet_is_raised(error: Exception):
+    """No name or no server: going on makes no sense, even when told to."""
+    with pytest.raises(type(error)):
+        fed(Answers(error), TWO, MORE, stop_on_error=False)
+
+
+def test_ctrl_c_waits_for_the_batch_under_way():
+    """The answer of the batch is counted, the next batch is not begun, and Ctrl-C works as before afterwards."""
+
+    def interrupted() -> PublishReport:
+        os.kill(os.getpid(), signal.SIGINT)
+        return PublishReport(2)
+
+    before = signal.getsignal(signal.SIGINT)
+    tally = fed(Answers(interrupted), TWO, MORE)
+    assert (tally.published, tally.interrupted, tally.next_line) == (2, True, 4)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_ctrl_c_does_not_wait():
+    """Somebody who insists gets out."""
+
+    def interrupted() -> PublishReport:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        return PublishReport(2)
+
+    tally = fed(Answers(interrupted), TWO, MORE)
+    assert (tally.published, tally.interrupted, tally.next_line) == (0, True, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms", "shown"),
+    [
+        ("2d", 172_800_000, "2d"),
+        ("36h", 129_600_000, "36h"),
+        ("90m", 5_400_000, "90m"),
+        ("7s", 7000, "7s"),
+        ("1w", 604_800_000, "1w"),
+        ("1500ms", 1500, "1500ms"),
+        ("60000", 60_000, "1m"),
+    ],
+)
+def test_durations_are_read_and_shown(text: str, ms: int, shown: str):
+    """The unit is optional when read and the largest that fits when shown."""
+    option = click.Option(["--retention"])
+    assert output.to_ms(click.Context(click.Command("x")), option, text) == ms
+    assert output.duration_text(ms) == shown
+
+
+@pytest.mark.parametrize("text", ["", "d", "-1d", "1.5h", "2 d", "2D", "²d"])
+def test_a_duration_that_is_none_is_refused(text: str):
+    """The message shows how to write one."""
+    with pytest.raises(click.BadParameter, match="2d, 36h"):
+        output.to_ms(click.Context(click.Command("x")), click.Option(["--retention"]), text)
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "said"),
+    [
+        (NotFound("no orders"), 1, "no orders; see `strandline event-types list`"),
+        (NotFound("no orders; make some"), 1, "no orders; make some\n"),
+        (Unavailable("gone"), 3, "gone; try again"),
+        (ValueError("two\nlines"), 1, "ValueError: two lines; run it again with --debug"),
+        (click.UsageError("what?"), 2, "what?"),
+        (KeyboardInterrupt(), 1, "stopped before it was done"),
+    ],
+)
+def test_every_error_is_one_line(capsys: pytest.CaptureFixture[str], error, exit_code: int, said: str):
+    """One line with a next step for people, one JSON object for machines, the exit code for both."""
+
+    @click.command()
+    @click.option("--json", is_flag=True)
+    def command(json: bool) -> None:
+        raise error
+
+    assert failures.guarded(command, []) == exit_code
+    text = capsys.readouterr().err.lstrip("\n")
+    assert text.startswith(f"error: {said}")
+    assert text.count("\n") == 1
+    assert failures.guarded(command, ["--json"]) == exit_code
+    assert set(json.loads(capsys.readouterr().err)["error"]) == {"code", "detail"}

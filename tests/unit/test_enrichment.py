@@ -1,0 +1,195 @@
+"""Metadata: what is refused, what is added, and that not one byte outside it changes."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.errors import Invalid
+from strandline.log.enrichment import Enricher, check_data_event, check_metadata
+
+EID = "105a76d8-db49-4144-ace7-e683e8f4ba46"
+NOW = "2024-05-01T12:00:00.000Z"
+MINIMAL = f'{{"eid":"{EID}","occurred_at":"{NOW}"}}'
+ADDED = {"received_at": NOW, "event_type": "orders", "version": "1.2.3", "flow_id": "flow", "partition": "7"}
+
+
+def enrich(raw: str | bytes) -> bytes:
+    raw = raw.encode() if isinstance(raw, str) else raw
+    return Enricher("orders", "1.2.3", NOW, "flow").enrich(raw, msgspec.json.decode(raw)["metadata"], 7)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("{", "}"),
+        ('{"price":1.10,"far":1E5,"tiny":1e-7,"zero":-0.0,"big":123456789012345678901234567890,', "}"),
+        ('{ \t"a" :\n1 , ', '  ,"b":[ 1 ,2 ] }'),
+        (f'{{"copy":{MINIMAL},"nested":{{"metadata":{MINIMAL}}},', f',"list":[{MINIMAL}]}}'),
+        (f'{{"text":"\\"metadata\\":{MINIMAL[:0]}",', ',"tail":"\\"metadata\\":{}"}'),
+        ('{"escaped":"\\u00e9\\ud83c\\udf89\\/","plain":"é🎉/",', ',"e":""}'),
+        ('{"a":1,"a":2,', ',"a":3}'),
+    ],
+)
+@pytest.mark.parametrize("key", ['"metadata":', '"metadata" : ', '"\\u006detadata":'])
+def test_bytes_outside_metadata_stay_as_they_came(before, after, key):
+    """Numbers, spaces, escapes, repeated keys, and whatever else looks like metadata."""
+    found = enrich(before + key + MINIMAL + after).decode()
+    assert found.startswith(before + key)
+    assert found.endswith(after)
+    middle = found.removeprefix(before + key).removesuffix(after)
+    assert json.loads(middle) == {"eid": EID, "occurred_at": NOW, **ADDED}
+
+
+def test_what_metadata_says_stays_as_it_came():
+    """`occurred_at` goes out with its own digits and offset, other fields too."""
+    occurred = "2024-05-01T14:00:00.123456789+02:00"
+    metadata = f'{{ "occurred_at": "{occurred}", "eid" :"{EID}" , "span_ctx":{{"n":1.10}} \n}}'
+    found = enrich(f'{{"metadata":{metadata}}}')
+    assert f'"occurred_at": "{occurred}"'.encode() in found
+    assert b'"span_ctx":{"n":1.10}' in found
+    assert json.loads(found)["metadata"] == {**json.loads(metadata), **ADDED}
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ('"event_type":"orders"', {}),
+        ('"partition":"3"', {}),
+        ('"flow_id":"mine"', {"flow_id": "mine"}),
+        ('"flow_id":""', {}),
+        ('"flow_id":"a\\u0022b","partition":"1","event_type":"orders"', {"flow_id": 'a"b'}),
+        ('"partition":"1","partition":"2"', {}),
+    ],
+)
+def test_fields_that_the_publisher_set_come_once(sent, expected):
+    """Ours replace them, but a flow id stays the publisher's."""
+    found = enrich(f'{{"metadata":{MINIMAL[:-1]},{sent},"span_ctx":{{"n":1E5}}}},"x":1.10}}')
+    fields = json.JSONDecoder(object_pairs_hook=list).decode(found.decode())
+    metadata = next(value for name, value in fields if name == "metadata")
+    assert len({name for name, _ in metadata}) == len(metadata)
+    assert {**dict(metadata), "span_ctx": 0} == {
+        "eid": EID,
+        "occurred_at": NOW,
+        "span_ctx": 0,
+        **ADDED,
+        **expected,
+    }
+    assert b'"span_ctx":{"n":1E5}' in found
+    assert found.endswith(b',"x":1.10}')
+
+
+def test_of_two_metadata_the_last_counts():
+    """As for every reader of JSON; the first is left alone."""
+    found = enrich(f'{{"metadata":{{"eid":"first"}},"metadata":{MINIMAL}}}')
+    assert found.startswith(b'{"metadata":{"eid":"first"},"metadata":{"eid":"105a')
+    assert json.loads(found)["metadata"] == {"eid": EID, "occurred_at": NOW, **ADDED}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=5), children, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(st.text(max_size=8), json_values, max_size=5),
+    st.booleans(),
+    st.sampled_from([None, 1, " "]),
+    st.text(),
+)
+def test_any_event_keeps_everything_but_its_metadata(event, escaped, indent, flow_id):
+    """Whatever it holds and however it was written."""
+    event["metadata"] = {"eid": EID, "occurred_at": NOW, "span_ctx": {"x": flow_id}}
+    try:
+        raw = json.dumps(event, ensure_ascii=escaped, indent=indent).encode()
+    except UnicodeEncodeError:
+        return
+    found = json.loads(Enricher("orders", "1.2.3", NOW, flow_id).enrich(raw, event["metadata"], 7))
+    assert found.pop("metadata") == {**event.pop("metadata"), **ADDED, "flow_id": flow_id}
+    assert found == event
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"eid": None}, "eid"),
+        ({"eid": "not-a-uuid"}, "eid"),
+        ({"eid": EID + "0"}, "eid"),
+        ({"eid": EID + "\n"}, "eid"),
+        ({"eid": "x" * 100_000}, "eid"),
+        ({"eid": 5}, "eid"),
+        ({"occurred_at": None}, "occurred_at"),
+        ({"occurred_at": "yesterday"}, "occurred_at"),
+        ({"occurred_at": "2024-05-01T12:00:00"}, "occurred_at"),
+        ({"occurred_at": "2024-05-01T12:00:75Z"}, "occurred_at"),
+        ({"received_at": NOW}, "received_at"),
+        ({"version": "1.0.0"}, "version"),
+        ({"published_by": "me"}, "published_by"),
+        ({"surprise": 1}, "surprise"),
+        ({"event_type": "other"}, "event_type"),
+        ({"event_type": 5}, "event_type"),
+        ({"flow_id": 5}, "flow_id"),
+        ({"partition": 5}, "partition"),
+        ({"parent_eids": EID}, "parent_eids"),
+        ({"parent_eids": ["x"]}, "parent_eids"),
+        ({"span_ctx": "x"}, "span_ctx"),
+    ],
+)
+def test_broken_metadata_is_refused_by_field(change, message):
+    """The message names the field and stays short."""
+    with pytest.raises(Invalid, match=rf"metadata\.{message}") as caught:
+        check_metadata({"metadata": {"eid": EID, "occurred_at": NOW, **change}}, "orders")
+    assert len(caught.value.detail) < 300
+
+
+@pytest.mark.parametrize("event", [{}, {"metadata": None}, {"metadata": []}, {"metadata": "x"}])
+def test_missing_metadata_is_refused(event):
+    """With what it needs."""
+    with pytest.raises(Invalid, match="needs at least eid and occurred_at"):
+        check_metadata(event, "orders")
+
+
+def test_complete_metadata_is_accepted():
+    """Everything a publisher may set."""
+    full = {
+        "eid": EID.upper(),
+        "occurred_at": "2024-05-01T12:00:00.123456789+02:00",
+        "event_type": "orders",
+        "flow_id": "f",
+        "partition": "0",
+        "partition_compaction_key": "k",
+        "parent_eids": [EID],
+        "span_ctx": {"a": "b"},
+    }
+    check_metadata({"metadata": full}, "orders")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"data_op": "C", "data": {}},
+        {"data_type": 1, "data_op": "C", "data": {}},
+        {"data_type": "t", "data": {}},
+        {"data_type": "t", "data_op": "X", "data": {}},
+        {"data_type": "t", "data_op": ["C"], "data": {}},
+        {"data_type": "t", "data_op": {}, "data": {}},
+        {"data_type": "t", "data_op": "C"},
+        {"data_type": "t", "data_op": "C", "data": []},
+    ],
+)
+def test_a_data_event_needs_its_envelope(event):
+    """data_type, data_op and data."""
+    with pytest.raises(Invalid, match="data"):
+        check_data_event(event)
+
+
+@pytest.mark.parametrize("act", "CUDS")
+def test_a_data_event_with_its_envelope_is_accepted(act):
+    """All four operations."""
+    check_data_event({"data_type": "t", "data_op": act, "data": {}})

@@ -1,0 +1,151 @@
+"""The house style, as far as a machine can see it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "strandline"
+MODULES = sorted(SOURCE.rglob("*.py"))
+PORTS = [module for module in MODULES if module.name == "port.py"]
+# Which engine module may import which driver.
+DRIVERS = {
+    "apsw": "sqlite",
+    "sqlite3": None,
+    "confluent_kafka": "kafka",
+    "psycopg": "postgres",
+    "psycopg_pool": "postgres",
+    "redis": "redis",
+    "kazoo": "zookeeper",
+    "cassandra": "cassandra",
+}
+
+
+def tree(module: Path) -> ast.Module:
+    return ast.parse(module.read_text(encoding="utf-8"))
+
+
+def functions(module: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree(module)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of the body without the docstring."""
+    body = function.body
+    if ast.get_docstring(function, clean=False) is not None:
+        body = body[1:]
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+def imported(module: Path) -> set[str]:
+    """Top-level packages that a module imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=False, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_no_module_is_too_long():
+    """Past 500 lines it wants splitting."""
+    lengths = {str(module.relative_to(ROOT)): len(module.read_text().splitlines()) for module in MODULES}
+    assert {name: length for name, length in lengths.items() if length > 500} == {}
+
+
+def test_functions_read_in_one_breath():
+    """Half of them have ten lines or fewer."""
+    lengths = [body_lines(function) for module in MODULES for function in functions(module)]
+    assert len(lengths) > 100
+    assert statistics.median(lengths) <= 10
+
+
+def test_no_constructor_takes_too_much():
+    """More than eight arguments want a settings value."""
+    found = {
+        f"{module.relative_to(ROOT)}:{function.lineno}"
+        for module in MODULES
+        for function in functions(module)
+        if function.name == "__init__"
+        and len(function.args.posonlyargs + function.args.args + function.args.kwonlyargs) - 1 > 8
+    }
+    assert found == set()
+
+
+def is_abstract(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and any(
+        isinstance(mark, ast.Name) and mark.id == "abstractmethod" for mark in node.decorator_list
+    )
+
+
+@pytest.mark.parametrize("module", PORTS, ids=lambda module: module.parent.name)
+def test_ports_are_small_and_say_what_they_promise(module):
+    """At most twelve abstract methods, each with a docstring, and synchronous."""
+    classes = [node for node in tree(module).body if isinstance(node, ast.ClassDef)]
+    ports = {node.name: [part for part in node.body if is_abstract(part)] for node in classes}
+    assert any(ports.values())
+    for name, methods in ports.items():
+        assert len(methods) <= 12, name
+        assert [method.name for method in methods if not ast.get_docstring(method)] == []
+    assert not any(isinstance(node, ast.AsyncFunctionDef) for node in ast.walk(tree(module)))
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_only_its_engine_module_imports_a_driver(driver):
+    """`engine/<product>.py` alone; pyspark only in `pipeline/`."""
+    importers = {str(m.relative_to(SOURCE)) for m in MODULES if driver in imported(m)}
+    allowed = {f"engine/{DRIVERS[driver]}.py"} if DRIVERS[driver] else set()
+    assert importers <= allowed
+
+
+def test_only_the_pipeline_imports_spark():
+    """Everything else works without Java."""
+    importers = [str(m.relative_to(SOURCE)) for m in MODULES if "pyspark" in imported(m)]
+    assert [name for name in importers if not name.startswith("pipeline/")] == []
+
+
+def test_the_kernel_needs_the_standard_library_only():
+    """errors, clock and config import nothing else, and nothing above them."""
+    allowed = {"errors": set(), "clock": {"strandline"}, "config": {"strandline"}}
+    for name, own in allowed.items():
+        foreign = {n for n in imported(SOURCE / f"{name}.py") if n not in sys.stdlib_module_names}
+        assert foreign <= own, name
+
+
+# One-letter classes, so that this file does not contain what it looks for.
+FORBIDDEN = {
+    "a path of one machine": re.compile(r"(?<![\w.])/[w]ork/|(?<![\w.])/[r]oot/|(?<![\w.])/[h]ome/\w"),
+    "a download address of a package": re.compile(
+        r"https?://[\w.-]*(?:[p]ypi\.org|[p]ythonhosted\.org|[n]pmjs\.org|repo\d*\.[m]aven)|https?://\S+/[s]imple/"
+    ),
+    "a marker of work left over": re.compile(r"\b(?:[T]ODO|[F]IXME|[X]XX)\b"),
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_tracked_files_name_no_machine_no_registry_and_no_leftovers(what):
+    """They must work anywhere, from whatever mirror a team uses."""
+    found = []
+    for path in tracked():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in FORBIDDEN[what].finditer(text)]
+    assert found == []

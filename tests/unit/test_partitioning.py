@@ -1,0 +1,128 @@
+"""Which partition an event goes to: Kafka's own test vectors, keys and chosen partitions."""
+
+from __future__ import annotations
+
+import tracemalloc
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.errors import Invalid
+from strandline.log.partitioning import (
+    hash_partitions,
+    key_reader,
+    murmur2,
+    murmur2_many,
+    partition_number,
+    user_partition,
+)
+
+# From Kafka's UtilsTest.
+KAFKA = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+def signed(hashed: int) -> int:
+    return hashed - (1 << 32) if hashed >> 31 else hashed
+
+
+@pytest.mark.parametrize(("key", "expected"), KAFKA.items())
+def test_murmur2_gives_kafkas_numbers(key, expected):
+    """So that a JVM producer puts the same key into the same partition."""
+    assert signed(murmur2(key)) == expected
+    assert signed(int(murmur2_many([key])[0])) == expected
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=60))
+def test_the_vectorised_hash_is_the_plain_one(keys):
+    """Over any byte strings, lengths mixed, zero bytes at the end included."""
+    assert murmur2_many(keys).tolist() == [murmur2(key) for key in keys]
+
+
+@given(st.lists(st.binary(max_size=300), max_size=40), st.integers(1, 1000))
+def test_every_key_has_its_partition_whatever_it_is_sent_with(keys, partitions):
+    """The batch changes nothing, and every partition exists."""
+    together = hash_partitions(keys, partitions)
+    assert together == [hash_partitions([key], partitions)[0] for key in keys]
+    assert all(0 <= partition < partitions for partition in together)
+
+
+def test_partitions_are_kafkas():
+    """`toPositive(murmur2(key)) % partitions`."""
+    for key, hashed in KAFKA.items():
+        for partitions in (1, 3, 8, 1000):
+            assert hash_partitions([key], partitions) == [(hashed & 0x7FFFFFFF) % partitions]
+
+
+def test_one_long_key_does_not_cost_memory_for_all():
+    """Short keys are not padded to the length of the longest."""
+    keys = [b"x" * 900_000] + [b"%d" % number for number in range(2_000)]
+    tracemalloc.start()
+    found = hash_partitions(keys, 8)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20_000_000
+    assert found[1:3] == hash_partitions([b"0", b"1"], 8)
+
+
+@pytest.mark.parametrize(
+    ("paths", "category", "event", "key"),
+    [
+        (["a"], "undefined", {"a": "x"}, b"x"),
+        (["a"], "business", {"a": "ü🎉"}, "ü🎉".encode()),
+        (["a", "b.c"], "undefined", {"a": "x", "b": {"c": "y"}}, b"x,y"),
+        (["a"], "data", {"data": {"a": "x"}, "a": "not this"}, b"x"),
+        (["a"], "undefined", {"a": 5}, b"5"),
+        (["a"], "undefined", {"a": 10**30}, b"1" + b"0" * 30),
+        (["a"], "undefined", {"a": 1.5}, b"1.5"),
+        (["a"], "undefined", {"a": Decimal("1E+400")}, b"1E+400"),
+        (["a"], "undefined", {"a": True}, b"true"),
+        (["a"], "undefined", {"a": False}, b"false"),
+        (["a"], "undefined", {"a": ""}, b""),
+    ],
+)
+def test_keys_are_the_named_fields(paths, category, event, key):
+    """Joined by commas; of `data` events below `data`."""
+    assert key_reader(paths, category)(event) == key
+
+
+@pytest.mark.parametrize(
+    "event",
+    [{}, {"a": None}, {"a": {}}, {"a": {"b": None}}, {"a": {"b": {}}}, {"a": {"b": [1]}}, {"a": "b"}, {"a": [0]}],
+)
+def test_a_key_field_that_is_not_there_is_named(event):
+    """Missing, null, or not a plain value."""
+    with pytest.raises(Invalid, match=r"'a\.b'"):
+        key_reader(["a.b"], "undefined")(event)
+
+
+@pytest.mark.parametrize(("text", "number"), [("0", 0), ("1", 1), ("11", 11)])
+def test_partitions_have_plain_numbers(text, number):
+    """As text, the way they are written everywhere."""
+    assert partition_number(text, 12) == number
+    assert user_partition({"metadata": {"partition": text}}, 12) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["12", "-1", "+1", "01", "1.0", " 1", "1 ", "", "one", "\u0661", "9" * 5000, 1, 1.0, True, ["1"], {}]
+)
+def test_what_is_no_partition_is_refused(text):
+    """With the range that there is, and without repeating endless texts."""
+    with pytest.raises(Invalid, match=r'"0" to "11"') as caught:
+        partition_number(text, 12)
+    assert len(caught.value.detail) < 200
+
+
+@pytest.mark.parametrize("event", [{}, {"metadata": None}, {"metadata": []}, {"metadata": {}}])
+def test_a_chosen_partition_must_be_there(event):
+    """`user_defined` leaves no choice."""
+    with pytest.raises(Invalid, match=r"metadata\.partition is missing"):
+        user_partition(event, 12)

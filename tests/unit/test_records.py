@@ -1,0 +1,62 @@
+"""Records on their way in and out of Arrow."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.log import records
+from strandline.log.records import READ, STORED, NewRecords, to_arrow, with_offsets
+
+headers = st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=2)
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> NewRecords:
+    values = draw(st.lists(st.binary(max_size=20), max_size=6))
+    column = {"min_size": len(values), "max_size": len(values)}
+    keys = draw(st.none() | st.lists(st.none() | st.binary(max_size=3), **column))
+    heads = draw(st.none() | st.lists(st.none() | headers, **column))
+    return NewRecords(draw(st.integers(-(2**62), 2**62)), values, keys, heads)
+
+
+def rows(part: NewRecords) -> list[tuple[object, ...]]:
+    none = [None] * len(part)
+    return [
+        (part.timestamp_ms, key, value, head and [{"key": k, "value": v} for k, v in head])
+        for key, value, head in zip(part.keys or none, part.values, part.headers or none, strict=True)
+    ]
+
+
+@given(st.lists(parts(), min_size=1, max_size=4))
+def test_parts_become_one_batch_in_order(made):
+    """Every column of every part, missing keys and headers as nulls."""
+    batch = to_arrow(made)
+    assert batch.schema == STORED
+    found = [tuple(row.values()) for row in batch.to_pylist()]
+    assert found == [row for part in made for row in rows(part)]
+
+
+@given(parts(), st.integers(1, 60))
+def test_splitting_keeps_every_record(part, most):
+    """In order, within the limit unless a single record is larger."""
+    pieces = list(part.split(most))
+    assert [row for piece in pieces for row in rows(piece)] == rows(part)
+    assert all(piece.size <= most or len(piece) == 1 for piece in pieces)
+    assert sum(piece.size for piece in pieces) == part.size == sum(map(len, part.values))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_read_batches_have_offsets(count):
+    """From the given one on, over all batches."""
+    stored = [to_arrow([NewRecords(1, [b"a", b"b"])]) for _ in range(count)]
+    batch = with_offsets(40, stored)
+    assert batch.schema == READ
+    assert batch["offset"].to_pylist() == list(range(40, 40 + 2 * count))
+    assert batch["value"].to_pylist() == [b"a", b"b"] * count
+
+
+def test_an_empty_batch_has_all_columns():
+    """So that callers need no second case."""
+    assert (records.empty().num_rows, records.empty().schema) == (0, READ)
