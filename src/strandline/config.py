@@ -65,6 +65,11 @@ class LogSettings:
     )
     max_open_topics: int = _setting(256, "Topic files kept open by one process.", minimum=1)
 
+    @property
+    def publish_deadline_ms(self) -> int:
+        """After this long a publish has waited for its switch and its storage."""
+        return self.publish_wait_ms + self.publish_timeout_ms
+
 
 @dataclass(frozen=True)
 class LogsSettings:

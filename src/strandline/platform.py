@@ -9,8 +9,10 @@ from typing import Self
 from strandline import config
 from strandline.clock import Clock, system_clock, to_rfc3339
 from strandline.config import Settings
+from strandline.coordination.connect import connect
 from strandline.log.catalog.sqlite import SqliteCatalog
 from strandline.log.local import LocalLog
+from strandline.log.node import Node
 from strandline.log.model import SqliteConfiguration, StorageInfo
 from strandline.log.storages import Storages
 
@@ -29,7 +31,9 @@ class Platform:
             created_at=to_rfc3339(clock.now_ms()),
         )
         catalog = SqliteCatalog(data / "catalog.db", default)
-        self.log = LocalLog(catalog, Storages(catalog.storages.list, data, settings.log), settings.log, clock)
+        storages = Storages(catalog.storages.list, data, settings.log)
+        node = Node(lambda: connect(data, settings.coordination), catalog, storages, settings.log, clock)
+        self.log = LocalLog(catalog, storages, node, settings.log, clock)
 
     def close(self) -> None:
         self.log.close()

@@ -13,8 +13,8 @@ import msgspec
 from strandline import failpoints
 from strandline.clock import Clock, to_rfc3339
 from strandline.config import LogSettings
-from strandline.errors import Conflict, LeaseLost, NotFound, OutcomeUnknown, StrandlineError, Unavailable
-from strandline.log.catalog import Catalog
+from strandline.errors import Conflict, Invalid, LeaseLost, NotFound, OutcomeUnknown, StrandlineError, Unavailable
+from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, Timeline
 from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, encode
 from strandline.log.storages import Storages
@@ -62,8 +62,21 @@ class Initiator:
 
     def grow(self, entry: CatalogEntry, partitions: int) -> None:
         """Give an event type more partitions."""
-        active = entry.active
+        active, now = entry.active, entry.event_type.partition_count
+        if partitions < now:
+            raise Invalid(f"an event type cannot shrink: it has {now} partitions, not {partitions}")
+        if partitions > self._settings.max_partitions:
+            raise Invalid(f"{partitions} partitions are too many; at most {self._settings.max_partitions}")
+        if partitions == now:
+            return
         self._run(entry, self._switch_row(entry, "grow", active.storage_id, active.topic, partitions))
+
+    def abort(self, entry: CatalogEntry, switch: Switch) -> bool:
+        """Give up an undecided switch, whoever started it."""
+        aborted = self._node.abort(entry, switch)
+        if aborted:
+            self._node.coordination.bump()
+        return aborted
 
     def _switch_row(self, entry: CatalogEntry, kind: str, storage_id: str, topic: str, partitions: int) -> Switch:
         return msgspec.convert(
@@ -88,9 +101,7 @@ class Initiator:
             failpoints.hit(f"initiator.{step}")
             outcome = self._do(step, run)
             step = next_step(step, outcome)
-        log.info(
-            "switch ended", extra=fields(event_type=switch.event_type, kind=switch.kind, done=run.done)
-        )
+        log.info("switch ended", extra=fields(event_type=switch.event_type, kind=switch.kind, done=run.done))
         if not run.done:
             raise run.error or Unavailable("the switch was aborted; publishing goes on as before", retry_after=1)
 
@@ -196,17 +207,17 @@ class Initiator:
 
     def _commit(self, run: _Run) -> None:
         now = to_rfc3339(self._clock.now_ms())
-        kind = run.entry.event_type
-        closed = opened = None
-        if run.switch.kind == "grow":
-            kind = _grown(kind, run.switch.partitions, now)
+        kind, switch, active = run.entry.event_type, run.switch, run.entry.active
+        if switch.kind == "grow":
+            effect = SwitchEffect(redefined=(kind, _grown(kind, switch.partitions, now)))
         else:
-            active = run.entry.active
-            closed = msgspec.structs.replace(active, switched_at=now, latest_position=run.ends)
-            opened = Timeline(
-                str(uuid.uuid4()), kind.name, active.order + 1, run.switch.storage_id, run.switch.topic, now
+            effect = SwitchEffect(
+                closed=msgspec.structs.replace(active, switched_at=now, latest_position=run.ends),
+                opened=Timeline(
+                    str(uuid.uuid4()), kind.name, active.order + 1, switch.storage_id, switch.topic, now
+                ),
             )
-        if not self._catalog.switches.commit(run.switch.token, kind, closed, opened):
+        if not self._catalog.switches.commit(switch.token, effect):
             raise Refused from Unavailable("the switch was aborted by another node", retry_after=1)
         run.done = True
 

@@ -12,10 +12,12 @@ import pyarrow as pa
 
 from strandline.clock import Clock, to_rfc3339
 from strandline.config import LogSettings
-from strandline.errors import Conflict, InvalidCursor, NotFound, OutcomeUnknown
+from strandline.errors import Conflict, InvalidCursor, NotFound
 from strandline.log import cursors, definitions, publishing
+from strandline.log.admin import LocalAdmin
 from strandline.log.catalog import Catalog
 from strandline.log.cursors import Position, Span
+from strandline.log.initiator import Initiator
 from strandline.log.model import (
     CatalogEntry,
     CursorText,
@@ -29,10 +31,12 @@ from strandline.log.model import (
     StorageInfo,
     Timeline,
 )
-from strandline.log.publishing import Events, Plan, Prepared
-from strandline.log.reading import Batch, Reader, View
+from strandline.log.node import Node
+from strandline.log.publisher import Publisher
+from strandline.log.publishing import Events, Plan
+from strandline.log.reading import Batch, Ends, Reader, View
 from strandline.log.room import Log, Start
-from strandline.log.storage import Placed
+from strandline.log.storage.watcher import Watcher
 from strandline.log.storages import Storages
 
 log = logging.getLogger(__name__)
@@ -44,12 +48,19 @@ _IDLE_SECONDS = 5
 
 
 class LocalLog(Log):
-    def __init__(self, catalog: Catalog, storages: Storages, settings: LogSettings, clock: Clock) -> None:
+    def __init__(
+        self, catalog: Catalog, storages: Storages, node: Node, settings: LogSettings, clock: Clock
+    ) -> None:
         self._catalog = catalog
         self._storages = storages
         self._settings = settings
         self._clock = clock
         self._plans: dict[str, tuple[int, Plan]] = {}
+        self._ends = Ends()
+        self._changes = Watcher(lambda _: catalog.version(), settings.poll_interval_ms / 1000)
+        self.node = node
+        self._publisher = Publisher(node, catalog, storages, self.plan, settings, clock)
+        self.admin = LocalAdmin(self, catalog, Initiator(node, catalog, storages, settings, clock))
 
     # -- event types
 
@@ -94,40 +105,14 @@ class LocalLog(Log):
     # -- events
 
     def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[PublishReport]:
-        plan = self.plan(name)
-        items = publishing.to_items(events, self._settings.max_batch_events)
-        prepared = publishing.prepare(plan, items, self._clock.now_ms(), flow_id or uuid.uuid4().hex)
-        done: Future[PublishReport] = Future()
-        done.set_running_or_notify_cancel()  # what is on its way to the storage cannot be called back
-        if isinstance(prepared, PublishReport):
-            done.set_result(prepared)
-        elif not prepared.count:
-            done.set_result(PublishReport(0))
-        else:
-            self._append(plan.entry.active, prepared, done)
-        return done
-
-    def _append(self, timeline: Timeline, prepared: Prepared, done: Future[PublishReport]) -> None:
-        storage = self._storages.get(timeline.storage_id)
-
-        def stored(future: Future[dict[int, Placed]]) -> None:
-            error = future.exception()
-            if error is None:
-                done.set_result(publishing.report(prepared, future.result()))
-            elif isinstance(error, OutcomeUnknown):
-                log.warning("a publish ended with unknown outcome: %s", error)
-                done.set_result(publishing.unknown_report(prepared.events))
-            else:
-                done.set_exception(error)
-
-        storage.append(timeline.topic, prepared.batches).add_done_callback(stored)
+        return self._publisher.submit(name, events, flow_id)
 
     def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
         if not isinstance(events, bytes | str | pa.Table | pa.RecordBatch):
             events = list(events)  # an iterator could not be looked at again
         future = self.submit(name, events, flow_id=flow_id)
         try:
-            return future.result(self._settings.publish_timeout_ms / 1000)
+            return future.result(self._settings.publish_deadline_ms / 1000)
         except TimeoutError:
             return publishing.unanswered_report(events)
 
@@ -188,7 +173,7 @@ class LocalLog(Log):
         else:
             given = view.positions(_cursor_list(start))
             positions = {p: cursors.available(spans[p], position) for p, position in given.items()}
-        return Reader(lambda: self._same(name, entry_id), positions)
+        return Reader(lambda: self._same(name, entry_id), positions, self._changes)
 
     def _same(self, name: str, entry_id: str) -> View:
         view = self.view(name)
@@ -251,7 +236,7 @@ class LocalLog(Log):
         return self.plan(name).entry
 
     def view(self, name: str) -> View:
-        return View(self.entry(name), self._storages.get)
+        return View(lambda: self.entry(name), self._storages.get, self._ends)
 
     def plan(self, name: str) -> Plan:
         """The event type compiled for publishing, as fresh as the catalog is now."""
@@ -298,6 +283,8 @@ class LocalLog(Log):
             return 0
 
     def close(self) -> None:
+        self.node.close()
+        self._changes.close()
         self._storages.close()
         self._catalog.close()
 

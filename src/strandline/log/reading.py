@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,13 +10,17 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from strandline.errors import Invalid, InvalidCursor
+from strandline.errors import Invalid, InvalidCursor, NotFound, Unavailable
 from strandline.log import cursors, partitioning
 from strandline.log.cursors import Position, Span
 from strandline.log.model import CatalogEntry, CursorText, Timeline
 from strandline.log.storage import Bounds, Storage
+from strandline.log.storage.watcher import Watcher
+from strandline.log.switching import State, visible_end
 
 _decode = msgspec.json.Decoder()
+_DECISION_SECONDS = 0.01
+_PATIENCE = 1000
 
 
 @dataclass(frozen=True)
@@ -53,23 +58,62 @@ class Batch:
         return int(self.records.num_rows)
 
 
+class Ends:
+    """How far this process has seen every open timeline: what readers get while a switch closes it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[int]] = {}
+
+    def limit(self, entry: CatalogEntry, found: Sequence[Bounds]) -> list[Bounds] | None:
+        """The bounds of the active timeline that may be shown; None if that is not known before the decision."""
+        active, switch = entry.active, entry.switch
+        state = switch.state if switch is not None and switch.kind == "switch" else None
+        known = self._known.get(active.topic)
+        if state is State.CLOSING and known is None:
+            return None
+        known = known or []
+        known = known + [-1] * (len(found) - len(known))
+        ends = [visible_end(b.last, state, None, k) for b, k in zip(found, known, strict=True)]
+        self._known[active.topic] = [max(end, k) for end, k in zip(ends, known, strict=True)]
+        return [Bounds(min(b.first, end + 1), end) for b, end in zip(found, ends, strict=True)]
+
+
 class View:
     """An event type's timelines with their storages, as one moment of the catalog has them."""
 
-    def __init__(self, entry: CatalogEntry, storage: Callable[[str], Storage]) -> None:
-        self.entry = entry
+    def __init__(self, entry: Callable[[], CatalogEntry], storage: Callable[[str], Storage], ends: Ends) -> None:
+        self._fresh = entry
+        self.entry = entry()
         self._storage = storage
+        self._ends = ends
 
     def spans(self) -> list[list[Span]]:
-        """For every partition the timelines as that partition sees them, ends read now."""
-        count = self.entry.event_type.partition_count
-        per_timeline = [self._bounds(timeline, count) for timeline in self.entry.timelines]
+        """For every partition the timelines as that partition sees them, ends read now.
+
+        The end of an open timeline is read from the storage first and limited by the switch's state read after
+        it, so that what lands too late for a switch is never seen.
+        """
+        for _ in range(_PATIENCE):
+            count = self.entry.event_type.partition_count
+            per_timeline = [self._bounds(timeline, count) for timeline in self.entry.timelines]
+            before, self.entry = self.entry, self._fresh()
+            if self.entry.id != before.id:
+                raise NotFound(f"event type {before.event_type.name!r} was deleted and made anew")
+            if self.entry.timelines == before.timelines and self.entry.event_type == before.event_type:
+                visible = self._ends.limit(self.entry, per_timeline[-1])
+                if visible is not None:
+                    per_timeline[-1] = visible
+                    return self._laid_out(per_timeline)
+                time.sleep(_DECISION_SECONDS)
+        raise Unavailable("a timeline switch is not decided yet", retry_after=1)
+
+    def _laid_out(self, per_timeline: Sequence[Sequence[Bounds]]) -> list[list[Span]]:
         return [
             [
                 Span(timeline.order, bounds[partition].first, bounds[partition].last, _closed(timeline))
                 for timeline, bounds in zip(self.entry.timelines, per_timeline, strict=True)
             ]
-            for partition in range(count)
+            for partition in range(self.entry.event_type.partition_count)
         ]
 
     def _bounds(self, timeline: Timeline, count: int) -> list[Bounds]:
@@ -79,7 +123,7 @@ class View:
         if timeline.latest_position is not None:
             ends = timeline.latest_position
             found = [_limited(found, p, ends.get(str(p), -1)) for p in range(count)]
-        return found + [Bounds(0, -1)] * (count - len(found))
+        return (found + [Bounds(0, -1)] * (count - len(found)))[:count]
 
     def read(self, partition: int, span: Span, offset: int, max_records: int, max_bytes: int) -> pa.RecordBatch:
         """Records of one timeline from an offset on, never past what the span says is there."""
@@ -139,8 +183,11 @@ class Reader:
     `poll` never waits. `view` is asked for again on every poll, so that a switch is noticed.
     """
 
-    def __init__(self, view: Callable[[], View], start: Mapping[int, Position]) -> None:
+    def __init__(self, view: Callable[[], View], start: Mapping[int, Position], changes: Watcher) -> None:
         self._view = view
+        self._changes = changes
+        self._watched: tuple[str, Callable[[], None]] | None = None
+        self._callback: Callable[[], None] | None = None
         self.positions = dict(start)
         self._turn = 0
 
@@ -148,6 +195,7 @@ class Reader:
         """At most one batch per partition and timeline, within the limits over all; partitions take turns."""
         view = self._view()
         spans = view.spans()
+        self._follow(view)
         found: list[Batch] = []
         partitions = sorted(self.positions)
         self._turn += 1
@@ -181,4 +229,26 @@ class Reader:
         return all(position >= ends[partition] for partition, position in self.positions.items())
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._view().watch(callback)
+        """Call back when there may be more to read: records, or another timeline. Returns how to stop."""
+        self._callback = callback
+        self._follow(self._view())
+        unwatch_changes = self._changes.watch("", callback)
+
+        def stop() -> None:
+            unwatch_changes()
+            self._callback = None
+            self._unfollow()
+
+        return stop
+
+    def _follow(self, view: View) -> None:
+        """Watch the topic that is written now; a switch moves on to another one."""
+        topic = view.entry.active.topic
+        if self._callback is not None and (self._watched is None or self._watched[0] != topic):
+            self._unfollow()
+            self._watched = (topic, view.watch(self._callback))
+
+    def _unfollow(self) -> None:
+        if self._watched is not None:
+            self._watched[1]()
+            self._watched = None

@@ -37,6 +37,17 @@ class NewRecords:
         """Bytes of all values."""
         return sum(map(len, self.values))
 
+    def pick(self, numbers: Sequence[int]) -> NewRecords:
+        """Only the records with these numbers."""
+        if len(numbers) == len(self):
+            return self
+        return NewRecords(
+            self.timestamp_ms,
+            [self.values[n] for n in numbers],
+            None if self.keys is None else [self.keys[n] for n in numbers],
+            None if self.headers is None else [self.headers[n] for n in numbers],
+        )
+
     def split(self, max_bytes: int) -> Iterator[NewRecords]:
         """The same records in order, in parts of at most that many bytes, or of one record."""
         start = size = 0

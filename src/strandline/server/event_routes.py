@@ -46,7 +46,7 @@ async def publish(call: Call) -> Response:
     try:
         # Shielded: neither a timeout nor a client that hangs up undoes what is on its way to the storage.
         report = await asyncio.wait_for(
-            asyncio.shield(asyncio.wrap_future(future)), call.node.settings.log.publish_timeout_ms / 1000
+            asyncio.shield(asyncio.wrap_future(future)), call.node.settings.log.publish_deadline_ms / 1000
         )
     except TimeoutError:
         report = await call.node.run(unanswered_report, call.body)

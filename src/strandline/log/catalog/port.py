@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, Switch, Timeline
 
 
+@dataclass(frozen=True)
+class SwitchEffect:
+    """What a switch changes when it is done."""
+
+    #: The old timeline with its last offsets, and the new one.
+    closed: Timeline | None = None
+    opened: Timeline | None = None
+    #: The definition before and after.
+    redefined: tuple[EventType, EventType] | None = None
+
+
 class SwitchBook(ABC):
-    """The rows of timeline switches, each moved by compare-and-set on its token. Every method is one transaction."""
+    """The rows of timeline switches, each moved by compare-and-set on its token; a method is a transaction."""
 
     @abstractmethod
     def begin(self, entry: CatalogEntry, switch: Switch, sweep_after_ms: int) -> None:
@@ -35,11 +47,11 @@ class SwitchBook(ABC):
         """`preparing` or `closing` → `aborted`; True also if it was aborted already, False if it is done."""
 
     @abstractmethod
-    def commit(self, token: str, changed: EventType, closed: Timeline | None, opened: Timeline | None) -> bool:
-        """`closing` → `done` together with what it changes; False, and nothing changed, if it is not `closing`.
+    def commit(self, token: str, effect: SwitchEffect) -> bool:
+        """`closing` → `done` together with its effect; False, and nothing changed, if it is not `closing`.
 
-        The event type's definition, the old timeline with its last offsets and the new timeline are replaced or
-        added; the new topic is no longer doomed.
+        Conflict, and nothing changed, if the effect replaces a definition that is no longer the one it was
+        made from. A new timeline's topic is no longer doomed.
         """
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from strandline.engine import sql, sqlite
 from strandline.errors import Conflict, NotFound, Unavailable
-from strandline.log.catalog.port import Catalog, StorageBook, SwitchBook
+from strandline.log.catalog.port import Catalog, StorageBook, SwitchBook, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, Switch, Timeline
 from strandline.log.switching import State
 
@@ -67,20 +67,34 @@ class SqliteSwitchBook(SwitchBook):
         with self._db.transaction() as db:
             return bool(db.execute(_SQL["move_switch"], (to, token, *before)))
 
-    def commit(self, token: str, changed: EventType, closed: Timeline | None, opened: Timeline | None) -> bool:
+    def commit(self, token: str, effect: SwitchEffect) -> bool:
         with self._db.transaction() as db:
             found = db.execute(_SQL["switch"], (token,))
             if not db.execute(_SQL["move_switch"], (State.DONE, token, State.CLOSING, State.CLOSING)):
                 return False
-            entry_id = found[0][2]
-            db.execute(_SQL["update_event_type"], (_text(changed), entry_id))
-            if closed is not None:
-                db.execute(_SQL["update_timeline"], (_text(closed), closed.id))
-            if opened is not None:
-                place = (opened.order, opened.storage_id, opened.topic)
-                db.execute(_SQL["insert_timeline"], (opened.id, entry_id, *place, _text(opened)))
-                db.execute(_SQL["forget"], (opened.storage_id, opened.topic))
+            _apply(db, found[0][2], effect)
         return True
+
+
+def _apply(db: sqlite.Database, entry_id: str, effect: SwitchEffect) -> None:
+    if effect.redefined is not None:
+        before, after = effect.redefined
+        _replace_definition(db, entry_id, before, after)
+    if effect.closed is not None:
+        db.execute(_SQL["update_timeline"], (_text(effect.closed), effect.closed.id))
+    if effect.opened is not None:
+        opened = effect.opened
+        place = (opened.order, opened.storage_id, opened.topic)
+        db.execute(_SQL["insert_timeline"], (opened.id, entry_id, *place, _text(opened)))
+        db.execute(_SQL["forget"], (opened.storage_id, opened.topic))
+
+
+def _replace_definition(db: sqlite.Database, entry_id: str, before: EventType, after: EventType) -> None:
+    # Values, not texts: an older release may have written the same definition with fewer fields.
+    now = [_value(text, EventType) for (text,) in db.execute(_SQL["definition"], (entry_id,))]
+    if now != [before]:
+        raise Conflict(f"event type {before.name!r} was changed meanwhile; read it again")
+    db.execute(_SQL["update_event_type"], (_text(after), entry_id))
 
 
 class SqliteStorageBook(StorageBook):
@@ -168,11 +182,7 @@ class SqliteCatalog(Catalog):
 
     def update(self, entry: CatalogEntry, changed: EventType) -> None:
         with self._db.transaction() as db:
-            # Values, not texts: an older release may have written the same definition with fewer fields.
-            now = [_value(text, EventType) for (text,) in db.execute(_SQL["definition"], (entry.id,))]
-            if now != [entry.event_type]:
-                raise Conflict(f"event type {entry.event_type.name!r} was changed meanwhile; read it again")
-            db.execute(_SQL["update_event_type"], (_text(changed), entry.id))
+            _replace_definition(db, entry.id, entry.event_type, changed)
             if changed.schema != entry.event_type.schema:
                 db.execute(_SQL["insert_schema"], (entry.id, _text(changed.schema)))
 

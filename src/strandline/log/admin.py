@@ -1,0 +1,101 @@
+"""Storages and timelines as their operator sees them: the contract and its form in this process."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+import msgspec
+
+from strandline.errors import Conflict, Invalid, NotFound
+from strandline.log.catalog import Catalog
+from strandline.log.initiator import Initiator
+from strandline.log.model import CatalogEntry, StorageInfo, Switch, Timeline
+from strandline.log.node import decided
+
+
+class Admin(ABC):
+    """What an operator does to the log while it runs."""
+
+    @abstractmethod
+    def add_storage(self, storage: StorageInfo) -> StorageInfo:
+        """Make a place for records known. Conflict if the id is taken."""
+
+    @abstractmethod
+    def set_default_storage(self, storage_id: str) -> StorageInfo:
+        """Where new event types go from now on."""
+
+    @abstractmethod
+    def remove_storage(self, storage_id: str) -> None:
+        """Forget a storage that nothing uses."""
+
+    @abstractmethod
+    def switch(self, name: str, storage_id: str) -> Timeline:
+        """Move an event type to another storage while it is written and read; its new timeline.
+
+        Either it happened completely or not at all. Conflict if another switch of it is under way, Unavailable if
+        the nodes did not confirm in time.
+        """
+
+    @abstractmethod
+    def current_switch(self, name: str) -> Switch | None:
+        """The newest switch of an event type, whatever became of it."""
+
+    @abstractmethod
+    def abort_switch(self, name: str) -> Switch:
+        """Give up a switch that is not decided yet. Conflict if there is none."""
+
+    @abstractmethod
+    def grow(self, name: str, partitions: int) -> None:
+        """Give an event type more partitions; as many as it has is fine, fewer are Invalid."""
+
+
+class _Entries(Protocol):
+    def entry(self, name: str) -> CatalogEntry: ...
+
+
+class LocalAdmin(Admin):
+    def __init__(self, entries: _Entries, catalog: Catalog, initiator: Initiator) -> None:
+        self._entries = entries
+        self._catalog = catalog
+        self._initiator = initiator
+
+    def add_storage(self, storage: StorageInfo) -> StorageInfo:
+        configured = {
+            "sqlite": storage.sqlite_configuration,
+            "kafka": storage.kafka_configuration,
+        }
+        if configured[storage.storage_type] is None:
+            raise Invalid(f"a storage of type {storage.storage_type} needs {storage.storage_type}_configuration")
+        stored = msgspec.structs.replace(storage, default=False)
+        self._catalog.storages.add(stored)
+        return stored
+
+    def set_default_storage(self, storage_id: str) -> StorageInfo:
+        self._catalog.storages.set_default(storage_id)
+        return next(storage for storage in self._catalog.storages.list() if storage.id == storage_id)
+
+    def remove_storage(self, storage_id: str) -> None:
+        self._catalog.storages.remove(storage_id)
+
+    def switch(self, name: str, storage_id: str) -> Timeline:
+        self._initiator.switch(self._entries.entry(name), storage_id)
+        return self._entries.entry(name).active
+
+    def current_switch(self, name: str) -> Switch | None:
+        return self._entries.entry(name).switch
+
+    def abort_switch(self, name: str) -> Switch:
+        entry = self._entries.entry(name)
+        if entry.switch is None or decided(entry.switch):
+            raise Conflict(f"no switch of {name!r} is under way")
+        if not self._initiator.abort(entry, entry.switch):
+            raise Conflict(f"the switch of {name!r} is done already")
+        aborted = self._entries.entry(name).switch
+        if aborted is None:
+            raise NotFound(f"event type {name!r} does not exist")
+        return aborted
+
+    def grow(self, name: str, partitions: int) -> None:
+        entry = self._entries.entry(name)
+        self._initiator.grow(entry, partitions)
