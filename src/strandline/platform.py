@@ -9,11 +9,11 @@ from typing import Self
 from strandline import config
 from strandline.clock import Clock, system_clock, to_rfc3339
 from strandline.config import Settings
-from strandline.coordination.connect import connect
+from strandline.coordination.sqlite import SqliteCoordination
 from strandline.log.catalog.sqlite import SqliteCatalog
 from strandline.log.local import LocalLog
-from strandline.log.node import Node
 from strandline.log.model import SqliteConfiguration, StorageInfo
+from strandline.log.node import Node
 from strandline.log.storages import Storages
 
 
@@ -32,7 +32,7 @@ class Platform:
         )
         catalog = SqliteCatalog(data / "catalog.db", default)
         storages = Storages(catalog.storages.list, data, settings.log)
-        node = Node(lambda: connect(data, settings.coordination), catalog, storages, settings.log, clock)
+        node = Node(lambda: SqliteCoordination(data / "coordination.db"), catalog, storages, settings.log, clock)
         self.log = LocalLog(catalog, storages, node, settings.log, clock)
 
     def close(self) -> None:

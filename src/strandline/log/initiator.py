@@ -151,7 +151,7 @@ class Initiator:
         retention_ms = run.entry.event_type.options.retention_time or self._settings.retention_ms
         storage.create_topic(run.switch.topic, run.switch.partitions, retention_ms)
 
-    def _warm(self, run: _Run) -> None:
+    def _warm(self, run: _Run) -> None:  # noqa: ARG002 - every step has the same form
         self._await_all(self._node.coordination.bump())
 
     def _hold(self, run: _Run) -> None:

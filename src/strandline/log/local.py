@@ -13,7 +13,8 @@ import pyarrow as pa
 from strandline.clock import Clock, to_rfc3339
 from strandline.config import LogSettings
 from strandline.errors import Conflict, InvalidCursor, NotFound
-from strandline.log import cursors, definitions, publishing
+from strandline.log import cursors as rules
+from strandline.log import definitions, publishing
 from strandline.log.admin import LocalAdmin
 from strandline.log.catalog import Catalog
 from strandline.log.cursors import Position, Span
@@ -56,7 +57,7 @@ class LocalLog(Log):
         self._settings = settings
         self._clock = clock
         self._plans: dict[str, tuple[int, Plan]] = {}
-        self._ends = Ends()
+        self._visible = Ends()
         self._changes = Watcher(lambda _: catalog.version(), settings.poll_interval_ms / 1000)
         self.node = node
         self._publisher = Publisher(node, catalog, storages, self.plan, settings, clock)
@@ -159,7 +160,7 @@ class LocalLog(Log):
 
     def _ends(self, name: str) -> dict[int, Position]:
         spans = self.view(name).spans()
-        return {p: cursors.at_index(s, cursors.end_index(s)) for p, s in enumerate(spans)}
+        return {p: rules.at_index(s, rules.end_index(s)) for p, s in enumerate(spans)}
 
     def reader(self, name: str, start: Start) -> Reader:
         """A reader from the given start, every position checked to be available."""
@@ -168,11 +169,11 @@ class LocalLog(Log):
         entry_id = view.entry.id
         positions: dict[int, Position]
         if isinstance(start, str) and start.upper() in {"BEGIN", "END"}:
-            place = cursors.begin_index if start.upper() == "BEGIN" else cursors.end_index
-            positions = {p: cursors.at_index(s, place(s)) for p, s in enumerate(spans)}
+            place = rules.begin_index if start.upper() == "BEGIN" else rules.end_index
+            positions = {p: rules.at_index(s, place(s)) for p, s in enumerate(spans)}
         else:
             given = view.positions(_cursor_list(start))
-            positions = {p: cursors.available(spans[p], position) for p, position in given.items()}
+            positions = {p: rules.available(spans[p], position) for p, position in given.items()}
         return Reader(lambda: self._same(name, entry_id), positions, self._changes)
 
     def _same(self, name: str, entry_id: str) -> View:
@@ -181,10 +182,10 @@ class LocalLog(Log):
             raise InvalidCursor(f"event type {name!r} was deleted and made anew", reason="UNAVAILABLE")
         return view
 
-    def partitions(self, name: str, cursors_: Sequence[CursorText] = ()) -> list[PartitionInfo]:
+    def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
         view = self.view(name)
         spans = view.spans()
-        lags = {p: cursors.lag(spans[p], position) for p, position in view.positions(cursors_).items()}
+        lags = {p: rules.lag(spans[p], position) for p, position in view.positions(cursors).items()}
         return [_info(p, s, lags.get(p)) for p, s in enumerate(spans)]
 
     # -- cursors
@@ -202,25 +203,25 @@ class LocalLog(Log):
                     reason="CURSORS_WITH_DIFFERENT_PARTITION",
                 )
             own = spans[partition]
-            begin = cursors.at_index(own, cursors.begin_index(own))
-            between = cursors.distance(own, initial or begin, final or begin)
+            begin = rules.at_index(own, rules.begin_index(own))
+            between = rules.distance(own, initial or begin, final or begin)
             return Distance(query.initial_cursor, query.final_cursor, between)
 
         return [distance(query) for query in queries]
 
-    def shift(self, name: str, cursors_: Sequence[ShiftedCursor]) -> list[CursorText]:
+    def shift(self, name: str, cursors: Sequence[ShiftedCursor]) -> list[CursorText]:
         view = self.view(name)
         spans = view.spans()
         shifted = []
-        for cursor in cursors_:
+        for cursor in cursors:
             partition, position = _parsed(view, CursorText(cursor.partition, cursor.offset))
-            moved = cursors.shift(spans[partition], position, cursor.shift)
+            moved = rules.shift(spans[partition], position, cursor.shift)
             shifted.append(CursorText(str(partition), str(moved)))
         return shifted
 
-    def lag(self, name: str, cursors_: Sequence[CursorText]) -> list[PartitionInfo]:
-        asked = {cursor.partition for cursor in cursors_}
-        return [info for info in self.partitions(name, cursors_) if info.partition in asked]
+    def lag(self, name: str, cursors: Sequence[CursorText]) -> list[PartitionInfo]:
+        asked = {cursor.partition for cursor in cursors}
+        return [info for info in self.partitions(name, cursors) if info.partition in asked]
 
     # -- where it is stored
 
@@ -236,7 +237,7 @@ class LocalLog(Log):
         return self.plan(name).entry
 
     def view(self, name: str) -> View:
-        return View(lambda: self.entry(name), self._storages.get, self._ends)
+        return View(lambda: self.entry(name), self._storages.get, self._visible)
 
     def plan(self, name: str) -> Plan:
         """The event type compiled for publishing, as fresh as the catalog is now."""
@@ -310,4 +311,4 @@ def _parsed(view: View, cursor: CursorText) -> tuple[int, Position | None]:
 
 
 def _info(partition: int, spans: Sequence[Span], unconsumed: int | None) -> PartitionInfo:
-    return PartitionInfo(str(partition), cursors.oldest_text(spans), cursors.newest_text(spans), unconsumed)
+    return PartitionInfo(str(partition), rules.oldest_text(spans), rules.newest_text(spans), unconsumed)

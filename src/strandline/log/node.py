@@ -1,4 +1,4 @@
-"""One process's part in timeline switches: it watches, holds its publishers, confirms, and cleans up after the dead.
+"""One process's part in timeline switches: it watches, holds publishers, confirms, cleans up after the dead.
 
 Every process that publishes is a node. It joins on its first publish; a process that only reads never does.
 """
@@ -77,7 +77,7 @@ class Node:
 
     @property
     def coordination(self) -> Coordination:
-        """This process's session, opened when first needed."""
+        """The session of this process, opened when first needed."""
         with self._lock:
             if self._coordination is None:
                 self._coordination = self._connect()
@@ -124,8 +124,6 @@ class Node:
         while not self._closed:
             self._news.wait(_LOOK_SECONDS)
             self._news.clear()
-            if self._closed:
-                return
             try:
                 self.look()
             except StrandlineError as error:
