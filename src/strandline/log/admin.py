@@ -38,6 +38,10 @@ class Admin(ABC):
         """
 
     @abstractmethod
+    def check_switch(self, name: str, storage_id: str) -> list[Timeline]:
+        """A dry run: the same errors as `switch`, but nothing changes; the timelines as they are."""
+
+    @abstractmethod
     def current_switch(self, name: str) -> Switch | None:
         """The newest switch of an event type, whatever became of it."""
 
@@ -81,6 +85,11 @@ class LocalAdmin(Admin):
     def switch(self, name: str, storage_id: str) -> Timeline:
         self._initiator.switch(self._entries.entry(name), storage_id)
         return self._entries.entry(name).active
+
+    def check_switch(self, name: str, storage_id: str) -> list[Timeline]:
+        entry = self._entries.entry(name)
+        self._initiator.check(entry, storage_id)
+        return [*entry.timelines]
 
     def current_switch(self, name: str) -> Switch | None:
         return self._entries.entry(name).switch

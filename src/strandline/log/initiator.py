@@ -16,7 +16,7 @@ from strandline.config import LogSettings
 from strandline.errors import Conflict, Invalid, LeaseLost, NotFound, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, Timeline
-from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, encode
+from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, decided, encode
 from strandline.log.storages import Storages
 from strandline.log.switching import Outcome, Phase, State, Step, next_step
 from strandline.logs import fields
@@ -28,8 +28,8 @@ _SWEEP_MS = 600_000
 _INSPECT_SECONDS = 0.2
 
 
-class Refused(StrandlineError):
-    """A step met a state that forbids it; carries what the caller is told."""
+class Refused(Exception):
+    """A step met a state that forbids it; its cause is what the caller is told."""
 
 
 @dataclass
@@ -55,10 +55,22 @@ class Initiator:
 
     def switch(self, entry: CatalogEntry, storage_id: str) -> None:
         """Move an event type to another storage while it is written and read."""
-        if storage_id not in {storage.id for storage in self._catalog.storages.list()}:
-            raise NotFound(f"storage {storage_id!r} does not exist")
+        self._refuse_unknown(storage_id)
         topic = f"{entry.event_type.name[:120]}.{uuid.uuid4().hex}"
         self._run(entry, self._switch_row(entry, "switch", storage_id, topic, entry.event_type.partition_count))
+
+    def check(self, entry: CatalogEntry, storage_id: str) -> None:
+        """Raise what a switch would be refused with: storage, another switch, nodes that cannot take part."""
+        self._refuse_unknown(storage_id)
+        name = entry.event_type.name
+        if name in self._node.coordination.locks() or not decided(entry.switch):
+            raise Conflict(f"another switch of {name!r} is under way")
+        self._unconfirmed(0)
+        self._storages.get(storage_id)
+
+    def _refuse_unknown(self, storage_id: str) -> None:
+        if storage_id not in {storage.id for storage in self._catalog.storages.list()}:
+            raise NotFound(f"storage {storage_id!r} does not exist")
 
     def grow(self, entry: CatalogEntry, partitions: int) -> None:
         """Give an event type more partitions."""

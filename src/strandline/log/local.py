@@ -168,13 +168,14 @@ class LocalLog(Log):
         spans = view.spans()
         entry_id = view.entry.id
         positions: dict[int, Position]
-        if isinstance(start, str) and start.upper() in {"BEGIN", "END"}:
+        whole = isinstance(start, str) and start.upper() in {"BEGIN", "END"}
+        if isinstance(start, str) and whole:
             place = rules.begin_index if start.upper() == "BEGIN" else rules.end_index
             positions = {p: rules.at_index(s, place(s)) for p, s in enumerate(spans)}
         else:
             given = view.positions(_cursor_list(start))
             positions = {p: rules.available(spans[p], position) for p, position in given.items()}
-        return Reader(lambda: self._same(name, entry_id), positions, self._changes)
+        return Reader(lambda: self._same(name, entry_id), positions, self._changes, whole=whole)
 
     def _same(self, name: str, entry_id: str) -> View:
         view = self.view(name)

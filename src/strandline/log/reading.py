@@ -183,9 +183,13 @@ class Reader:
     `poll` never waits. `view` is asked for again on every poll, so that a switch is noticed.
     """
 
-    def __init__(self, view: Callable[[], View], start: Mapping[int, Position], changes: Watcher) -> None:
+    def __init__(
+        self, view: Callable[[], View], start: Mapping[int, Position], changes: Watcher, *, whole: bool
+    ) -> None:
+        """`whole`: partitions that the event type gets later are read as well, from their start."""
         self._view = view
         self._changes = changes
+        self._whole = whole
         self._watched: tuple[str, Callable[[], None]] | None = None
         self._callback: Callable[[], None] | None = None
         self.positions = dict(start)
@@ -196,6 +200,9 @@ class Reader:
         view = self._view()
         spans = view.spans()
         self._follow(view)
+        if self._whole:
+            for partition in range(len(self.positions), len(spans)):
+                self.positions[partition] = cursors.at_index(spans[partition], 0)
         found: list[Batch] = []
         partitions = sorted(self.positions)
         self._turn += 1
@@ -226,7 +233,9 @@ class Reader:
 
     def reached(self, ends: Mapping[int, Position]) -> bool:
         """Whether every partition has come at least as far as the given canonical positions."""
-        return all(position >= ends[partition] for partition, position in self.positions.items())
+        return all(
+            self.positions[partition] >= end for partition, end in ends.items() if partition in self.positions
+        )
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back when there may be more to read: records, or another timeline. Returns how to stop."""

@@ -121,6 +121,7 @@ class StreamState:
         self._limits = limits
         self._eager = eager
         self._flush_ms = limits.flush_ms
+        self._now_ms = now_ms
         self._ends_ms = now_ms + limits.lifetime_ms
         self._left = limits.stream_limit or None
         self._lanes = {p: _Lane(p, position, now_ms) for p, position in start.items()}
@@ -134,10 +135,14 @@ class StreamState:
         return max(room if self._left is None else min(room, self._left - waiting), 0)
 
     def add(self, batch: Batch) -> None:
-        self._lanes[int(batch.partition)].add(batch)
+        partition = int(batch.partition)
+        if partition not in self._lanes:  # the event type has grown
+            self._lanes[partition] = _Lane(partition, Position(1, -1), self._now_ms)
+        self._lanes[partition].add(batch)
 
     def take(self, now_ms: int) -> list[Chunk]:
         """Everything that is due now, in order within each partition."""
+        self._now_ms = now_ms
         ending = now_ms >= self._ends_ms
         chunks: list[Chunk] = []
         for lane in self._lanes.values():

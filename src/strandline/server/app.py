@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from strandline.server import event_routes, event_type_routes, openapi, ops_routes, stream_routes
+from strandline.server import event_routes, event_type_routes, openapi, ops_routes, stream_routes, timeline_routes
 from strandline.server.problems import problem
 from strandline.server.routing import Call, Endpoint, Node, to_route
 
@@ -25,6 +25,7 @@ def endpoints() -> list[Endpoint]:
     """Every endpoint the server has."""
     declared = [
         *event_type_routes.ENDPOINTS,
+        *timeline_routes.ENDPOINTS,
         *event_routes.ENDPOINTS,
         *stream_routes.ENDPOINTS,
         *ops_routes.ENDPOINTS,

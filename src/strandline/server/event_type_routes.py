@@ -1,4 +1,4 @@
-"""Event types, their schemas, timelines and storages."""
+"""Event types and their schemas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from strandline.errors import Invalid, NotFound
 from strandline.log import schemas
-from strandline.log.model import EventType, Schema, StorageInfo, Timeline
+from strandline.log.model import EventType, Schema
 from strandline.server.routing import Call, Endpoint, json_response
 
 
@@ -100,21 +100,6 @@ async def add_schema(call: Call) -> Response:
     return json_response(updated.schema, 201)
 
 
-async def list_timelines(call: Call) -> Response:
-    return json_response(await call.node.run(call.log.timelines, call.path("name")))
-
-
-async def list_storages(call: Call) -> Response:
-    return json_response(await call.node.run(call.log.storages))
-
-
-async def get_storage(call: Call) -> Response:
-    for storage in await call.node.run(call.log.storages):
-        if storage.id == call.path("id"):
-            return json_response(storage)
-    raise NotFound(f"storage {call.path('id')!r} does not exist")
-
-
 async def enrichment_strategies(_: Call) -> Response:
     return json_response(["metadata_enrichment"])
 
@@ -124,7 +109,6 @@ async def partition_strategies(_: Call) -> Response:
 
 
 _TYPES = "event types"
-_STORAGE = "timelines and storages"
 
 ENDPOINTS = [
     Endpoint(
@@ -160,15 +144,6 @@ ENDPOINTS = [
     Endpoint(
         "GET", "/event-types/{name}/schemas/{version}", get_schema, "One schema; `latest` works", _TYPES,
         returns={200: Schema}, problems=(404,),
-    ),
-    Endpoint(
-        "GET", "/event-types/{name}/timelines", list_timelines, "Timelines, oldest first", _STORAGE,
-        returns={200: list[Timeline]}, problems=(404,),
-    ),
-    Endpoint("GET", "/storages", list_storages, "All storages", _STORAGE, returns={200: list[StorageInfo]}),
-    Endpoint(
-        "GET", "/storages/{id}", get_storage, "One storage", _STORAGE,
-        returns={200: StorageInfo}, problems=(404,),
     ),
     Endpoint(
         "GET", "/registry/enrichment-strategies", enrichment_strategies, "Known enrichment strategies", _TYPES,

@@ -304,7 +304,8 @@ def test_a_closed_catalog_is_unavailable(catalog):
         lambda: catalog.doom_topic("default", "t", 0),
         lambda: catalog.doomed_topics(0),
         lambda: catalog.forget_topic("default", "t"),
-        catalog.storages,
+        catalog.storages.list,
+        catalog.switches.undecided,
     ):
         with pytest.raises(Unavailable):
             act()
