@@ -11,7 +11,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -124,8 +124,9 @@ class Database:
             raise map_error(error, self.path) from error
 
     def _rollback(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+        with suppress(apsw.Error):  # a connection that is gone has rolled back; the first error is the one to tell
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
 
     def data_version(self) -> int:
         """Changes whenever another connection has committed; costs microseconds."""
