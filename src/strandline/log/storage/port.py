@@ -90,14 +90,6 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def seal(self, topic: str, token: str) -> None:
-        """Refuse all later appends with `Sealed(token)`, also after a crash. Conflict if another token did."""
-
-    @abstractmethod
-    def unseal(self, topic: str, token: str) -> None:
-        """Take the seal of that token away; without one this does nothing."""
-
-    @abstractmethod
     def purge(self, topic: str, before_ms: int) -> int:
         """Remove the oldest records, with timestamps before the given one; how many went.
 
@@ -111,3 +103,20 @@ class Storage(ABC):
     @abstractmethod
     def close(self) -> None:
         """Finish what was started and let go of files, connections and threads; later calls are `Unavailable`."""
+
+
+class SealableStorage(Storage):
+    """A storage that can close a topic for appends inside the topic itself.
+
+    The end of a topic of any other storage can be passed by an append at any time, from anywhere. Whoever
+    appends there must look up, after the answer and before acknowledging it, whether the timeline was
+    closed meanwhile, and must not acknowledge what lies past its recorded end.
+    """
+
+    @abstractmethod
+    def seal(self, topic: str, token: str) -> None:
+        """Refuse all later appends with `Sealed(token)`, also after a crash. Conflict if another token did."""
+
+    @abstractmethod
+    def unseal(self, topic: str, token: str) -> None:
+        """Take the seal of that token away; without one this does nothing."""
