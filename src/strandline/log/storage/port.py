@@ -56,7 +56,9 @@ class Storage(ABC):
         """Remove a topic and its records; a missing one is fine."""
 
     @abstractmethod
-    def append(self, topic: str, batches: Mapping[int, NewRecords]) -> Future[dict[int, Placed]]:
+    def append(
+        self, topic: str, batches: Mapping[int, NewRecords], *, waits: bool = False
+    ) -> Future[dict[int, Placed]]:
         """Start to store the records of each partition and return at once.
 
         The future has what became of each partition's records, once that is durable. Appends started one
@@ -64,6 +66,9 @@ class Storage(ABC):
         with `Sealed`, `NotFound`, `StorageFull` or `Unavailable`; with `OutcomeUnknown` everything may or may
         not be stored, and it is never tried again from here. Records for a partition that the topic does not
         have are `FAILED`; the others of the append are stored. A started append cannot be cancelled.
+
+        `waits` is the caller's word that it asks for the result next. Nothing needs to happen until it does, and
+        its own thread may do it then.
         """
 
     @abstractmethod

@@ -53,11 +53,13 @@ class SqliteStorage(SealableStorage):
             sqlite.remove(self._path(topic))
         self._watcher.notify(topic)
 
-    def append(self, topic: str, batches: Mapping[int, NewRecords]) -> Future[dict[int, Placed]]:
+    def append(
+        self, topic: str, batches: Mapping[int, NewRecords], *, waits: bool = False
+    ) -> Future[dict[int, Placed]]:
         try:
             with self._lock:  # also around the start, so that `close` finishes it or refuses it
                 opened = self._acquire(topic)
-                future = opened.file.append(batches)
+                future = opened.file.append(batches, waits=waits)
         except StrandlineError as error:
             failed: Future[dict[int, Placed]] = Future()
             failed.set_exception(error)
@@ -104,7 +106,10 @@ class SqliteStorage(SealableStorage):
         self._watcher.close()
         with self._lock:
             self._closed = True
+            files = [opened.file for opened in self._open.values()]
         self._executor.shutdown(wait=True)
+        for file in files:  # not under the lock, which answering an append needs
+            file.finish()
         with self._lock:
             for opened in self._open.values():
                 opened.file.close()
