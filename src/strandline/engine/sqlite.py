@@ -11,7 +11,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,7 +48,9 @@ def map_error(error: apsw.Error, path: Path) -> StrandlineError:
 class Database:
     """One connection, used by one thread at a time (`with database:` takes it), errors mapped."""
 
-    def __init__(self, path: Path, *, create: bool = False, page_size: int = 4096) -> None:
+    def __init__(
+        self, path: Path, *, create: bool = False, page_bytes: int = 4096, checkpoint_bytes: int = 4 << 20
+    ) -> None:
         self.path = path
         self._lock = threading.RLock()
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
@@ -61,10 +63,12 @@ class Database:
                     raise
                 raise NotFound(f"{path.name} does not exist") from error
             self._connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
-            self.execute(f"PRAGMA page_size = {page_size}")
+            self.execute(f"PRAGMA page_size = {page_bytes}")  # no more than a wish once the file has pages
             self.execute("PRAGMA journal_mode = WAL")
             self.execute("PRAGMA synchronous = FULL")
             self.execute("PRAGMA foreign_keys = ON")
+            ((page_bytes,),) = self.execute("PRAGMA page_size")
+            self._connection.wal_autocheckpoint(checkpoint_bytes // page_bytes)
 
     def __enter__(self) -> Self:
         self._lock.acquire()
@@ -81,8 +85,11 @@ class Database:
             raise map_error(error, self.path) from error
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._lock, self.mapped():
-            return list(self._connection.execute(sql, values))
+        with self._lock:
+            try:
+                return self._connection.execute(sql, values).fetchall()
+            except apsw.Error as error:
+                raise map_error(error, self.path) from error
 
     @contextmanager
     def rows(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Iterator[tuple[Any, ...]]]:
@@ -124,14 +131,14 @@ class Database:
             raise map_error(error, self.path) from error
 
     def _rollback(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+        with suppress(apsw.Error):  # a connection that is gone has rolled back; the first error is the one to tell
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
 
     def data_version(self) -> int:
         """Changes whenever another connection has committed; costs microseconds."""
-        with self._lock, self.mapped():
-            (version,) = self.execute("PRAGMA data_version")[0]
-            return int(version)
+        ((version,),) = self.execute("PRAGMA data_version")
+        return int(version)
 
     def close(self) -> None:
         with self._lock:
@@ -165,8 +172,24 @@ class FileLock:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         self._threads.release()
 
+    def free(self) -> bool:
+        """Whether nobody holds it at this moment."""
+        if not self._threads.acquire(blocking=False):
+            return False
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        except OSError:
+            return False
+        else:
+            return True
+        finally:
+            self._threads.release()
+
     def close(self) -> None:
-        os.close(self._descriptor)
+        with self._threads:
+            os.close(self._descriptor)
+            self._descriptor = -1  # the number may be another file's from now on
 
 
 def make_directory(path: Path) -> None:

@@ -13,11 +13,22 @@ Headers = Sequence[tuple[str, bytes]]
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
-#: What is stored, in partition order. `timestamp` is in milliseconds.
-STORED = pa.schema([("timestamp", pa.int64()), ("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS)])
+#: What is read, in partition order. `timestamp` is in milliseconds.
+READ = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+    ]
+)
 
-#: What is read: the same with each record's offset.
-READ = pa.schema([pa.field("offset", pa.int64()), *STORED])
+# Most records have no key and no headers, and a column of nothing costs time and room in every batch.
+_LAYOUTS: list[tuple[str, ...]] = [(), ("key",), ("headers",), ("key", "headers")]
+#: What is stored: the schema of a batch by the number of its layout.
+STORED = [pa.schema([READ.field(name) for name in ("timestamp", "value", *names)]) for names in _LAYOUTS]
+_COMPLETE = pa.schema([field for field in READ if field.name != "offset"])
 
 
 @dataclass(frozen=True)
@@ -69,24 +80,31 @@ class NewRecords:
 
 
 def to_arrow(parts: Sequence[NewRecords]) -> pa.RecordBatch:
-    """One `STORED` batch of all parts, in order."""
-    count = sum(len(part) for part in parts)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(np.repeat([p.timestamp_ms for p in parts], [len(p) for p in parts]), pa.int64()),
-            _column(parts, [p.keys for p in parts], pa.binary(), count),
-            pa.array([value for part in parts for value in part.values], pa.binary()),
-            _column(parts, [p.headers for p in parts], HEADERS, count),
-        ],
-        schema=STORED,
-    )
+    """One batch of all parts, in order, in one of the `STORED` layouts."""
+    values = parts[0].values if len(parts) == 1 else [value for part in parts for value in part.values]
+    arrays = [_timestamps(parts), pa.array(values, pa.binary())]
+    number = 0
+    if any(part.keys is not None for part in parts):
+        number += 1
+        arrays.append(_column(parts, [part.keys for part in parts], pa.binary()))
+    if any(part.headers is not None for part in parts):
+        number += 2
+        arrays.append(_column(parts, [part.headers for part in parts], HEADERS))
+    return pa.RecordBatch.from_arrays(arrays, schema=STORED[number])
 
 
-def _column(
-    parts: Sequence[NewRecords], lists: Sequence[Sequence[object] | None], kind: pa.DataType, count: int
-) -> pa.Array:
-    if all(values is None for values in lists):
-        return pa.nulls(count, kind)
+def layout(batch: pa.RecordBatch) -> int:
+    """The number of a batch's layout."""
+    return _LAYOUTS.index(tuple(batch.schema.names[2:]))
+
+
+def _timestamps(parts: Sequence[NewRecords]) -> pa.Array:
+    if len(parts) == 1:
+        return pa.array(np.full(len(parts[0]), parts[0].timestamp_ms))
+    return pa.array(np.repeat([part.timestamp_ms for part in parts], [len(part) for part in parts]))
+
+
+def _column(parts: Sequence[NewRecords], lists: Sequence[Sequence[object] | None], kind: pa.DataType) -> pa.Array:
     filled = (
         values if values is not None else [None] * len(part) for part, values in zip(parts, lists, strict=True)
     )
@@ -95,9 +113,22 @@ def _column(
 
 def with_offsets(first: int, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Stored batches that follow each other, from the given offset on, as one `READ` batch."""
-    whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    schema = batches[0].schema
+    if any(batch.schema != schema for batch in batches):
+        batches = [_completed(batch) for batch in batches]
+    whole = _completed(batches[0] if len(batches) == 1 else pa.concat_batches(batches))
     offsets = pa.array(np.arange(first, first + whole.num_rows))
     return pa.RecordBatch.from_arrays([offsets, *whole.columns], schema=READ)
+
+
+def _completed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A stored batch of any layout with all columns."""
+    there = batch.schema.names
+    arrays = [
+        batch.column(name) if name in there else pa.nulls(batch.num_rows, READ.field(name).type)
+        for name in _COMPLETE.names
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_COMPLETE)
 
 
 def empty() -> pa.RecordBatch:

@@ -89,7 +89,7 @@ def test_finding_by_time_when_the_clock_went_back(storage, topic):
 
 def test_a_large_append_is_spread_over_several_rows(monkeypatch, storage, topic):
     """A single append may be larger than a row can be; its offsets have no gap and its parts stay together."""
-    monkeypatch.setattr(topic_file, "_GROUP_BYTES", 10_000)
+    monkeypatch.setattr(topic_file, "_ROW_BYTES", 10_000)
     large = [bytes([number % 256]) * 4_000 for number in range(50)]
     keys = [b"%d" % number for number in range(50)]
     placed = storage.append(topic, {0: NewRecords(NOW_MS, large, keys), 1: records(b"small")}).result(30)

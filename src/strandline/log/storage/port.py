@@ -59,7 +59,9 @@ class Storage(ABC):
         """Remove a topic and its records; a missing one is fine."""
 
     @abstractmethod
-    def append(self, topic: str, batches: Mapping[int, NewRecords]) -> Future[dict[int, Placed]]:
+    def append(
+        self, topic: str, batches: Mapping[int, NewRecords], *, waits: bool = False
+    ) -> Future[dict[int, Placed]]:
         """Start to store the records of each partition and return at once.
 
         The future has what became of each partition's records, once that is durable. Appends started one
@@ -67,6 +69,9 @@ class Storage(ABC):
         with `Sealed`, `NotFound`, `StorageFull` or `Unavailable`; with `OutcomeUnknown` everything may or may
         not be stored, and it is never tried again from here. Records for a partition that the topic does not
         have are `FAILED`; the others of the append are stored. A started append cannot be cancelled.
+
+        `waits` is the caller's word that it asks for the result next. Nothing needs to happen until it does, and
+        its own thread may do it then.
         """
 
     @abstractmethod
@@ -93,14 +98,6 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def seal(self, topic: str, token: str) -> None:
-        """Refuse all later appends with `Sealed(token)`, also after a crash. Conflict if another token did."""
-
-    @abstractmethod
-    def unseal(self, topic: str, token: str) -> None:
-        """Take the seal of that token away; without one this does nothing."""
-
-    @abstractmethod
     def purge(self, topic: str, before_ms: int) -> int:
         """Remove the oldest records, with timestamps before the given one; how many went.
 
@@ -114,3 +111,20 @@ class Storage(ABC):
     @abstractmethod
     def close(self) -> None:
         """Finish what was started and let go of files, connections and threads; later calls are `Unavailable`."""
+
+
+class SealableStorage(Storage):
+    """A storage that can close a topic for appends inside the topic itself.
+
+    The end of a topic of any other storage can be passed by an append at any time, from anywhere. Whoever
+    appends there must look up, after the answer and before acknowledging it, whether the timeline was
+    closed meanwhile, and must not acknowledge what lies past its recorded end.
+    """
+
+    @abstractmethod
+    def seal(self, topic: str, token: str) -> None:
+        """Refuse all later appends with `Sealed(token)`, also after a crash. Conflict if another token did."""
+
+    @abstractmethod
+    def unseal(self, topic: str, token: str) -> None:
+        """Take the seal of that token away; without one this does nothing."""

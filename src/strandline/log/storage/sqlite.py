@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ import pyarrow as pa
 from strandline.engine import sqlite
 from strandline.errors import StrandlineError, Unavailable
 from strandline.log.records import NewRecords
-from strandline.log.storage.port import Bounds, Placed, Storage
+from strandline.log.storage.port import Bounds, Placed, SealableStorage
 from strandline.log.storage.topic_file import TopicFile
 from strandline.log.storage.watcher import Watcher
 
 _WRITERS = 8
 
 
-class SqliteStorage(Storage):
+class SqliteStorage(SealableStorage):
     """Several processes may use the same directory at once."""
 
     def __init__(self, directory: Path, *, poll_interval_ms: int = 25, max_open_topics: int = 256) -> None:
@@ -32,7 +32,7 @@ class SqliteStorage(Storage):
         self._directory = directory
         self._max_open = max_open_topics
         self._executor = ThreadPoolExecutor(_WRITERS, thread_name_prefix="strandline-writer")
-        self._watcher = Watcher(self._version, poll_interval_ms / 1000)
+        self._watcher = Watcher(self._versions, poll_interval_ms / 1000)
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Opened] = OrderedDict()
         self._openings = itertools.count()
@@ -53,11 +53,13 @@ class SqliteStorage(Storage):
             sqlite.remove(self._path(topic))
         self._watcher.notify(topic)
 
-    def append(self, topic: str, batches: Mapping[int, NewRecords]) -> Future[dict[int, Placed]]:
+    def append(
+        self, topic: str, batches: Mapping[int, NewRecords], *, waits: bool = False
+    ) -> Future[dict[int, Placed]]:
         try:
             with self._lock:  # also around the start, so that `close` finishes it or refuses it
                 opened = self._acquire(topic)
-                future = opened.file.append(batches)
+                future = opened.file.append(batches, waits=waits)
         except StrandlineError as error:
             failed: Future[dict[int, Placed]] = Future()
             failed.set_exception(error)
@@ -104,7 +106,10 @@ class SqliteStorage(Storage):
         self._watcher.close()
         with self._lock:
             self._closed = True
+            files = [opened.file for opened in self._open.values()]
         self._executor.shutdown(wait=True)
+        for file in files:  # not under the lock, which answering an append needs
+            file.finish()
         with self._lock:
             for opened in self._open.values():
                 opened.file.close()
@@ -115,10 +120,16 @@ class SqliteStorage(Storage):
     def _path(self, topic: str) -> Path:
         return self._directory / f"{topic}.db"
 
+    def _versions(self, topics: Sequence[str]) -> dict[str, object]:
+        return {topic: self._version(topic) for topic in topics}
+
     def _version(self, topic: str) -> object:
-        # SQLite counts per connection, so a file that was opened again starts anew.
-        with self._using(topic) as opened:
-            return opened.number, opened.file.data_version()
+        try:
+            # SQLite counts per connection, so a file that was opened again starts anew.
+            with self._using(topic) as opened:
+                return opened.number, opened.file.data_version()
+        except Exception as error:  # noqa: BLE001 - one broken file does not silence the others
+            return error
 
     @contextmanager
     def _file(self, topic: str) -> Iterator[TopicFile]:

@@ -1,15 +1,14 @@
-"""One topic as one SQLite file, with group commit.
+"""One topic as one SQLite file.
 
-Appends of any number of threads queue up; whoever drains the queue stores all of them in one transaction,
-one row per partition, and only then answers. Writers of other processes queue on a lock file beside it.
+A group of appends is stored in one transaction, one row per partition. Writers of other processes queue on a
+lock file beside it.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,116 +16,84 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.engine import sql, sqlite
-from strandline.errors import Conflict, NotFound, Sealed, StrandlineError, Unavailable
+from strandline.errors import Conflict, NotFound, Sealed
 from strandline.log import records
 from strandline.log.records import NewRecords
+from strandline.log.storage.group_commit import Batches, GroupCommit
 from strandline.log.storage.port import FAILED, Bounds, Placed
 
 _SQL = sql.load("strandline.log.storage", "sqlite.sql")
-# One transaction takes no more than this, so that the first of a long queue is not kept waiting.
-_GROUP_RECORDS = 20_000
+# Keeps every row far below what Arrow and SQLite can hold.
+_ROW_BYTES = 64 << 20
+# A batch fills many of SQLite's usual pages, and every page is two system calls of a commit.
+_PAGE_BYTES = 8192
+# SQLite's own log may grow to this before it is copied into the file: fewer copies, each in one go.
+_CHECKPOINT_BYTES = 16 << 20
 
-# Nor much more than this, which also keeps every row far below what Arrow and SQLite can hold.
-_GROUP_BYTES = 64 << 20
-
-_Pending = tuple[Mapping[int, NewRecords], "Future[dict[int, Placed]]"]
+_Row = tuple[Any, ...]
 
 
 class TopicFile:
     def __init__(self, path: Path, executor: Executor) -> None:
-        self._executor = executor
         self._reader = sqlite.Database(path)
-        self._writer = sqlite.Database(path)
-        self._lock = sqlite.FileLock(path.with_name(path.name + ".lock"))
-        self._queue: deque[_Pending] = deque()
-        self._queue_lock = threading.Lock()
-        self._draining = False
+        self._writer = sqlite.Database(path, checkpoint_bytes=_CHECKPOINT_BYTES)
+        self._lock = _lock_beside(path)
+        self._commits = GroupCommit(self._store, self._lock.free, executor)
+        # Next offsets by partition, true while the file has this version (of commits that are not ours).
+        self._next: dict[int, int] = {}
+        self._next_version: int | None = None
 
     @classmethod
     def create(cls, path: Path, partitions: int) -> None:
         """Make the file; a half-made one is completed."""
-        database = sqlite.Database(path, create=True)
-        try:
-            with database.transaction():
-                database.execute(_SQL["create"])
-                database.execute_many(_SQL["add_partition"], [(p,) for p in range(partitions)])
-        finally:
-            database.close()
+        # Locked, because SQLite does not wait for another that is turning its write-ahead log on.
+        with (
+            closing(_lock_beside(path)) as lock,
+            lock,
+            closing(sqlite.Database(path, create=True, page_bytes=_PAGE_BYTES)) as database,
+            database.transaction(),
+        ):
+            database.execute(_SQL["create"])
+            database.execute_many(_SQL["add_partition"], [(p,) for p in range(partitions)])
 
     # -- writing
 
-    def append(self, batches: Mapping[int, NewRecords]) -> Future[dict[int, Placed]]:
-        future: Future[dict[int, Placed]] = Future()
-        future.set_running_or_notify_cancel()  # what is queued will be stored: it cannot be cancelled
-        with self._queue_lock:
-            self._queue.append((batches, future))
-            if self._draining:
-                return future
-            self._draining = True
-        self._executor.submit(self._drain)
-        return future
+    def append(self, batches: Batches, *, waits: bool) -> Future[dict[int, Placed]]:
+        return self._commits.append(batches, waits=waits)
 
-    def _drain(self) -> None:
-        while group := self._next_group():
-            try:
-                results = self._store(group)
-            except StrandlineError as error:
-                for _, future in group:
-                    future.set_exception(error)
-            except BaseException as error:  # noqa: BLE001 - whoever waits must be told
-                failure = Unavailable(f"storing failed: {error}")
-                failure.__cause__ = error
-                for _, future in group:
-                    future.set_exception(failure)
-            else:
-                for (_, future), placed in zip(group, results, strict=True):
-                    future.set_result(placed)
+    def finish(self) -> None:
+        """Return when every append is answered."""
+        self._commits.finish()
 
-    def _next_group(self) -> list[_Pending]:
-        with self._queue_lock:
-            group: list[_Pending] = []
-            count = size = 0
-            while self._queue and count < _GROUP_RECORDS and size < _GROUP_BYTES:
-                group.append(self._queue.popleft())
-                for batch in group[-1][0].values():
-                    count += len(batch)
-                    size += batch.size
-            if not group:
-                self._draining = False
-            return group
-
-    def _store(self, group: Sequence[_Pending]) -> list[dict[int, Placed]]:
-        members: dict[int, list[tuple[int, NewRecords]]] = {}
-        for number, (batches, _) in enumerate(group):
+    def _store(self, group: Sequence[Batches]) -> list[dict[int, Placed]]:
+        parts: dict[int, list[NewRecords]] = {}
+        for batches in group:
             for partition, batch in batches.items():
-                members.setdefault(partition, []).append((number, batch))
+                parts.setdefault(partition, []).append(batch)
         # Encoding needs no lock; only offsets do.
-        rows = {p: _rows([batch for _, batch in parts]) for p, parts in members.items()}
-        results: list[dict[int, Placed]] = [{} for _ in group]
-        with self._lock, self._writer.transaction() as db:
-            self._refuse_sealed(db)
-            starts = {partition: self._next_offset(db, partition) for partition in rows}
-            for partition, start in starts.items():
-                if start is not None:
-                    db.execute_many(_SQL["insert_batch"], _placed_rows(partition, start, rows[partition]))
-        for partition, parts in members.items():
-            start = starts[partition]
-            for number, batch in parts:
-                if start is None:
-                    results[number][partition] = Placed([FAILED] * len(batch), _no_partition(partition))
-                else:
-                    results[number][partition] = Placed(range(start, start + len(batch)))
-                    start += len(batch)
+        rows = {partition: _rows(found) for partition, found in parts.items()}
+        try:
+            with self._lock, self._writer.transaction() as db:
+                offsets = self._next_offsets(db, rows)
+                db.execute_many(_SQL["insert_batch"], _placed_rows(rows, offsets))
+        except BaseException:
+            self._next_version = None
+            raise
+        results = [_placed(batches, offsets) for batches in group]
+        self._next.update((partition, offset) for partition, offset in offsets.items() if offset is not None)
         return results
 
-    @staticmethod
-    def _refuse_sealed(db: sqlite.Database) -> None:
-        if seal := db.execute(_SQL["sealed_by"]):
-            raise Sealed("the topic is sealed by a timeline switch", token=seal[0][0])
+    def _next_offsets(self, db: sqlite.Database, partitions: Iterable[int]) -> dict[int, int | None]:
+        """Where to store next; None for a partition that is not there. Refused if the topic is sealed."""
+        version = db.data_version()
+        if version != self._next_version:
+            if seal := db.execute(_SQL["sealed_by"]):
+                raise Sealed("the topic is sealed by a timeline switch", token=seal[0][0])
+            self._next, self._next_version = {}, version
+        return {p: self._next[p] if p in self._next else self._next_offset(db, p) for p in partitions}
 
     @staticmethod
     def _next_offset(db: sqlite.Database, partition: int) -> int | None:
-        """None if there is no such partition."""
         found = db.execute(_SQL["next_offset"], (partition,))
         return int(found[0][0]) if found else None
 
@@ -142,8 +109,8 @@ class TopicFile:
         found: list[pa.RecordBatch] = []
         start, have, size = -1, 0, 0
         with self._reader.rows(_SQL["read"], (partition, offset)) as rows:
-            for first, payload in rows:
-                batch = pa.ipc.read_record_batch(pa.py_buffer(payload), records.STORED)
+            for first, layout, payload in rows:
+                batch = pa.ipc.read_record_batch(pa.py_buffer(payload), records.STORED[layout])
                 if first + batch.num_rows <= offset:
                     continue
                 if first < offset:
@@ -151,7 +118,7 @@ class TopicFile:
                 start = first if start < 0 else start
                 found.append(batch)
                 have += batch.num_rows
-                size += batch.nbytes
+                size += len(payload)
                 if have >= max_records or size >= max_bytes:
                     break
         if not found:
@@ -166,8 +133,8 @@ class TopicFile:
         found = self._reader.execute(_SQL["find"], (partition, timestamp_ms))
         if not found:
             return self._end(partition)
-        first, payload = found[0]
-        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), records.STORED)
+        first, layout, payload = found[0]
+        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), records.STORED[layout])
         late = pc.greater_equal(batch.column("timestamp"), timestamp_ms)
         return int(first) + int(pc.index(late, value=True).as_py())
 
@@ -177,19 +144,25 @@ class TopicFile:
 
     # -- upkeep
 
-    def seal(self, token: str) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite.Database]:
         with self._lock, self._writer.transaction() as db:
+            self._next_version = None  # our own commits do not change the version
+            yield db
+
+    def seal(self, token: str) -> None:
+        with self._changing() as db:
             db.execute(_SQL["seal"], (token,))
             if (holder := db.execute(_SQL["sealed_by"])[0][0]) != token:
                 raise Conflict(f"the topic is sealed by another switch ({holder})")
 
     def unseal(self, token: str) -> None:
-        with self._lock, self._writer.transaction() as db:
+        with self._changing() as db:
             db.execute(_SQL["unseal"], (token,))
 
     def purge(self, before_ms: int) -> int:
         removed = 0
-        with self._lock, self._writer.transaction() as db:
+        with self._changing() as db:
             for partition, bounds in enumerate(self._bounds_in(db)):
                 until = db.execute(_SQL["last_expired"], (partition, before_ms))[0][0]
                 if until is not None:
@@ -203,7 +176,7 @@ class TopicFile:
         return [Bounds(first, last) for _, first, last in db.execute(_SQL["bounds"])]
 
     def grow(self, partitions: int) -> None:
-        with self._lock, self._writer.transaction() as db:
+        with self._changing() as db:
             db.execute_many(_SQL["add_partition"], [(p,) for p in range(partitions)])
 
     def close(self) -> None:
@@ -212,32 +185,51 @@ class TopicFile:
         self._lock.close()
 
 
+def _lock_beside(path: Path) -> sqlite.FileLock:
+    return sqlite.FileLock(path.with_name(path.name + ".lock"))
+
+
 def _no_partition(partition: int) -> NotFound:
     return NotFound(f"the topic has no partition {partition}")
 
 
-def _rows(parts: Sequence[NewRecords]) -> list[tuple[Any, ...]]:
+def _rows(parts: Sequence[NewRecords]) -> list[_Row]:
     """One row for all of it, unless a single append is larger than a row should be; none for no records."""
     parts = [part for part in parts if len(part)]
     if not parts:
         return []
-    if sum(part.size for part in parts) <= 2 * _GROUP_BYTES:
+    if sum(part.size for part in parts) <= 2 * _ROW_BYTES:
         return [_row(parts)]
-    return [_row([piece]) for part in parts for piece in part.split(_GROUP_BYTES)]
+    return [_row([piece]) for part in parts for piece in part.split(_ROW_BYTES)]
 
 
-def _placed_rows(partition: int, start: int, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    for row in rows:
-        yield (partition, start, *row)
-        start += row[0]
-
-
-def _row(parts: Sequence[NewRecords]) -> tuple[Any, ...]:
-    """records, bytes, min and max timestamp, payload."""
+def _row(parts: Sequence[NewRecords]) -> _Row:
+    """records, bytes, min and max timestamp, layout, payload."""
     batch = records.to_arrow(parts)
     payload = batch.serialize()
     times = [part.timestamp_ms for part in parts]
-    return batch.num_rows, payload.size, min(times), max(times), payload
+    return batch.num_rows, payload.size, min(times), max(times), records.layout(batch), payload
+
+
+def _placed_rows(rows: Mapping[int, Sequence[_Row]], offsets: Mapping[int, int | None]) -> Iterator[_Row]:
+    for partition, offset in offsets.items():
+        if offset is not None:
+            for row in rows[partition]:
+                yield (partition, offset, *row)
+                offset += row[0]  # noqa: PLW2901 - the next row follows this one
+
+
+def _placed(batches: Batches, offsets: dict[int, int | None]) -> dict[int, Placed]:
+    """Where the records of an append are; moves the offsets behind them."""
+    placed = {}
+    for partition, batch in batches.items():
+        offset = offsets[partition]
+        if offset is None:
+            placed[partition] = Placed([FAILED] * len(batch), _no_partition(partition))
+        else:
+            placed[partition] = Placed(range(offset, offset + len(batch)))
+            offsets[partition] = offset + len(batch)
+    return placed
 
 
 def _within(batch: pa.RecordBatch, max_records: int, max_bytes: int) -> pa.RecordBatch:

@@ -1,14 +1,14 @@
 """Tells waiting readers that a topic has grown, with one thread for all of them.
 
-Appends of this process are told at once; those of other processes are found by looking at each watched
-topic's version every few milliseconds. Without watchers the thread sleeps.
+Appends of this process are told at once; those of other processes are found by looking at the versions of
+all watched topics every few milliseconds. Without watchers the thread sleeps.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from strandline.errors import NotFound, Unavailable
 
@@ -19,10 +19,10 @@ _MISSING = object()
 
 
 class Watcher:
-    """`version` gives something that is different after every commit; NotFound is fine."""
+    """`versions` gives, for each topic, something that is different after every commit, or the error it met."""
 
-    def __init__(self, version: Callable[[str], object], interval: float) -> None:
-        self._version = version
+    def __init__(self, versions: Callable[[Sequence[str]], Mapping[str, object]], interval: float) -> None:
+        self._versions = versions
         self._interval = interval
         self._condition = threading.Condition()
         self._callbacks: dict[str, dict[object, Callable[[], None]]] = {}
@@ -68,19 +68,24 @@ class Watcher:
                 if self._closed:
                     return
                 topics = list(self._callbacks)
-            seen = {topic: self._look(topic, seen.get(topic)) for topic in topics}
+            found = self._look(topics)
+            seen = {topic: self._compared(topic, seen.get(topic), found[topic]) for topic in topics}
             with self._condition:
                 if not self._closed:
                     self._condition.wait(self._interval)
 
-    def _look(self, topic: str, before: object) -> object:
+    def _look(self, topics: Sequence[str]) -> Mapping[str, object]:
         try:
-            now = self._version(topic)
-        except NotFound:
+            return self._versions(topics)
+        except Exception as error:  # noqa: BLE001 - it is told below
+            return dict.fromkeys(topics, error)
+
+    def _compared(self, topic: str, before: object, now: object) -> object:
+        if isinstance(now, NotFound):
             now = _MISSING
-        except Exception:
+        elif isinstance(now, Exception):
             if before is not _FAILED:  # said once, not every few milliseconds
-                log.exception("looking at topic %s failed; it is tried again", topic)
+                log.error("looking at topic %s failed; it is tried again", topic, exc_info=now)
             return _FAILED
         # The first look has nothing to compare with: a commit may have come just before it.
         if now != before:

@@ -1,0 +1,95 @@
+"""What storages promise that can seal topics: the sentences of `SealableStorage`, one by one."""
+
+from __future__ import annotations
+
+import pytest
+from storage_place import Place, append, records, values
+
+from strandline.errors import Conflict, NotFound, Sealed, Unavailable
+
+
+@pytest.fixture(params=["sqlite"])
+def place(request, tmp_path):
+    made = Place(f"{request.param}:{tmp_path / 'topics'}")
+    yield made
+    made.close()
+
+
+def test_a_sealed_topic_refuses_appends_by_name(storage, topic):
+    """With the token, with nothing stored, until that token is taken away."""
+    append(storage, topic, {0: [b"before"]})
+    storage.seal(topic, "switch-1")
+    with pytest.raises(Sealed) as caught:
+        append(storage, topic, {0: [b"refused"]})
+    assert caught.value.token == "switch-1"
+    storage.unseal(topic, "switch-1")
+    append(storage, topic, {0: [b"after"]})
+    assert values(storage, topic, 0) == [b"before", b"after"]
+
+
+def test_sealing_again_with_the_same_token_is_harmless(storage, topic):
+    """One unseal takes it away."""
+    storage.seal(topic, "switch-1")
+    storage.seal(topic, "switch-1")
+    storage.unseal(topic, "switch-1")
+    append(storage, topic, {0: [b"a"]})
+
+
+def test_a_seal_belongs_to_its_token(storage, topic):
+    """Another token can neither seal nor unseal."""
+    storage.seal(topic, "switch-1")
+    with pytest.raises(Conflict, match="switch-1"):
+        storage.seal(topic, "switch-2")
+    storage.unseal(topic, "switch-2")
+    with pytest.raises(Sealed):
+        append(storage, topic, {0: [b"a"]})
+
+
+def test_unsealing_without_a_seal_does_nothing(storage, topic):
+    """Appends go on."""
+    storage.unseal(topic, "switch-1")
+    append(storage, topic, {0: [b"a"]})
+
+
+def test_a_seal_holds_after_reopening_and_for_other_processes(place, storage, topic):
+    """It is part of the topic."""
+    assert place.run("seal", topic, "switch-1") == ["sealed"]
+    with pytest.raises(Sealed):
+        append(storage, topic, {0: [b"a"]})
+    storage.close()
+    again = place.open()
+    with pytest.raises(Sealed) as caught:
+        append(again, topic, {0: [b"a"]})
+    assert caught.value.token == "switch-1"
+    again.unseal(topic, "switch-1")
+    append(again, topic, {0: [b"a"]})
+
+
+def test_what_was_placed_before_a_seal_is_below_the_bounds_after_it(storage, topic):
+    """Appends that race with a seal are either stored, and counted, or refused."""
+    started = [storage.append(topic, {0: records(b"%d" % number)}) for number in range(200)]
+    storage.seal(topic, "switch-1")
+    last = storage.bounds(topic)[0].last
+    for future in started:
+        error = future.exception(30)
+        assert error is None or isinstance(error, Sealed)
+        if error is None:
+            assert future.result()[0].offsets[0] <= last
+    assert storage.bounds(topic)[0].last == last
+
+
+def test_a_sealed_topic_can_be_read(storage, topic):
+    """Only appends are refused."""
+    append(storage, topic, {0: [b"a"]})
+    storage.seal(topic, "switch-1")
+    assert values(storage, topic, 0) == [b"a"]
+
+
+@pytest.mark.parametrize("verb", ["seal", "unseal"])
+def test_only_topics_of_an_open_storage_have_seals(storage, topic, verb):
+    """A missing one is not found, and a closed storage does nothing."""
+    with pytest.raises(NotFound):
+        getattr(storage, verb)("none", "t")
+    storage.close()
+    with pytest.raises(Unavailable):
+        getattr(storage, verb)(topic, "t")

@@ -1,0 +1,119 @@
+"""Who stores the appends of many threads, and what everybody is told."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from strandline.errors import OutcomeUnknown, Sealed, Unavailable
+from strandline.log.records import NewRecords
+from strandline.log.storage import Placed
+from strandline.log.storage.group_commit import GroupCommit
+
+
+class Disk:
+    """Remembers what was stored, in which groups and by whom; `trouble` is raised instead, once."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[bytes]] = []
+        self.threads: list[threading.Thread] = []
+        self.trouble: BaseException | None = None
+        self.free = True
+
+    def store(self, group):
+        self.threads.append(threading.current_thread())
+        if self.trouble is not None:
+            trouble, self.trouble = self.trouble, None
+            raise trouble
+        self.groups.append([value for batches in group for batch in batches.values() for value in batch.values])
+        return [{p: Placed(range(len(batch))) for p, batch in batches.items()} for batches in group]
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def executor():
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+@pytest.fixture
+def commits(disk, executor) -> GroupCommit:
+    return GroupCommit(disk.store, lambda: disk.free, executor)
+
+
+def records(value: bytes) -> dict[int, NewRecords]:
+    return {0: NewRecords(1, [value])}
+
+
+def test_a_caller_that_waits_stores_by_itself(commits, disk):
+    """No other thread is woken for it."""
+    assert commits.append(records(b"a"), waits=True).result(10)[0].complete
+    assert disk.threads == [threading.current_thread()]
+
+
+def test_an_append_happens_without_anybody_waiting(commits, disk, executor):
+    """The executor stores it."""
+    commits.append(records(b"a"), waits=False)
+    executor.shutdown(wait=True)
+    assert disk.groups == [[b"a"]]
+    assert disk.threads != [threading.current_thread()]
+
+
+def test_a_caller_that_could_be_held_up_lets_the_executor_do_it(commits, disk):
+    """It has to be back when its time is up."""
+    disk.free = False
+    assert commits.append(records(b"a"), waits=True).result(10)[0].complete
+    assert disk.threads != [threading.current_thread()]
+
+
+def test_one_commit_takes_all_that_is_queued(commits, disk):
+    """In the order of the appends."""
+    appends = [commits.append(records(b"%d" % number), waits=True) for number in range(5)]
+    assert all(append.result(10)[0].complete for append in reversed(appends))
+    assert disk.groups == [[b"0", b"1", b"2", b"3", b"4"]]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        (Sealed("sealed", token="t"), Sealed),
+        (ValueError("a bug"), Unavailable),
+        (OutcomeUnknown("?"), OutcomeUnknown),
+    ],
+)
+def test_all_members_of_a_group_are_told_what_went_wrong(commits, disk, trouble, told):
+    """And the next group is stored as if nothing had been."""
+    disk.trouble = trouble
+    appends = [commits.append(records(b"lost"), waits=True) for _ in range(2)]
+    for append in appends:
+        with pytest.raises(told):
+            append.result(10)
+    assert commits.append(records(b"next"), waits=True).result(10)[0].complete
+    assert disk.groups == [[b"next"]]
+
+
+def test_an_interrupted_caller_leaves_nobody_in_the_dark(commits, disk):
+    """Ctrl-C may come after the commit: the outcome of its group is unknown, and storing goes on."""
+    disk.trouble = KeyboardInterrupt()
+    other = commits.append(records(b"other"), waits=True)
+    mine = commits.append(records(b"mine"), waits=True)
+    with pytest.raises(KeyboardInterrupt):
+        mine.result(10)
+    with pytest.raises(OutcomeUnknown):
+        other.result(10)
+    assert commits.append(records(b"next"), waits=True).result(10)[0].complete
+
+
+def test_finishing_stores_what_is_queued_after_the_executor_is_gone(commits, disk, executor):
+    """Closing loses nothing."""
+    executor.shutdown(wait=True)
+    append = commits.append(records(b"late"), waits=False)
+    commits.finish()
+    assert append.done()
+    assert disk.groups == [[b"late"]]
