@@ -17,7 +17,8 @@ from strandline.errors import Conflict, Invalid, LeaseLost, NotFound, OutcomeUnk
 from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, Timeline
 from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, decided, encode
-from strandline.log.storages import Storages
+from strandline.log.storage import SealableStorage
+from strandline.log.storages import Storages, unseal
 from strandline.log.switching import Outcome, Phase, State, Step, next_step
 from strandline.logs import fields
 
@@ -208,7 +209,7 @@ class Initiator:
     def _seal(self, run: _Run) -> None:
         active = run.entry.active
         storage = self._storages.get(active.storage_id)
-        if run.switch.kind == "switch" and storage.seals:
+        if run.switch.kind == "switch" and isinstance(storage, SealableStorage):
             storage.seal(active.topic, run.switch.token)
 
     def _snapshot(self, run: _Run) -> None:
@@ -246,10 +247,8 @@ class Initiator:
             raise Refused("it was done after all")
 
     def _unseal(self, run: _Run) -> None:
-        active = run.entry.active
-        storage = self._storages.get(active.storage_id)
-        if run.switch.kind == "switch" and storage.seals:
-            storage.unseal(active.topic, run.switch.token)
+        if run.switch.kind == "switch":
+            unseal(self._storages, run.entry.active, run.switch.token)
 
     def _discard(self, run: _Run) -> None:
         if run.switch.kind == "switch":

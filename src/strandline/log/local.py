@@ -58,7 +58,9 @@ class LocalLog(Log):
         self._clock = clock
         self._plans: dict[str, tuple[int, Plan]] = {}
         self._visible = Ends()
-        self._changes = Watcher(lambda _: catalog.version(), settings.poll_interval_ms / 1000)
+        self._changes = Watcher(
+            lambda names: dict.fromkeys(names, catalog.version()), settings.poll_interval_ms / 1000
+        )
         self.node = node
         self._publisher = Publisher(node, catalog, storages, self.plan, settings, clock)
         self.admin = LocalAdmin(self, catalog, Initiator(node, catalog, storages, settings, clock))

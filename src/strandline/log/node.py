@@ -20,7 +20,7 @@ from strandline.errors import StrandlineError, Unavailable
 from strandline.log.catalog import Catalog
 from strandline.log.gate import Gate
 from strandline.log.model import CatalogEntry, Switch
-from strandline.log.storages import Storages
+from strandline.log.storages import Storages, unseal
 from strandline.log.switching import NodeAction, Phase, State, node_action
 
 log = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ class Node:
         log.warning("the switch of %s was aborted", switch.event_type)
         active = entry.active
         if switch.kind == "switch":
-            self._storages.get(active.storage_id).unseal(active.topic, switch.token)
+            unseal(self._storages, active, switch.token)
             self._catalog.doom_topic(switch.storage_id, switch.topic, self._clock.now_ms())
         self._news.set()
         return True

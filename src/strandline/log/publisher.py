@@ -20,8 +20,8 @@ from strandline.log.gate import Waiting
 from strandline.log.model import CatalogEntry, PublishReport, Timeline
 from strandline.log.node import Node
 from strandline.log.publishing import Events, Plan, Prepared
-from strandline.log.storage import UNKNOWN, Placed
-from strandline.log.storages import Storages
+from strandline.log.storage import UNKNOWN, Placed, SealableStorage
+from strandline.log.storages import Storages, unseal
 from strandline.log.switching import State, Verdict, after_append, on_sealed
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class _Publish:
         if verdict is Verdict.WAIT:
             self._park(lambda: self._sealed(timeline, members, token))
         elif verdict is Verdict.UNSEAL:
-            self._owner.storages.get(timeline.storage_id).unseal(timeline.topic, token)
+            unseal(self._owner.storages, timeline, token)
             self._append(timeline, members)
         else:
             self._append(self._entry().active, members)
@@ -129,7 +129,7 @@ class _Publish:
     def _stored(self, timeline: Timeline, members: Members, placed: Mapping[int, Placed]) -> None:
         """The storage took it; if it cannot seal, the state read now says whether anybody will see it."""
         late: dict[int, list[int]] = {}
-        if not self._owner.storages.get(timeline.storage_id).seals:
+        if not isinstance(self._owner.storages.get(timeline.storage_id), SealableStorage):
             entry = self._entry()
             now = next(t for t in entry.timelines if t.order == timeline.order)
             state = _state(entry, now)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from strandline.config import LogSettings
 from strandline.errors import NotFound, Unavailable
-from strandline.log.model import StorageInfo
-from strandline.log.storage import Storage
+from strandline.log.model import StorageInfo, Timeline
+from strandline.log.storage import SealableStorage, Storage
 from strandline.log.storage.sqlite import SqliteStorage
 
 
@@ -47,3 +47,10 @@ class Storages:
             for storage in self._open.values():
                 storage.close()
             self._open.clear()
+
+
+def unseal(storages: Storages, timeline: Timeline, token: str) -> None:
+    """Take away the seal of a switch that was aborted, where there can be one."""
+    storage = storages.get(timeline.storage_id)
+    if isinstance(storage, SealableStorage):
+        storage.unseal(timeline.topic, token)

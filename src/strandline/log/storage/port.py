@@ -47,9 +47,6 @@ class Storage(ABC):
     survives any crash. Topic names are never reused by the caller.
     """
 
-    #: Whether `seal` works. Where it does not, whoever appends reads the switch's state after the answer.
-    seals: bool = True
-
     @abstractmethod
     def create_topic(self, topic: str, partitions: int, retention_ms: int) -> None:
         """Make an empty topic. Doing it again is harmless, after a crash in the middle as well."""
