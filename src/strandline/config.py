@@ -72,6 +72,18 @@ class LogSettings:
 
 
 @dataclass(frozen=True)
+class CoordinationSettings:
+    url: str = _setting(
+        "",
+        "Where processes find each other: `zookeeper://host:port[,host:port…][/root]`; empty: a file in the data "
+        "directory, for the processes of one machine.",
+    )
+    session_timeout_ms: int = _setting(
+        6_000, "After how long without a sign of life a process counts as gone.", minimum=500
+    )
+
+
+@dataclass(frozen=True)
 class LogsSettings:
     level: str = _setting("info", "Least severe message to log: debug, info, warning or error.")
     format: str = _setting("auto", "json, console, or auto: console on a terminal, json elsewhere.")
@@ -83,6 +95,7 @@ class Settings:
 
     server: ServerSettings = field(default_factory=ServerSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    coordination: CoordinationSettings = field(default_factory=CoordinationSettings)
     logs: LogsSettings = field(default_factory=LogsSettings)
 
 

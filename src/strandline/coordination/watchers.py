@@ -26,13 +26,17 @@ class Watchers:
         self._callbacks: dict[object, Callable[[], None]] = {}
         self._woken = False
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="strandline-coordination-watcher", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         key = object()
         with self._condition:
             self._callbacks[key] = callback
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="strandline-coordination-watcher", daemon=True
+                )
+                self._thread.start()
             self._condition.notify()
         return lambda: self._unwatch(key)
 
@@ -89,5 +93,5 @@ class Watchers:
             self._closed = True
             self._condition.notify()
         # A callback may be the one that closes.
-        if threading.current_thread() is not self._thread:
+        if self._thread not in {None, threading.current_thread()}:
             self._thread.join()

@@ -1,0 +1,30 @@
+"""Opens the coordination that the settings name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from strandline.config import CoordinationSettings
+from strandline.coordination.port import Coordination
+from strandline.coordination.sqlite import SqliteCoordination
+from strandline.errors import Invalid
+
+# A name, an address, or an address in brackets; the root is a path without empty parts.
+_HOST = r"(?:[\w.-]+|\[[\da-fA-F:]+\])(?::\d+)?"
+_URL = re.compile(rf"zookeeper://({_HOST}(?:,{_HOST})*)((?:/[^/?#]+)*)/?")
+_ROOT = "/strandline"
+
+
+def connect(settings: CoordinationSettings, data: Path) -> Coordination:
+    if not settings.url:
+        return SqliteCoordination(data / "coordination.db", settings.session_timeout_ms)
+    match = _URL.fullmatch(settings.url)
+    if match is None:
+        raise Invalid(
+            f"coordination.url must look like zookeeper://host:2181/strandline, not {settings.url!r:.100}"
+        )
+    from strandline.coordination.zookeeper import ZookeeperCoordination  # noqa: PLC0415 - its driver is an extra
+
+    hosts, root = match.groups()
+    return ZookeeperCoordination(hosts, root or _ROOT, settings.session_timeout_ms)

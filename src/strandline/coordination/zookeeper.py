@@ -1,0 +1,191 @@
+"""Coordination through ZooKeeper: `lock`, `version`, `locked_et/…` and `nodes/…` below a root, as in the seed.
+
+Members and locks are ephemeral nodes; beside them `sessions/…` marks every session (see `zookeeper_session`). When
+the answer to a create or a delete gets lost, this process believes not to have the node, and makes that true as
+soon as there is a connection; without one the session's end does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from urllib.parse import quote, unquote
+
+from strandline.clock import boot_ms
+from strandline.coordination.lease import Holdings, sure
+from strandline.coordination.port import Coordination
+from strandline.coordination.watchers import Watchers
+from strandline.coordination.zookeeper_session import Session
+from strandline.engine.zookeeper import Check, Create, Delete, Refusal, Set, Step
+from strandline.errors import Conflict, LeaseLost, OutcomeUnknown, Unavailable
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 5
+
+
+class ZookeeperCoordination(Coordination):
+    def __init__(self, hosts: str, root: str, session_timeout_ms: int = 6_000) -> None:
+        # Held while locks and membership of this process change.
+        self._own = threading.Lock()
+        self._bumping = threading.Lock()
+        self._holdings = Holdings()
+        self._doubtful: set[str] = set()
+        self._node: str | None = None
+        self._counter = itertools.count()
+        self._news = 0
+        # Changes are told by ZooKeeper; looking is for `sure`, which time alone can change.
+        every = session_timeout_ms / 20_000
+        self._watchers = Watchers(lambda: (self._news, self.sure()), every, every)
+        self._session = Session(hosts, root, session_timeout_ms, self._tell, self._settle)
+        self._zk = self._session.zk
+        self._session.start()
+
+    def _tell(self) -> None:
+        self._news = next(self._counter)
+        self._watchers.wake()
+
+    def join(self, node: str, value: str) -> None:
+        thing = _thing("nodes", node)
+        with self._own:
+            session = self._session.name
+            if self._node not in {None, thing} and self._holdings.session_of(self._node or "") == session:
+                raise Conflict(f"this process is a member already, as {self._node}")
+            if all(self._took_over(thing, value, session) for _ in range(_ATTEMPTS)):
+                raise Unavailable(f"{thing} cannot be created", retry_after=1)
+            self._holdings.drop(self._node or "")
+            self._holdings.take(thing, session)
+            self._node = thing
+
+    def _took_over(self, thing: str, value: str, session: str) -> Refusal | None:
+        """Ids are used once: a node of that name is an earlier session's of this process, and may go just now."""
+        path = self._session.path(thing)
+        old = self._zk.get(path)
+        removal = [Delete(path, old.version)] if old else []
+        return self._take(thing, session, *removal, Create(path, value))
+
+    def _take(self, thing: str, session: str, *steps: Step) -> Refusal | None:
+        try:
+            refusal = self._zk.write(Check(self._session.mark(session)), *steps)
+        except OutcomeUnknown:
+            self._doubtful.add(thing)
+            raise
+        if refusal is not None and refusal.step == 0:
+            raise Unavailable("the coordination session is lost; a new one is on its way", retry_after=1)
+        return refusal
+
+    def update(self, value: str) -> None:
+        self._change(self._node or "", value)
+
+    def relock(self, name: str, value: str) -> None:
+        self._change(_thing("locked_et", name), value)
+
+    def _change(self, thing: str, value: str) -> None:
+        with self._own:
+            session = self._holdings.session_of(thing)
+            if session is None or self._write_again_and_again(session, Set(self._session.path(thing), value)):
+                raise LeaseLost(f"{thing or 'membership'} is not, or no longer, this session's")
+
+    def _write_again_and_again(self, session: str, step: Set) -> Refusal | None:
+        """Setting a value twice is setting it: worth waiting for a connection, until the session must be gone."""
+        deadline_ms = boot_ms() + self._zk.session_timeout_ms
+        while True:
+            try:
+                return self._zk.write(Check(self._session.mark(session)), step)
+            except (Unavailable, OutcomeUnknown):
+                left_ms = deadline_ms - boot_ms()
+                if left_ms <= 0 or not self._zk.wait_connected(left_ms / 1000):
+                    raise
+
+    def members(self) -> dict[str, str]:
+        return self._values("nodes")
+
+    def locks(self) -> dict[str, str]:
+        return self._values("locked_et")
+
+    def _values(self, folder: str) -> dict[str, str]:
+        path = self._session.path(folder)
+        names = sorted(self._zk.children(path))
+        nodes = self._zk.get_many([f"{path}/{name}" for name in names])
+        return {unquote(name): node.value for name, node in zip(names, nodes, strict=True) if node is not None}
+
+    def version(self) -> int:
+        return self._version()[0]
+
+    def _version(self) -> tuple[int, int]:
+        """The version, and the one that ZooKeeper keeps of its node."""
+        node = self._zk.get(self._session.path("version"))
+        if node is None:
+            raise Unavailable(f"ZooKeeper has lost {self._session.root}", retry_after=5)
+        return int(node.value), node.version
+
+    def bump(self) -> int:
+        """OutcomeUnknown if the answer got lost; call again then: an announcement too many says nothing wrong."""
+        with self._bumping:
+            while True:
+                current, expected = self._version()
+                step = Set(self._session.path("version"), str(current + 1), expected)
+                if self._zk.write(step) is None:
+                    return current + 1
+
+    def lock(self, name: str, value: str) -> bool:
+        """OutcomeUnknown if the answer got lost; the lock is then let go as soon as there is a connection."""
+        thing = _thing("locked_et", name)
+        with self._own:
+            session = self._session.name
+            if thing in self._doubtful:
+                self._let_go(thing)
+            refusal = self._take(thing, session, Create(self._session.path(thing), value))
+            if refusal is None:
+                self._holdings.take(thing, session)
+            elif refusal.why != "exists":
+                raise Unavailable(f"{thing} cannot be created", retry_after=1)
+            return refusal is None
+
+    def unlock(self, name: str) -> None:
+        thing = _thing("locked_et", name)
+        with self._own:
+            session = self._holdings.session_of(thing)
+            if session is None:
+                return
+            self._holdings.drop(thing)
+            try:
+                self._zk.write(Check(self._session.mark(session)), Delete(self._session.path(thing)))
+            except (Unavailable, OutcomeUnknown) as error:
+                self._doubtful.add(thing)
+                log.warning("the lock on %s is let go when there is a connection: %s", name, error)
+
+    def _settle(self) -> None:
+        if self._doubtful:  # else heartbeats would wait for whoever holds the lock
+            with self._own:
+                for thing in list(self._doubtful):
+                    self._let_go(thing)
+
+    def _let_go(self, thing: str) -> None:
+        """Have nothing there that this process does not believe to have."""
+        if self._holdings.session_of(thing) is None:
+            path, session = self._session.path(thing), self._session.name
+            self._zk.sync(path)
+            node = self._zk.get(path)
+            if node is not None and node.owner == self._zk.session_id:
+                self._zk.write(Check(self._session.mark(session)), Delete(path, node.version))
+        self._doubtful.discard(thing)
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._watchers.watch(callback)
+
+    def sure(self) -> bool:
+        return sure(self._session.beat, self._holdings)
+
+    def close(self) -> None:
+        self._session.close()
+        self._watchers.close()
+
+
+def _thing(folder: str, name: str) -> str:
+    """A path below the root; any name makes one part of it."""
+    escaped = quote(name, safe="")
+    # The only names that are safe to quote and yet mean something else in a path.
+    return f"{folder}/{escaped.replace('.', '%2E') if escaped in {'.', '..'} else escaped}"

@@ -1,0 +1,217 @@
+"""How we talk to Kafka: clients with the settings our promises rest on, and its errors as ours.
+
+The only importer of the driver. Settings of a storage are passed through to it, but for those that would
+break a promise; a value `env:NAME` is read from the environment here and shown nowhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from strandline.errors import Invalid, NotFound, OutcomeUnknown, StrandlineError, TooLarge, Unavailable
+
+try:
+    from confluent_kafka import (
+        Consumer,
+        IsolationLevel,
+        KafkaError,
+        KafkaException,
+        Message,
+        Producer,
+        TopicCollection,
+        TopicPartition,
+    )
+    from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # both are public
+    from confluent_kafka.cimpl import NewPartitions, NewTopic
+except ImportError as cause:
+    raise Unavailable("Kafka's driver is not installed here: pip install 'strandline[kafka]'") from cause
+
+__all__ = [
+    "AdminClient",
+    "Connection",
+    "Consumer",
+    "IsolationLevel",
+    "KafkaError",
+    "KafkaException",
+    "Message",
+    "NewPartitions",
+    "NewTopic",
+    "OffsetSpec",
+    "Producer",
+    "TopicCollection",
+    "TopicPartition",
+    "mapped",
+    "mapping",
+    "says_missing",
+    "undelivered",
+]
+
+_Client = TypeVar("_Client")
+
+_driver_log = logging.getLogger("strandline.engine.kafka.driver")
+
+_SECRETS = frozenset(
+    {"sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.password", "ssl.keystore.password", "ssl.key.pem"}
+)
+# What our promises rest on is not for a storage's properties to change.
+_OURS = frozenset(
+    {
+        *("bootstrap.servers", "metadata.broker.list", "acks", "request.required.acks", "enable.idempotence"),
+        *("enable.gapless.guarantee", "transactional.id", "max.in.flight", "allow.auto.create.topics"),
+        *("max.in.flight.requests.per.connection", "group.id", "isolation.level", "enable.auto.commit"),
+        *("enable.partition.eof", "auto.offset.reset", "retries", "message.send.max.retries", "message.max.bytes"),
+    }
+)
+_PRODUCER_ONLY = frozenset(
+    {
+        *("compression.type", "compression.codec", "compression.level", "linger.ms", "queue.buffering.max.ms"),
+        *("batch.size", "batch.num.messages", "delivery.timeout.ms", "message.timeout.ms", "request.timeout.ms"),
+        *("queue.buffering.max.messages", "queue.buffering.max.kbytes", "sticky.partitioning.linger.ms"),
+    }
+)
+_CONSUMER_ONLY = ("fetch.", "queued.", "check.crcs")
+
+# Kafka's names of errors, by what they mean to us.
+_MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
+_WRONG = frozenset(
+    {"INVALID_CONFIG", "INVALID_PARTITIONS", "INVALID_REPLICATION_FACTOR", "POLICY_VIOLATION", "TOPIC_EXCEPTION"}
+)
+# The broker's answers to a write that it did not even begin.
+_REFUSED = frozenset(
+    {
+        *("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_TIMESTAMP", "INVALID_RECORD"),
+        *("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION"),
+    }
+)
+# A second attempt comes no sooner than the driver's backoff after the first: 100 ms, less a fifth for jitter.
+_RETRY_BACKOFF_MS = 100
+_ONE_ATTEMPT_SECONDS = 0.08
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A cluster and how to reach it; gives out clients. Invalid when a property is unknown or not allowed."""
+
+    bootstrap_servers: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in self.properties.items():
+            if name in _OURS:
+                raise Invalid(f"the Kafka property {name!r} is decided by Strandline; leave it out")
+            if name in _SECRETS and not value.startswith("env:"):
+                raise Invalid(f"give the Kafka property {name!r} by reference: env:NAME of a variable that has it")
+
+    def producer(self, *, message_bytes: int, delivery_timeout_ms: int) -> Producer:
+        """Idempotent: what it stores is stored once and in order, whatever is sent again on the way."""
+        settings = {
+            "acks": "all",
+            "enable.idempotence": True,
+            "allow.auto.create.topics": False,
+            "compression.type": "lz4",
+            "linger.ms": 2,
+            "retry.backoff.ms": _RETRY_BACKOFF_MS,
+            "message.max.bytes": message_bytes,
+            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.kbytes": 256 << 10,
+            # Records of a topic that is gone are given up after this, not after the delivery timeout.
+            "topic.metadata.propagation.max.ms": 5_000,
+            "delivery.timeout.ms": delivery_timeout_ms,
+        }
+        mine = {n: v for n, v in self.properties.items() if not n.startswith(_CONSUMER_ONLY)}
+        return self._client(Producer, {**settings, **mine})
+
+    def consumer(self) -> Consumer:
+        """For reading one partition at a time; it joins no group and commits nothing."""
+        settings = {
+            "group.id": "strandline",  # the driver wants a name; it is never used
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 100,
+            "queued.max.messages.kbytes": 16 << 10,
+        }
+        return self._client(Consumer, {**settings, **self._shared(consumer=True)})
+
+    def admin(self) -> AdminClient:
+        return self._client(AdminClient, self._shared(consumer=False))
+
+    def _shared(self, *, consumer: bool) -> dict[str, str]:
+        return {
+            name: value
+            for name, value in self.properties.items()
+            if name not in _PRODUCER_ONLY and (consumer or not name.startswith(_CONSUMER_ONLY))
+        }
+
+    def _client(self, kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
+        given = {name: _resolved(name, value) for name, value in settings.items()}
+        try:
+            return kind({"bootstrap.servers": self.bootstrap_servers, **given}, logger=_driver_log)
+        except KafkaException as error:
+            text = _text(error.args[0])
+            secrets = [given[n] for n, value in settings.items() if str(value).startswith("env:")]
+            if any(secret and secret in text for secret in secrets):
+                raise Invalid("a Kafka property given by reference has a value that Kafka does not take") from None
+            raise Invalid(f"Kafka cannot be reached with these properties: {text}") from error
+
+
+def _resolved(name: str, value: Any) -> Any:
+    if not isinstance(value, str) or not value.startswith("env:"):
+        return value
+    variable = value.removeprefix("env:")
+    if variable not in os.environ:
+        raise Invalid(
+            f"the Kafka property {name!r} refers to the environment variable {variable}, which is not set"
+        )
+    return os.environ[variable]
+
+
+@contextmanager
+def mapping(what: str) -> Iterator[None]:
+    """Kafka's errors inside come out as ours; `what` says what was tried."""
+    try:
+        yield
+    except KafkaException as error:
+        raise mapped(error.args[0], what) from error
+
+
+def mapped(error: KafkaError, what: str) -> StrandlineError:
+    """Our error for one of Kafka's, to be raised from it."""
+    detail = f"{what}: {_text(error)}"
+    if says_missing(error):
+        return NotFound(detail)
+    if error.name() == "MSG_SIZE_TOO_LARGE":
+        return TooLarge(detail)
+    if error.name() in _WRONG:
+        return Invalid(detail)
+    return Unavailable(detail)
+
+
+def undelivered(error: KafkaError, seconds: float | None) -> StrandlineError:
+    """Why a record that was handed to the driver has no offset: OutcomeUnknown unless it is certainly not stored.
+
+    The driver knows whether a record was ever sent but does not tell. A broker's refusal is proof only if
+    there was no earlier attempt, whose answer may have been lost: `seconds`, the time from handing it over
+    to the report, must have been too short for two.
+    """
+    if error.name() in _REFUSED and seconds is not None and 0 <= seconds < _ONE_ATTEMPT_SECONDS:
+        failure = mapped(error, "Kafka refused the record")
+    else:
+        failure = OutcomeUnknown(f"Kafka did not confirm the record: {_text(error)}")
+    failure.__cause__ = KafkaException(error)
+    return failure
+
+
+def says_missing(error: KafkaError) -> bool:
+    """Whether the topic or partition was not found, by whoever was asked; others may know better."""
+    return error.name() in _MISSING
+
+
+def _text(error: KafkaError) -> str:
+    return f"{error.str()} ({error.name()})"
