@@ -9,7 +9,7 @@ from typing import Self
 from strandline import config
 from strandline.clock import Clock, system_clock, to_rfc3339
 from strandline.config import Settings
-from strandline.coordination.sqlite import SqliteCoordination
+from strandline.coordination.connect import connect
 from strandline.log.catalog.sqlite import SqliteCatalog
 from strandline.log.local import LocalLog
 from strandline.log.model import SqliteConfiguration, StorageInfo
@@ -32,7 +32,7 @@ class Platform:
         )
         catalog = SqliteCatalog(data / "catalog.db", default)
         storages = Storages(catalog.storages.list, data, settings.log)
-        node = Node(lambda: SqliteCoordination(data / "coordination.db"), catalog, storages, settings.log, clock)
+        node = Node(lambda: connect(settings.coordination, data), catalog, storages, settings.log, clock)
         self.log = LocalLog(catalog, storages, node, settings.log, clock)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from services import free_port, start_server, until
 
 NODES = 2
 PUBLISHERS = 4
-SESSION_MS = 6000
+SESSION_MS = 1500
 
 
 class Follower(threading.Thread):
@@ -43,7 +43,7 @@ class Follower(threading.Thread):
 
 
 def nodes_of(data, ports):
-    return [start_server(data, port=port) for port in ports]
+    return [start_server(data, port=port, coordination_session_timeout_ms=SESSION_MS) for port in ports]
 
 
 def switch(url: str, storage: str) -> int:
@@ -69,7 +69,7 @@ def disturb(dice: random.Random, nodes: list, data) -> None:
     number = dice.randrange(len(nodes))
     if dice.random() < 0.5:
         nodes[number].kill()
-        nodes[number] = start_server(data, port=nodes[number].port)
+        nodes[number] = start_server(data, port=nodes[number].port, coordination_session_timeout_ms=SESSION_MS)
     else:
         os.kill(nodes[number].pid, signal.SIGSTOP)
         time.sleep(SESSION_MS / 1000 * 1.5)
