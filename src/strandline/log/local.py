@@ -8,8 +8,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
-import pyarrow as pa
-
 from strandline.clock import Clock, to_rfc3339
 from strandline.config import LogSettings
 from strandline.errors import Conflict, InvalidCursor, NotFound, OutcomeUnknown
@@ -95,18 +93,25 @@ class LocalLog(Log):
     # -- events
 
     def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[PublishReport]:
-        plan = self.plan(name)
-        items = publishing.to_items(events, self._settings.max_batch_events)
-        prepared = publishing.prepare(plan, items, self._clock.now_ms(), flow_id or uuid.uuid4().hex)
+        timeline, prepared = self._prepare(name, events, flow_id)
         done: Future[PublishReport] = Future()
         done.set_running_or_notify_cancel()  # what is on its way to the storage cannot be called back
         if isinstance(prepared, PublishReport):
             done.set_result(prepared)
-        elif not prepared.count:
-            done.set_result(PublishReport(0))
         else:
-            self._append(plan.entry.active, prepared, done)
+            self._append(timeline, prepared, done)
         return done
+
+    def _prepare(
+        self, name: str, events: Events, flow_id: str | None
+    ) -> tuple[Timeline, Prepared | PublishReport]:
+        """The events ready for the timeline they go to, or the report of what ends here."""
+        plan = self.plan(name)
+        items = publishing.to_items(events, self._settings.max_batch_events)
+        prepared = publishing.prepare(plan, items, self._clock.now_ms(), flow_id or uuid.uuid4().hex)
+        if isinstance(prepared, Prepared) and not prepared.count:
+            return plan.entry.active, PublishReport(0)
+        return plan.entry.active, prepared
 
     def _append(self, timeline: Timeline, prepared: Prepared, done: Future[PublishReport]) -> None:
         storage = self._storages.get(timeline.storage_id)
@@ -116,21 +121,22 @@ class LocalLog(Log):
             if error is None:
                 done.set_result(publishing.report(prepared, future.result()))
             elif isinstance(error, OutcomeUnknown):
-                log.warning("a publish ended with unknown outcome: %s", error)
-                done.set_result(publishing.unknown_report(prepared.events))
+                done.set_result(_unknown(prepared, error))
             else:
                 done.set_exception(error)
 
         storage.append(timeline.topic, prepared.batches).add_done_callback(stored)
 
     def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
-        if not isinstance(events, bytes | str | pa.Table | pa.RecordBatch):
-            events = list(events)  # an iterator could not be looked at again
-        future = self.submit(name, events, flow_id=flow_id)
+        timeline, prepared = self._prepare(name, events, flow_id)
+        if isinstance(prepared, PublishReport):
+            return prepared
+        storage = self._storages.get(timeline.storage_id)
+        started = storage.append(timeline.topic, prepared.batches, waits=True)
         try:
-            return future.result(self._settings.publish_timeout_ms / 1000)
-        except TimeoutError:
-            return publishing.unanswered_report(events)
+            return publishing.report(prepared, started.result(self._settings.publish_timeout_ms / 1000))
+        except (OutcomeUnknown, TimeoutError) as error:
+            return _unknown(prepared, error)
 
     def read(
         self,
@@ -301,6 +307,11 @@ class LocalLog(Log):
     def close(self) -> None:
         self._storages.close()
         self._catalog.close()
+
+
+def _unknown(prepared: Prepared, error: Exception) -> PublishReport:
+    log.warning("a publish ended with unknown outcome: %s", str(error) or "the storage did not answer in time")
+    return publishing.unknown_report(prepared.events)
 
 
 def _cursor_list(start: Start) -> Sequence[CursorText]:
