@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -64,11 +65,24 @@ class Database:
                 raise NotFound(f"{path.name} does not exist") from error
             self._connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
             self.execute(f"PRAGMA page_size = {page_bytes}")  # no more than a wish once the file has pages
-            self.execute("PRAGMA journal_mode = WAL")
+            self._switch_to_wal()
             self.execute("PRAGMA synchronous = FULL")
             self.execute("PRAGMA foreign_keys = ON")
             ((page_bytes,),) = self.execute("PRAGMA page_size")
             self._connection.wal_autocheckpoint(checkpoint_bytes // page_bytes)
+
+    def _switch_to_wal(self) -> None:
+        """Of several that open a new file at once one can switch; for this SQLite does not wait by itself."""
+        deadline = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL").fetchall()
+            except apsw.BusyError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.002)
+            else:
+                return
 
     def __enter__(self) -> Self:
         self._lock.acquire()

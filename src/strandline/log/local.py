@@ -8,8 +8,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
-import pyarrow as pa
-
 from strandline.clock import Clock, to_rfc3339
 from strandline.config import LogSettings
 from strandline.errors import Conflict, InvalidCursor, NotFound
@@ -111,13 +109,12 @@ class LocalLog(Log):
         return self._publisher.submit(name, events, flow_id)
 
     def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
-        if not isinstance(events, bytes | str | pa.Table | pa.RecordBatch):
-            events = list(events)  # an iterator could not be looked at again
-        future = self.submit(name, events, flow_id=flow_id)
+        future = self._publisher.submit(name, events, flow_id, waits=True)
         try:
             return future.result(self._settings.publish_deadline_ms / 1000)
         except TimeoutError:
-            return publishing.unanswered_report(events)
+            log.warning("a publish of %s ended with unknown outcome: the storage did not answer in time", name)
+            return publishing.unanswered_report(future.items)
 
     def read(
         self,

@@ -7,9 +7,12 @@ the state is read after its answer. Either way an event is acknowledged only whe
 from __future__ import annotations
 
 import logging
+import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 
 from strandline.clock import Clock
 from strandline.config import LogSettings
@@ -47,27 +50,57 @@ class Publisher:
         self._settings = settings
         self.clock = clock
 
-    def submit(self, name: str, events: Events, flow_id: str | None) -> Future[PublishReport]:
+    def submit(self, name: str, events: Events, flow_id: str | None, *, waits: bool = False) -> PublishFuture:
+        """Start a publish. `waits` is the caller's word that this thread asks for the result next."""
         items = publishing.to_items(events, self._settings.max_batch_events)
         self.plan(name)  # an unknown event type is refused before anything waits
         self.node.ready_to_publish()
-        done: Future[PublishReport] = Future()
-        done.set_running_or_notify_cancel()  # what is on its way to the storage cannot be called back
+        done = PublishFuture(items, threading.get_ident() if waits else None)
         deadline_ms = self.clock.now_ms() + self._settings.publish_wait_ms
-        start = _Publish(self, name, items, flow_id or uuid.uuid4().hex, done).start
+        start = _Publish(self, name, flow_id or uuid.uuid4().hex, done).start
         self.node.gate(name).enter(Waiting(start, done.set_exception, deadline_ms))
         return done
+
+
+class PublishFuture(Future[PublishReport]):
+    """The report to come. A thread that waits for it stores by itself if nobody else is at it."""
+
+    def __init__(self, items: Sequence[bytes], waiting_thread: int | None) -> None:
+        super().__init__()
+        self.set_running_or_notify_cancel()  # what is on its way to the storage cannot be called back
+        self.items = items
+        self._waiting_thread = waiting_thread
+        self._append: Future[dict[int, Placed]] | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the running thread is the one that will ask for the result."""
+        return threading.get_ident() == self._waiting_thread
+
+    def follow(self, append: Future[dict[int, Placed]]) -> None:
+        self._append = append
+
+    def result(self, timeout: float | None = None) -> PublishReport:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        # One after the other: an append that meets a seal is followed by another one.
+        while not self.done() and (append := self._append) is not None and not append.done():
+            with suppress(StrandlineError, TimeoutError):
+                append.result(_left(deadline))
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+        return super().result(_left(deadline))
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 0)
 
 
 class _Publish:
     """One publish that was let through its gate."""
 
-    def __init__(
-        self, owner: Publisher, name: str, items: Sequence[bytes], flow_id: str, done: Future[PublishReport]
-    ) -> None:
+    def __init__(self, owner: Publisher, name: str, flow_id: str, done: PublishFuture) -> None:
         self._owner = owner
         self._name = name
-        self._items = items
         self._flow_id = flow_id
         self._done = done
         self._gate = owner.node.gate(name)
@@ -87,7 +120,7 @@ class _Publish:
 
     def _start(self) -> None:
         plan = self._owner.plan(self._name)
-        prepared = publishing.prepare(plan, self._items, self._owner.clock.now_ms(), self._flow_id)
+        prepared = publishing.prepare(plan, self._done.items, self._owner.clock.now_ms(), self._flow_id)
         if isinstance(prepared, PublishReport):
             self._finish(prepared)
         elif not prepared.count:
@@ -100,7 +133,9 @@ class _Publish:
     def _append(self, timeline: Timeline, members: Members) -> None:
         """Store the records with these numbers in this timeline."""
         batches = {p: self._prepared.batches[p].pick(numbers) for p, numbers in members.items()}
-        future = self._owner.storages.get(timeline.storage_id).append(timeline.topic, batches)
+        storage = self._owner.storages.get(timeline.storage_id)
+        future = storage.append(timeline.topic, batches, waits=self._done.waits)
+        self._done.follow(future)
         future.add_done_callback(lambda f: self._guarded(lambda: self._answered(timeline, members, f)))
 
     def _answered(self, timeline: Timeline, members: Members, future: Future[dict[int, Placed]]) -> None:

@@ -1,0 +1,36 @@
+"""One coordination per adapter; every contract test runs over all of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from coordination_place import Place
+
+from strandline.coordination.port import Coordination
+from zookeeper_server import ZookeeperServer, running_zookeeper
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperServer]:
+    """A server for all tests, which keep apart by their roots; whoever hurts it leaves it well."""
+    with running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "zookeeper"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param == "sqlite":
+        made = Place(f"sqlite:{tmp_path}")
+    else:
+        server = request.getfixturevalue("zookeeper")
+        made = Place(f"zookeeper://{server.hosts}/test/{uuid.uuid4().hex}", server)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def coordination(place: Place) -> Coordination:
+    return place.open()

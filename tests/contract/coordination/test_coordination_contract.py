@@ -1,0 +1,331 @@
+"""What the coordination port promises while everybody lives."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from coordination_place import NOTICED, TIMEOUT_MS, Calls, Place
+
+from services import until
+from strandline.clock import boot_ms
+from strandline.coordination.port import Coordination
+from strandline.errors import Conflict, LeaseLost
+
+ODD_NAMES = [
+    "shop.order",
+    "a/b//c/",
+    ".",
+    "..",
+    "%2E",
+    "größe ☂ 时间",
+    "with space",
+    "zookeeper",
+    "it's; DROP TABLE locks --",
+    "a\tb",
+    "?x=1#y",
+    "e\u0301 is not é",
+    "x" * 255,
+]
+
+
+def test_members_see_each_other(place: Place, coordination: Coordination):
+    """Every member's value, by its id, in every process."""
+    other = place.other()
+    coordination.join("here", "1")
+    other.call("join", "there", "2")
+    assert coordination.members() == {"here": "1", "there": "2"}
+    assert other.call("members") == {"here": "1", "there": "2"}
+
+
+def test_a_session_that_does_not_join_is_no_member(place: Place, coordination: Coordination):
+    """Readers and initiators are not waited for."""
+    place.other()
+    assert coordination.members() == {}
+
+
+def test_a_member_changes_its_value(place: Place, coordination: Coordination):
+    """Only its own."""
+    other = place.other()
+    coordination.join("here", "1")
+    other.call("join", "there", "1")
+    coordination.update("2")
+    assert other.call("members") == {"here": "2", "there": "1"}
+
+
+def test_who_is_no_member_has_no_value_to_change(coordination: Coordination):
+    """LeaseLost, and nobody appears."""
+    with pytest.raises(LeaseLost):
+        coordination.update("1")
+    assert coordination.members() == {}
+
+
+def test_joining_again_under_the_same_id_changes_nothing_but_the_value(coordination: Coordination):
+    """Whoever is not sure whether it joined joins again."""
+    coordination.join("here", "1")
+    coordination.join("here", "2")
+    assert coordination.members() == {"here": "2"}
+    assert coordination.sure()
+
+
+def test_a_process_is_one_member(coordination: Coordination):
+    """A second id would be a member that nobody keeps up to date."""
+    coordination.join("here", "1")
+    with pytest.raises(Conflict):
+        coordination.join("there", "1")
+    assert coordination.members() == {"here": "1"}
+
+
+def test_an_id_is_taken_over_from_an_earlier_session(place: Place, coordination: Coordination):
+    """The former self may be visible for a while; when it vanishes, it does not take the new one along."""
+    former = place.other()
+    former.call("join", "me", "old")
+    former.call("lock", "sign of life", "1")
+    former.stop()
+    coordination.join("me", "new")
+    assert coordination.members() == {"me": "new"}
+    former.kill()
+    until(lambda: coordination.locks() == {}, NOTICED)
+    assert coordination.members() == {"me": "new"}
+    coordination.update("newer")
+    assert coordination.members() == {"me": "newer"}
+
+
+def test_versions_start_at_zero_and_grow_by_one(place: Place, coordination: Coordination):
+    """In the eyes of everybody."""
+    other = place.other()
+    assert coordination.version() == 0
+    assert coordination.bump() == 1
+    assert other.call("version") == 1
+    assert other.call("bump") == 2
+    assert coordination.version() == 2
+
+
+def test_concurrent_bumps_get_different_versions(place: Place, coordination: Coordination):
+    """Eight threads in each of two processes: every number once, none left out."""
+    others = [place.other(), place.other()]
+    for other in others:
+        other.send("bump_often", 8, 10)
+    found = [version for other in others for version in other.receive()]
+    assert sorted(found) == list(range(1, 161))
+    assert coordination.version() == 160
+
+
+def test_a_lock_has_one_owner(place: Place, coordination: Coordination):
+    """Whoever else asks, this session included, gets False and changes nothing."""
+    other = place.other()
+    assert coordination.lock("orders", "mine")
+    assert not coordination.lock("orders", "again")
+    assert not other.call("lock", "orders", "theirs")
+    assert other.call("locks") == {"orders": "mine"}
+    assert coordination.locks() == {"orders": "mine"}
+
+
+def test_locks_of_different_names_do_not_meet(place: Place, coordination: Coordination):
+    """Two event types can be changed at once."""
+    assert coordination.lock("orders", "1")
+    assert place.other().call("lock", "payments", "2")
+    assert coordination.locks() == {"orders": "1", "payments": "2"}
+
+
+def test_of_many_threads_one_gets_the_lock(coordination: Coordination):
+    """The session is shared, the lock is not."""
+    with ThreadPoolExecutor(8) as pool:
+        for round_ in range(10):
+            won = list(pool.map(lambda n, r=round_: coordination.lock(f"r{r}", str(n)), range(8)))
+            assert won.count(True) == 1
+            assert coordination.locks()[f"r{round_}"] == str(won.index(True))
+
+
+def test_of_two_processes_one_gets_the_lock(place: Place):
+    """Asked at the same time, again and again."""
+    both = [place.other(), place.other()]
+    for round_ in range(20):
+        for other in both:
+            other.send("lock", f"r{round_}", "x")
+        assert sorted(other.receive() for other in both) == [False, True]
+
+
+def test_a_lock_changes_its_value(place: Place, coordination: Coordination):
+    """For everybody."""
+    coordination.lock("orders", "preparing")
+    coordination.relock("orders", "closing")
+    assert place.other().call("locks") == {"orders": "closing"}
+
+
+def test_only_the_owner_changes_a_lock(place: Place, coordination: Coordination):
+    """LeaseLost for a lock that is not there, not ours, or ours no more."""
+    other = place.other()
+    with pytest.raises(LeaseLost):
+        coordination.relock("orders", "x")
+    other.call("lock", "orders", "theirs")
+    with pytest.raises(LeaseLost):
+        coordination.relock("orders", "x")
+    other.call("unlock", "orders")
+    coordination.lock("orders", "mine")
+    coordination.unlock("orders")
+    with pytest.raises(LeaseLost):
+        coordination.relock("orders", "x")
+    assert coordination.locks() == {}
+
+
+def test_a_lock_that_was_let_go_can_be_taken(place: Place, coordination: Coordination):
+    """By others and by the same session."""
+    other = place.other()
+    for _ in range(3):
+        assert coordination.lock("orders", "mine")
+        coordination.unlock("orders")
+        assert other.call("lock", "orders", "theirs")
+        other.call("unlock", "orders")
+    assert coordination.locks() == {}
+
+
+def test_unlocking_what_is_not_ours_touches_nothing(place: Place, coordination: Coordination):
+    """Another's lock stays, a missing one is fine."""
+    place.other().call("lock", "orders", "theirs")
+    coordination.unlock("orders")
+    coordination.unlock("payments")
+    assert coordination.locks() == {"orders": "theirs"}
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=range(len(ODD_NAMES)))
+def test_any_name_works(coordination: Coordination, name: str):
+    """For members and locks, without meeting a name that is written alike."""
+    coordination.join(name, f"value of {name}")
+    assert coordination.lock(name, "1")
+    assert not coordination.lock(name, "2")
+    coordination.relock(name, f"lock of {name}")
+    coordination.update("é\n")
+    assert coordination.members() == {name: "é\n"}
+    assert coordination.locks() == {name: f"lock of {name}"}
+    coordination.unlock(name)
+    assert coordination.locks() == {}
+
+
+def test_names_that_look_alike_are_different(coordination: Coordination):
+    """All odd names at once."""
+    for number, name in enumerate(ODD_NAMES):
+        assert coordination.lock(name, str(number))
+    assert coordination.locks() == {name: str(number) for number, name in enumerate(ODD_NAMES)}
+
+
+def test_a_living_session_outlives_its_timeout(place: Place, coordination: Coordination):
+    """Heartbeats keep it: nothing vanishes, and nobody loses heart."""
+    other = place.other()
+    coordination.join("here", "1")
+    coordination.lock("orders", "mine")
+    end_ms = boot_ms() + 2 * TIMEOUT_MS
+    until(lambda: boot_ms() > end_ms)
+    assert coordination.sure()
+    assert other.call("members") == {"here": "1"}
+    assert other.call("locks") == {"orders": "mine"}
+    coordination.relock("orders", "still mine")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("bump",), ("lock", "new", "1"), ("relock", "old", "2"), ("unlock", "old"), ("update", "2"), ("close",)],
+    ids=lambda change: change[0],
+)
+def test_watchers_hear_of_what_others_change(place: Place, coordination: Coordination, change: tuple[str, ...]):
+    """The version, a lock, a member: soon after it changed, and when they look they see it."""
+    other = place.other()
+    other.call("join", "there", "1")
+    other.call("lock", "old", "1")
+    calls = Calls(coordination)
+
+    def look() -> object:
+        return coordination.version(), coordination.locks(), coordination.members()
+
+    until(lambda: calls.count)  # the first one comes without news
+    before = look()
+    with calls.expected():
+        other.call(*change)
+    assert look() != before
+
+
+def test_watchers_hear_of_new_members(place: Place, coordination: Coordination):
+    """And of their first change of mind: a new member is watched from its first moment."""
+    other = place.other()
+    calls = Calls(coordination)
+    with calls.expected():
+        other.call("join", "there", "1")
+    until(lambda: coordination.members() == {"there": "1"})
+    with calls.expected():
+        other.call("update", "2")
+
+
+def test_watchers_hear_of_every_one_of_many_changes(place: Place, coordination: Coordination):
+    """After the last call there is nothing left to see."""
+    other = place.other()
+    seen: list[int] = []
+    coordination.watch(lambda: seen.append(coordination.version()))
+    other.call("bump_often", 4, 25)
+    until(lambda: seen and seen[-1] == 100, 2)
+
+
+def test_watchers_hear_of_what_this_session_changes(coordination: Coordination):
+    """A process watches itself like everybody else."""
+    calls = Calls(coordination)
+    for change in (
+        coordination.bump,
+        lambda: coordination.join("here", "1"),
+        lambda: coordination.update("2"),
+        lambda: coordination.lock("orders", "1"),
+        lambda: coordination.unlock("orders"),
+    ):
+        with calls.expected():
+            change()
+
+
+def test_a_watcher_that_stopped_is_not_called(coordination: Coordination):
+    """The others still are."""
+    stopped, goes_on = Calls(coordination), Calls(coordination)
+    with goes_on.expected():
+        coordination.bump()
+    stopped.stop()
+    stopped.stop()
+    before = stopped.count
+    for _ in range(3):
+        with goes_on.expected():
+            coordination.bump()
+    assert stopped.count == before
+
+
+def test_a_watcher_that_fails_harms_nobody(coordination: Coordination, caplog: pytest.LogCaptureFixture):
+    """The next one is called, and so is itself the next time."""
+    failing = []
+
+    def fail() -> None:
+        failing.append(1)
+        raise ValueError("on purpose")
+
+    coordination.watch(fail)
+    calls = Calls(coordination)
+    with calls.expected():
+        coordination.bump()
+    before = len(failing)
+    with calls.expected():
+        coordination.bump()
+    until(lambda: len(failing) > before)
+    assert "on purpose" in caplog.text
+
+
+def test_closing_leaves_at_once(place: Place):
+    """Membership and locks are gone long before the session would have timed out; closing twice is fine."""
+    watching = place.open(timeout_ms=4_000)
+    leaving = place.open(timeout_ms=4_000)
+    leaving.join("there", "1")
+    leaving.lock("orders", "1")
+    leaving.close()
+    until(lambda: (watching.members(), watching.locks()) == ({}, {}), 1)
+    assert not leaving.sure()
+    leaving.close()
+
+
+def test_a_session_is_sure_from_the_beginning(coordination: Coordination):
+    """Before it has joined or locked anything, and after."""
+    assert coordination.sure()
+    coordination.join("here", "1")
+    coordination.lock("orders", "1")
+    assert coordination.sure()

@@ -1,0 +1,157 @@
+"""What the coordination port promises when processes die or sleep, and when nobody answers."""
+
+from __future__ import annotations
+
+import pytest
+from coordination_place import NOTICED, TIMEOUT_MS, Calls, Other, Place
+
+from services import until
+from strandline.clock import boot_ms
+from strandline.coordination.port import Coordination
+from strandline.errors import LeaseLost, StrandlineError
+
+
+def everything(coordination: Coordination) -> tuple[dict[str, str], dict[str, str]]:
+    return coordination.members(), coordination.locks()
+
+
+@pytest.fixture
+def owner(place: Place, coordination: Coordination) -> Other:
+    """A member with a lock, in another process."""
+    other = place.other()
+    other.call("join", "there", "1")
+    other.call("lock", "orders", "theirs")
+    assert everything(coordination) == ({"there": "1"}, {"orders": "theirs"})
+    return other
+
+
+def test_what_a_killed_process_had_vanishes(coordination: Coordination, owner: Other):
+    """`kill -9`: membership and lock go with it, watchers hear of it, and others can take the lock."""
+    calls = Calls(coordination)
+    until(lambda: calls.count)
+    with calls.expected(NOTICED):
+        owner.kill()
+    until(lambda: everything(coordination) == ({}, {}), NOTICED)
+    assert coordination.lock("orders", "mine")
+
+
+def test_what_a_sleeping_process_had_vanishes(coordination: Coordination, owner: Other):
+    """Stopped for longer than the session timeout it is as good as dead."""
+    calls = Calls(coordination)
+    until(lambda: calls.count)
+    with calls.expected(NOTICED):
+        owner.stop()
+    until(lambda: everything(coordination) == ({}, {}), NOTICED)
+    assert coordination.lock("orders", "mine")
+
+
+def test_a_short_sleep_harms_nobody(coordination: Coordination, owner: Other):
+    """Well within the timeout everything stays."""
+    owner.stop()
+    end_ms = boot_ms() + TIMEOUT_MS // 4
+    until(lambda: boot_ms() > end_ms)
+    owner.wake()
+    owner.call("relock", "orders", "still theirs")
+    assert everything(coordination) == ({"there": "1"}, {"orders": "still theirs"})
+
+
+def test_a_sleeper_is_not_sure_when_it_wakes(coordination: Coordination, owner: Other):
+    """The very first answer after the nap is false already, and it stays so until the loss is dealt with."""
+    owner.send("nap")
+    assert owner.receive() == "awake"
+    owner.stop()
+    until(lambda: everything(coordination) == ({}, {}), NOTICED)
+    owner.wake()
+    assert owner.receive() is False
+    with pytest.raises(LeaseLost):
+        owner.call("update", "2")
+    assert owner.call("sure") is False
+
+
+def test_a_sleeper_cannot_act_on_what_it_lost(coordination: Coordination, owner: Other):
+    """Its calls say so, and touch nothing of the new owner's."""
+    owner.stop()
+    until(lambda: coordination.locks() == {}, NOTICED)
+    assert coordination.lock("orders", "mine")
+    owner.wake()
+    with pytest.raises(LeaseLost):
+        owner.call("relock", "orders", "theirs again")
+    with pytest.raises(LeaseLost):
+        owner.call("update", "2")
+    owner.call("unlock", "orders")
+    assert everything(coordination) == ({}, {"orders": "mine"})
+    coordination.relock("orders", "still mine")
+
+
+def test_a_sleeper_comes_back_by_joining_again(coordination: Coordination, owner: Other):
+    """Under its id, with a session that came back by itself; sure again once nothing is lost any more."""
+    owner.stop()
+    until(lambda: everything(coordination) == ({}, {}), NOTICED)
+    owner.wake()
+    until(lambda: succeeds(owner, "join", "there", "2"), NOTICED)
+    assert owner.call("sure") is False, "its lock is still lost"
+    owner.call("unlock", "orders")
+    until(lambda: owner.call("sure"), NOTICED)
+    assert everything(coordination) == ({"there": "2"}, {})
+    owner.call("update", "3")
+    assert coordination.members() == {"there": "3"}
+
+
+def test_a_sleeper_is_told_of_its_loss(coordination: Coordination, owner: Other):
+    """Its watchers are called after it woke."""
+    owner.call("watch")
+    assert owner.call("news", 2)
+    owner.stop()
+    until(lambda: coordination.locks() == {}, NOTICED)
+    owner.send("seen")
+    owner.wake()
+    owner.receive()
+    assert owner.call("news", NOTICED)
+
+
+def succeeds(other: Other, *call: str) -> bool:
+    try:
+        other.call(*call)
+    except StrandlineError:
+        return False
+    return True
+
+
+def test_without_answers_nobody_is_sure(place: Place, coordination: Coordination):
+    """Within the session timeout, counted from the last answer; watchers hear of it, and of the return."""
+    coordination.join("here", "1")
+    calls = Calls(coordination)
+    until(lambda: calls.count)
+    with place.mute():
+        muted_ms = boot_ms()
+        before = calls.count
+        until(lambda: not coordination.sure(), NOTICED)
+        assert boot_ms() - muted_ms <= TIMEOUT_MS
+        until(lambda: calls.count > before, 2)
+        end_ms = boot_ms() + TIMEOUT_MS
+        until(lambda: boot_ms() > end_ms)
+        assert not coordination.sure()
+        before = calls.count
+    until(lambda: calls.count > before, NOTICED)
+    until(lambda: joined(coordination), NOTICED)
+    assert coordination.members() == {"here": "2"}
+
+
+def joined(coordination: Coordination) -> bool:
+    try:
+        coordination.join("here", "2")
+    except StrandlineError:
+        return False
+    return coordination.sure()
+
+
+def test_news_of_a_silent_time_are_told_afterwards(place: Place, coordination: Coordination):
+    """What changed, and what changes after, once everybody is back."""
+    other = place.other()
+    calls = Calls(coordination)
+    with place.mute():
+        until(lambda: not coordination.sure(), NOTICED)
+    until(lambda: succeeds(other, "bump"), NOTICED)
+    until(coordination.sure, NOTICED)
+    with calls.expected():
+        other.call("bump")
