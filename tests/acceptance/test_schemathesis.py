@@ -71,6 +71,12 @@ BEYOND_SCHEMA = {
     "POST /event-types/{name}/cursor-distances": ["422"],
     "POST /event-types/{name}/shifted-cursors": ["422"],
     "POST /event-types/{name}/cursors-lag": ["422"],
+    # The storage must exist; partitions only grow, up to a setting; a storage needs the settings of its type.
+    "POST /event-types/{name}/timelines": ["422"],
+    "PUT /event-types/{name}/partition-count": ["422"],
+    "POST /storages": ["422"],
+    # A storage that is in use or the default stays; Nakadi's status for that.
+    "DELETE /storages/{id}": ["400"],
 }
 ACCEPTED = ["2xx", "404", "409"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -71,6 +72,9 @@ class LocalAdmin(Admin):
         }
         if configured[storage.storage_type] is None:
             raise Invalid(f"a storage of type {storage.storage_type} needs {storage.storage_type}_configuration")
+        place = storage.sqlite_configuration
+        if place is not None and (not place.directory or ".." in Path(place.directory).parts):
+            raise Invalid(f"{place.directory!r} is not a directory; write a path, relative to the data directory")
         stored = msgspec.structs.replace(storage, default=False)
         self._catalog.storages.add(stored)
         return stored
