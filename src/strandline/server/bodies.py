@@ -6,16 +6,19 @@ import asyncio
 import gzip
 import io
 import zlib
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
 import zstandard
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from strandline.errors import Invalid, Malformed, StrandlineError, TooLarge
 from strandline.log.model import CursorText
 
 _CHUNK = 1 << 20
+# How long a refused body may pause before its answer goes out.
+_LINGER_S = 1.0
 # What every zstd coder of HTTP must do with (RFC 9659); a frame may ask for much more memory than its data needs.
 _ZSTD_WINDOW = 8 << 20
 
@@ -45,6 +48,7 @@ async def receive(request: Request, limit: int, patience: float) -> bytes:
     """
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
+        await _discard(request, limit)
         raise _too_large(limit)
     parts: list[bytes] = []
     size = 0
@@ -54,12 +58,30 @@ async def receive(request: Request, limit: int, patience: float) -> bytes:
             async for part in request.stream():
                 size += len(part)
                 if size > limit:
-                    raise _too_large(limit)
+                    break
                 parts.append(part)
                 timer.reschedule(now() + patience)
     except TimeoutError:
         raise BodyStalled(f"nothing more of the body came for {patience:g} s, after {size} bytes") from None
+    if size > limit:
+        await _discard(request, limit)
+        raise _too_large(limit)
     return b"".join(parts)
+
+
+async def _discard(request: Request, most: int) -> None:
+    """Take some of what is still coming: most clients read no answer before they have sent everything."""
+    if "expect" in request.headers:  # but this one asked first
+        return
+    now = asyncio.get_running_loop().time
+    size = 0
+    with suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(_LINGER_S) as timer:
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    return
+                timer.reschedule(now() + _LINGER_S)
 
 
 def unpack(body: bytes, encoding: str, limit: int) -> bytes:
@@ -98,9 +120,11 @@ def _too_large(limit: int) -> TooLarge:
 def decode(body: bytes, kind: Any) -> Any:
     """The JSON body as a value: Malformed if it is not JSON, Invalid if it is not of that kind."""
     try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        raise Invalid(f"the body is not valid: {error}") from None
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.ValidationError as error:
+            msgspec.json.decode(body)  # what follows the first wrong value may not even be JSON
+            raise Invalid(f"the body is not valid: {error}") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Malformed(f"the body is not JSON: {error}") from None
 

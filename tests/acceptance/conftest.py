@@ -1,0 +1,25 @@
+"""A node that bad requests are sent to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from requests_as_is import DEFINITIONS, MAX_BODY, MAX_EVENT, contents, send
+from services import Server, running_server
+
+
+@pytest.fixture(scope="package")
+def target(tmp_path_factory) -> Iterator[Server]:
+    limits = {"server_max_body_bytes": MAX_BODY, "log_max_event_bytes": MAX_EVENT, "log_max_batch_events": 100}
+    with running_server(tmp_path_factory.mktemp("bad-input") / "data", **limits) as started:
+        for name, definition in DEFINITIONS.items():
+            assert send(started, "POST", "/event-types", {"name": name, **definition}).status == 201
+        events = [{"n": n, "metadata": {"partition": str(n % 2)}} for n in range(5)]
+        assert send(started, "POST", "/event-types/placed/events", events).status == 200
+        before = contents(started)
+        yield started
+        # After all that was refused, everything is as it was, and nothing went wrong unseen.
+        assert contents(started) == before
+        assert '"level": "error"' not in started.log_file.read_text()

@@ -1,0 +1,75 @@
+"""Requests exactly as given, and a node with one event type of every kind to send bad ones to."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from services import Server
+from strandline.server.stream_routes import JSON_STREAM
+
+#: The limits of the node.
+MAX_BODY = 1_000_000
+MAX_EVENT = 10_000
+EID = "105a76d8-db49-4144-ace7-e683e8f4ba46"
+METADATA = {"eid": EID, "occurred_at": "2024-05-01T12:00:00Z"}
+NUMBERED = '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}'
+#: Its event types.
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    "placed": {"partitions": 2, "partition_strategy": "user_defined"},
+    "plain": {},
+    "keyed": {"partition_strategy": "hash", "partition_key_fields": ["key.id"]},
+    "checked": {"schema": {"schema": NUMBERED}},
+    "careful": {"compatibility_mode": "compatible", "schema": {"schema": NUMBERED}},
+    "facts": {"category": "business"},
+    "changes": {"category": "data"},
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def send(
+    server: Server, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+) -> Answer:
+    """One request, its path and body exactly as given; values that are not bytes are sent as JSON."""
+    if body is not None and not isinstance(body, bytes | Iterator):
+        body = json.dumps(body).encode()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    try:
+        connection.request(method, path, body, headers or {}, encode_chunked=isinstance(body, Iterator))
+        response = connection.getresponse()
+        received = {name.lower(): value for name, value in response.getheaders()}
+        # A stream that opens where it should not would go on for an hour.
+        text = b"" if received.get("content-type") == JSON_STREAM else response.read()
+        return Answer(response.status, received, text)
+    finally:
+        connection.close()
+
+
+def assert_problem(answer: Answer, status: int, word: str = "") -> dict[str, Any]:
+    assert answer.status == status, answer.body
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json
+    assert {"type", "title", "status", "detail", "code"} <= problem.keys()
+    assert problem["status"] == status
+    assert word.lower() in problem["detail"].lower()
+    return problem
+
+
+def contents(server: Server) -> dict[str, Any]:
+    """Everything there is: definitions, and how far each partition goes."""
+    kinds = send(server, "GET", "/event-types").json
+    ends = {k["name"]: send(server, "GET", f"/event-types/{k['name']}/partitions").json for k in kinds}
+    return {"event types": kinds, "partitions": ends}
