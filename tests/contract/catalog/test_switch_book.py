@@ -1,0 +1,180 @@
+"""What every catalog promises about switches and storages, sentence by sentence."""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+import pytest
+from catalog_place import FIRST, CatalogPlace, create, timeline
+
+from strandline.errors import Conflict, NotFound
+from strandline.log.catalog import Catalog, SwitchEffect
+from strandline.log.model import CatalogEntry, SqliteConfiguration, StorageInfo, Switch
+from strandline.log.switching import State
+
+OTHER = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("other"))
+
+
+def prepare(catalog: Catalog, entry: CatalogEntry, kind: str = "switch") -> Switch:
+    switch = Switch(
+        token=str(uuid.uuid4()),
+        event_type=entry.event_type.name,
+        kind=kind,  # type: ignore[arg-type]
+        state=State.PREPARING,
+        storage_id="default",
+        topic=f"{entry.event_type.name}.{uuid.uuid4().hex}",
+        partitions=entry.event_type.partition_count,
+        initiator="me",
+        started_at="2024-05-01T12:00:00.000Z",
+    )
+    catalog.switches.begin(entry, switch, 1_000)
+    return switch
+
+
+def effect(entry: CatalogEntry, switch: Switch) -> SwitchEffect:
+    closed = msgspec.structs.replace(entry.active, switched_at="then", latest_position={"0": 41})
+    opened = msgspec.structs.replace(timeline(entry.event_type.name, entry.active.order + 1), topic=switch.topic)
+    return SwitchEffect(closed, opened)
+
+
+def again(catalog: Catalog, name: str = "orders") -> CatalogEntry:
+    entry = catalog.get(name)
+    assert entry is not None
+    return entry
+
+
+def test_a_begun_switch_is_seen_by_everybody(catalog, place: CatalogPlace):
+    """With the event type, by its token and among the undecided; also through another connection."""
+    switch = prepare(catalog, create(catalog, "orders"))
+    other = place.open()
+    assert again(other).switch == switch
+    assert other.switches.get(switch.token) == switch
+    assert other.switches.undecided() == [switch]
+
+
+def test_its_topic_is_doomed_until_it_is_done(catalog):
+    """A crash at any step leaves no orphan topic."""
+    entry = create(catalog, "orders")
+    switch = prepare(catalog, entry)
+    assert (switch.storage_id, switch.topic) in catalog.doomed_topics(1_000)
+    assert catalog.switches.close(switch.token)
+    assert catalog.switches.commit(switch.token, effect(entry, switch))
+    assert catalog.doomed_topics(2_000_000) == []
+
+
+def test_one_undecided_switch_at_a_time(catalog):
+    """Conflict for the second; a decided one is no hindrance."""
+    entry = create(catalog, "orders")
+    first = prepare(catalog, entry)
+    with pytest.raises(Conflict, match="under way"):
+        prepare(catalog, entry)
+    assert catalog.switches.abort(first.token)
+    second = prepare(catalog, entry)
+    assert again(catalog).switch == second
+    old = catalog.switches.get(first.token)
+    assert old is not None
+    assert old.state is State.ABORTED
+
+
+def test_a_switch_of_what_has_changed_is_refused(catalog):
+    """Conflict if the event type or its timelines are no longer those of the entry."""
+    entry = create(catalog, "orders")
+    catalog.update(entry, msgspec.structs.replace(entry.event_type, owning_application="x"))
+    with pytest.raises(Conflict, match="changed meanwhile"):
+        prepare(catalog, entry)
+
+
+def test_states_move_only_as_they_may(catalog):
+    """preparing → closing → done; an aborted one stays so, a done one too."""
+    entry = create(catalog, "orders")
+    first = prepare(catalog, entry)
+    assert not catalog.switches.commit(first.token, effect(entry, first))
+    assert catalog.switches.abort(first.token)
+    assert catalog.switches.abort(first.token), "aborted already"
+    assert not catalog.switches.close(first.token)
+    assert not catalog.switches.commit(first.token, effect(entry, first))
+    assert len(again(catalog).timelines) == 1
+    second = prepare(catalog, entry)
+    assert catalog.switches.close(second.token)
+    assert not catalog.switches.close(second.token), "only once"
+    assert catalog.switches.commit(second.token, effect(entry, second))
+    assert not catalog.switches.abort(second.token)
+    assert not catalog.switches.commit(second.token, effect(entry, second))
+
+
+def test_done_comes_with_its_effect(catalog):
+    """The old timeline has its last offsets, the new one is active."""
+    entry = create(catalog, "orders")
+    switch = prepare(catalog, entry)
+    catalog.switches.close(switch.token)
+    catalog.switches.commit(switch.token, effect(entry, switch))
+    old, new = again(catalog).timelines
+    assert (old.latest_position, old.switched_at) == ({"0": 41}, "then")
+    assert (new.order, new.topic, new.latest_position) == (2, switch.topic, None)
+    assert catalog.switches.undecided() == []
+
+
+def test_a_stale_definition_is_not_overwritten(catalog):
+    """Conflict, and the switch is not done, if the definition changed while it grew."""
+    entry = create(catalog, "orders", partitions=1)
+    switch = prepare(catalog, entry, "grow")
+    catalog.switches.close(switch.token)
+    catalog.update(entry, msgspec.structs.replace(entry.event_type, owning_application="x"))
+    grown = msgspec.structs.replace(entry.event_type, partitions=2)
+    with pytest.raises(Conflict):
+        catalog.switches.commit(switch.token, SwitchEffect(redefined=(entry.event_type, grown)))
+    after = again(catalog)
+    assert after.switch is not None
+    assert (after.event_type.owning_application, after.switch.state) == ("x", State.CLOSING)
+
+
+def test_deleting_an_event_type_takes_its_switches_along(catalog):
+    """An initiator that comes back finds nothing to move."""
+    entry = create(catalog, "orders")
+    switch = prepare(catalog, entry)
+    catalog.delete(entry, 0)
+    assert catalog.switches.get(switch.token) is None
+    assert not catalog.switches.close(switch.token)
+    assert catalog.switches.abort(switch.token), "nothing is left of it"
+
+
+def test_storages_are_added_once(catalog):
+    """Conflict if the id is taken."""
+    catalog.storages.add(OTHER)
+    with pytest.raises(Conflict, match="exists already"):
+        catalog.storages.add(OTHER)
+    assert [storage.id for storage in catalog.storages.list()] == ["default", "other"]
+
+
+def test_exactly_one_storage_is_the_default(catalog):
+    """Making another one the default takes it from the first."""
+    catalog.storages.add(OTHER)
+    catalog.storages.set_default("other")
+    assert [(storage.id, storage.default) for storage in catalog.storages.list()] == [
+        ("default", False),
+        ("other", True),
+    ]
+    with pytest.raises(NotFound):
+        catalog.storages.set_default("nowhere")
+
+
+def test_a_storage_in_use_stays(catalog):
+    """The default, one with a timeline and one that a switch goes to cannot be removed; others can."""
+    with pytest.raises(Conflict, match="default"):
+        catalog.storages.remove("default")
+    entry = create(catalog, "orders")
+    catalog.storages.add(OTHER)
+    catalog.storages.set_default("other")
+    with pytest.raises(Conflict, match="in use"):
+        catalog.storages.remove("default")
+    catalog.delete(entry, 0)
+    with pytest.raises(Conflict, match="in use"):
+        catalog.storages.remove("default")  # its topic is not deleted yet
+    for storage_id, topic in catalog.doomed_topics(10**15):
+        catalog.forget_topic(storage_id, topic)
+    catalog.storages.remove("default")
+    assert [storage.id for storage in catalog.storages.list()] == ["other"]
+    with pytest.raises(NotFound):
+        catalog.storages.remove("default")
+    assert FIRST.id == "default"
