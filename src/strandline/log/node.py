@@ -143,7 +143,8 @@ class Node:
         # Rows before locks: a row whose lock is not there any more has lost its initiator.
         undecided = self._catalog.switches.undecided()
         locks = {n: msgspec.json.decode(v, type=LockValue) for n, v in coordination.locks().items()}
-        failpoints.hit("node.look")
+        if locks:
+            failpoints.hit("node.look")
         gated = [name for name, gate in [*self._gates.items()] if gate.held or gate.parked]
         for name in {*locks, *gated, *(switch.event_type for switch in undecided)}:
             self._settle(name, locks.get(name), undecided)
