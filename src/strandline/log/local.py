@@ -10,9 +10,9 @@ from concurrent.futures import Future
 
 from strandline.clock import Clock, to_rfc3339
 from strandline.config import LogSettings
-from strandline.errors import Conflict, InvalidCursor, NotFound, OutcomeUnknown
+from strandline.errors import Conflict, InvalidCursor, NotFound
 from strandline.log import cursors as rules
-from strandline.log import definitions, publishing
+from strandline.log import definitions
 from strandline.log.catalog import Catalog
 from strandline.log.cursors import Position, Span
 from strandline.log.model import (
@@ -28,10 +28,10 @@ from strandline.log.model import (
     StorageInfo,
     Timeline,
 )
-from strandline.log.publishing import Events, Plan, Prepared
+from strandline.log.publisher import Publisher
+from strandline.log.publishing import Events, Plan
 from strandline.log.reading import Batch, Reader, View
 from strandline.log.room import Log, Start
-from strandline.log.storage import Placed
 from strandline.log.storages import Storages
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class LocalLog(Log):
         self._settings = settings
         self._clock = clock
         self._plans: dict[str, tuple[int, Plan]] = {}
+        self._publisher = Publisher(self.plan, storages.get, settings, clock)
 
     # -- event types
 
@@ -93,50 +94,10 @@ class LocalLog(Log):
     # -- events
 
     def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[PublishReport]:
-        timeline, prepared = self._prepare(name, events, flow_id)
-        done: Future[PublishReport] = Future()
-        done.set_running_or_notify_cancel()  # what is on its way to the storage cannot be called back
-        if isinstance(prepared, PublishReport):
-            done.set_result(prepared)
-        else:
-            self._append(timeline, prepared, done)
-        return done
-
-    def _prepare(
-        self, name: str, events: Events, flow_id: str | None
-    ) -> tuple[Timeline, Prepared | PublishReport]:
-        """The events ready for the timeline they go to, or the report of what ends here."""
-        plan = self.plan(name)
-        items = publishing.to_items(events, self._settings.max_batch_events)
-        prepared = publishing.prepare(plan, items, self._clock.now_ms(), flow_id or uuid.uuid4().hex)
-        if isinstance(prepared, Prepared) and not prepared.count:
-            return plan.entry.active, PublishReport(0)
-        return plan.entry.active, prepared
-
-    def _append(self, timeline: Timeline, prepared: Prepared, done: Future[PublishReport]) -> None:
-        storage = self._storages.get(timeline.storage_id)
-
-        def stored(future: Future[dict[int, Placed]]) -> None:
-            error = future.exception()
-            if error is None:
-                done.set_result(publishing.report(prepared, future.result()))
-            elif isinstance(error, OutcomeUnknown):
-                done.set_result(_unknown(prepared, error))
-            else:
-                done.set_exception(error)
-
-        storage.append(timeline.topic, prepared.batches).add_done_callback(stored)
+        return self._publisher.submit(name, events, flow_id)
 
     def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
-        timeline, prepared = self._prepare(name, events, flow_id)
-        if isinstance(prepared, PublishReport):
-            return prepared
-        storage = self._storages.get(timeline.storage_id)
-        started = storage.append(timeline.topic, prepared.batches, waits=True)
-        try:
-            return publishing.report(prepared, started.result(self._settings.publish_timeout_ms / 1000))
-        except (OutcomeUnknown, TimeoutError) as error:
-            return _unknown(prepared, error)
+        return self._publisher.publish(name, events, flow_id)
 
     def read(
         self,
@@ -305,13 +266,9 @@ class LocalLog(Log):
             return 0
 
     def close(self) -> None:
+        self._publisher.close()
         self._storages.close()
         self._catalog.close()
-
-
-def _unknown(prepared: Prepared, error: Exception) -> PublishReport:
-    log.warning("a publish ended with unknown outcome: %s", str(error) or "the storage did not answer in time")
-    return publishing.unknown_report(prepared.events)
 
 
 def _cursor_list(start: Start) -> Sequence[CursorText]:
