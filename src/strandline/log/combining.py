@@ -135,7 +135,8 @@ class Combiner(Generic[_G, _R]):
         with self._changed:
             while self._queue and weight < 1:
                 group.append(self._queue.popleft())
-                weight += self._weight(group[-1].given)
+                if self._queue:  # nothing to weigh it against otherwise
+                    weight += self._weight(group[-1].given)
 
 
 def _answer(group: Sequence[Job[_G, _R]], results: Sequence[_R | Exception]) -> None:

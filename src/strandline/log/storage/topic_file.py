@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ _SQL = sql.load("strandline.log.storage", "sqlite.sql")
 # Keeps every row far below what Arrow and SQLite can hold.
 _ROW_BYTES = 64 << 20
 # A batch fills many of SQLite's usual pages, and every page is two system calls of a commit.
-_PAGE_BYTES = 8192
+_PAGE_BYTES = 16384
 # SQLite's own log may grow to this before it is copied into the file: fewer copies, each in one go.
 _CHECKPOINT_BYTES = 16 << 20
 
@@ -211,8 +211,10 @@ def _rows(parts: Sequence[NewRecords]) -> list[_Row]:
     parts = [part for part in parts if len(part)]
     if not parts:
         return []
-    if sum(part.size for part in parts) <= 2 * _ROW_BYTES:
-        return [_row(parts)]
+    with suppress(OverflowError):
+        row = _row(parts)
+        if row[1] <= 2 * _ROW_BYTES:
+            return [row]
     return [_row([piece]) for part in parts for piece in part.split(_ROW_BYTES)]
 
 
