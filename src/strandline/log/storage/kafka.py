@@ -58,6 +58,7 @@ class KafkaStorage(Storage):
             ),
             self._topics,
             patience_seconds=options.delivery_timeout_ms / 1000,
+            keep_house=self._keep_house,
         )
         self._watcher = Watcher(self._topics.ends, options.poll_interval_ms / 1000)
         self._closed = False
@@ -121,6 +122,10 @@ class KafkaStorage(Storage):
         self._watcher.close()
         self._appender.close(self._close_seconds)
         self._passes.close()
+
+    def _keep_house(self) -> None:
+        self._passes.expire()
+        self._admin.poll(0)  # its log lines wait for this
 
     def _refuse_missing(self, topic: str, partition: int) -> None:
         if not self._topics.has(topic, partition):

@@ -33,15 +33,24 @@ _PURGE_SECONDS = 2.0
 
 
 class Appender:
-    """`patience_seconds`: an append that could not be handed over for so long is refused."""
+    """`patience_seconds`: an append that could not be handed over for so long is refused.
+
+    `keep_house` is called several times a second, from the thread that takes the reports.
+    """
 
     def __init__(
-        self, new_producer: Callable[[], kafka.Producer], topics: Topics, *, patience_seconds: float
+        self,
+        new_producer: Callable[[], kafka.Producer],
+        topics: Topics,
+        *,
+        patience_seconds: float,
+        keep_house: Callable[[], None],
     ) -> None:
         self._new_producer = new_producer
         self._producers = [new_producer()]  # the last one is used, the others have reports to give
         self._topics = topics
         self._patience = patience_seconds
+        self._keep_house = keep_house
         self._changed = threading.Condition()
         self._queue: deque[Append] = deque()
         self._queued_bytes = 0
@@ -162,11 +171,12 @@ class Appender:
     def _poll_all(self) -> None:
         while not self._stopped.is_set():
             retired = self._producers[:-1]
-            for producer in self._producers.copy():
-                try:
+            try:
+                for producer in self._producers.copy():
                     producer.poll(0.01 if retired else _POLL_SECONDS)
-                except Exception:
-                    log.exception("a report of Kafka's producer could not be used")
+                self._keep_house()
+            except Exception:
+                log.exception("a report of Kafka's producer could not be used")
             for producer in retired:
                 if not len(producer):
                     self._producers.remove(producer)
