@@ -20,6 +20,7 @@ def describe(directory: Path) -> dict[str, Any]:
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "cores": os.cpu_count(),
+        "load_before": round(os.getloadavg()[0], 1),  # what else was running while this was measured
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "sqlite": apsw.sqlite_lib_version(),

@@ -66,8 +66,8 @@ class ZookeeperServer:
         assert self._process.poll() is None, f"ZooKeeper ended:\n{self.log_file.read_text()[-3000:]}"
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
-                connection.sendall(b"ruok")
-                return connection.recv(4) == b"imok"
+                connection.sendall(b"srvr")  # it says `imok` before it serves anybody
+                return b"Mode:" in connection.makefile("rb").read()
         except OSError:
             return False
 

@@ -3,6 +3,8 @@
 StrandlineError
 ├── Invalid            change the request (422)
 │   ├── Malformed      it could not even be read (400)
+│   ├── Incomplete     the rest of it did not come in time (408)
+│   ├── Unsupported    it is packed in a way we cannot unpack (415)
 │   ├── TooLarge       send less at once (413)
 │   ├── InvalidCursor  carries the reason and, for streams, the available range (422, 412 on streams)
 │   └── PublishFailed  carries the result of every item
@@ -56,6 +58,20 @@ class Malformed(Invalid):
 
     code = "malformed"
     status = 400
+
+
+class Incomplete(Invalid):
+    """The rest of the request did not come in time."""
+
+    code = "incomplete"
+    status = 408
+
+
+class Unsupported(Invalid):
+    """The body is packed in a way that is not supported."""
+
+    code = "unsupported_media_type"
+    status = 415
 
 
 class TooLarge(Invalid):

@@ -11,6 +11,16 @@ from requests_as_is import DEFINITIONS, NUMBERED, assert_problem, send
 from services import Server
 
 RETYPED = NUMBERED.replace("integer", "string")
+#: Forty definitions, each twice the next: 2^40 schemas to pass.
+MULTIPLYING = json.dumps(
+    {
+        "$ref": "#/definitions/0",
+        "definitions": {
+            **{str(n): {"allOf": [{"$ref": f"#/definitions/{n + 1}"}] * 2} for n in range(40)},
+            "40": {"type": "object"},
+        },
+    }
+)
 CURSORS = "X-Nakadi-Cursors"
 TYPES = "/event-types"
 STREAM = "/event-types/placed/events"
@@ -98,6 +108,7 @@ REQUESTS: list[tuple[str, str, Any, dict[str, str], int, str]] = [
     ("POST", TYPES, schema('{"not":' * 300 + "{}" + "}" * 300), {}, 422, "recursion"),
     ("POST", TYPES, schema('{"a":' * 900 + "{}" + "}" * 900, compatibility_mode="compatible"), {}, 422, "recur"),
     ("POST", TYPES, schema('{"a":' * 9000 + "{}" + "}" * 9000), {}, 422, "recursion"),
+    ("POST", TYPES, schema(MULTIPLYING), {}, 422, "multiply"),
     ("POST", TYPES, schema('{"minimum": 1e999}'), {}, 422, "range"),
     ("POST", TYPES, schema('{"properties": {"metadata": {}}}', category="business"), {}, 422, "metadata"),
     ("POST", TYPES, schema('{"not": {}}', compatibility_mode="compatible"), {}, 422, "not"),

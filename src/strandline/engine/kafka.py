@@ -48,6 +48,7 @@ __all__ = [
     "mapped",
     "mapping",
     "says_missing",
+    "says_moving",
     "undelivered",
 ]
 
@@ -80,6 +81,13 @@ _CONSUMER_ONLY = ("fetch.", "queued.", "check.crcs")
 _MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
 _WRONG = frozenset(
     {"INVALID_CONFIG", "INVALID_PARTITIONS", "INVALID_REPLICATION_FACTOR", "POLICY_VIOLATION", "TOPIC_EXCEPTION"}
+)
+# A partition's leader is being chosen or has just moved: asking again helps.
+_MOVING = frozenset(
+    {
+        *("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE"),
+        *("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "_NOENT"),
+    }
 )
 # The broker's answers to a write that it did not even begin.
 _REFUSED = frozenset(
@@ -140,7 +148,7 @@ class Connection:
         return self._client(Consumer, {**settings, **self._shared(consumer=True)})
 
     def admin(self) -> AdminClient:
-        return self._client(AdminClient, self._shared(consumer=False))
+        return self._client(AdminClient, {"allow.auto.create.topics": False, **self._shared(consumer=False)})
 
     def _shared(self, *, consumer: bool) -> dict[str, str]:
         return {
@@ -211,6 +219,11 @@ def undelivered(error: KafkaError, seconds: float | None) -> StrandlineError:
 def says_missing(error: KafkaError) -> bool:
     """Whether the topic or partition was not found, by whoever was asked; others may know better."""
     return error.name() in _MISSING
+
+
+def says_moving(error: KafkaError) -> bool:
+    """Whether the partition has no leader just now but will have one soon, if the topic is there at all."""
+    return error.name() in _MOVING
 
 
 def _text(error: KafkaError) -> str:

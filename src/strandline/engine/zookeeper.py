@@ -98,21 +98,24 @@ class Zookeeper:
             connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": min(1.0, seconds / 6)},
             command_retry={"max_tries": 3, "max_delay": min(1.0, seconds / 6)},
         )
-        self._note_what_the_server_grants()
+        self._attend_to_handshakes()
         self._client.add_listener(self._state_changed)
 
-    def _note_what_the_server_grants(self) -> None:
-        # The server may grant less than what was asked for, which the driver keeps to itself.
-        connection = self._client._connection  # noqa: SLF001
+    def _attend_to_handshakes(self) -> None:
+        connection = self._client._connection  # noqa: SLF001 - there is no other way to either of the two
         invoke = connection._invoke  # noqa: SLF001
 
-        def noting(timeout: float, request: Any, xid: int | None = None) -> Any:
-            answer = invoke(timeout, request, xid)
-            if isinstance(request, Connect) and answer[0].time_out > 0:
+        def shaking(timeout: float, request: Any, xid: int | None = None) -> Any:
+            if not isinstance(request, Connect):
+                return invoke(timeout, request, xid)
+            # A server that has just started may never answer; waiting for the whole timeout costs the session.
+            answer = invoke(timeout / 3, request, xid)
+            # It may grant less than what was asked for, which the driver keeps to itself.
+            if answer[0].time_out > 0:
                 self.session_timeout_ms = answer[0].time_out
             return answer
 
-        connection._invoke = noting  # noqa: SLF001
+        connection._invoke = shaking  # noqa: SLF001
 
     def _state_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:

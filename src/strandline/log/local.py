@@ -12,7 +12,7 @@ from strandline.clock import Clock, to_rfc3339
 from strandline.config import LogSettings
 from strandline.errors import Conflict, InvalidCursor, NotFound
 from strandline.log import cursors as rules
-from strandline.log import definitions, publishing
+from strandline.log import definitions
 from strandline.log.admin import LocalAdmin
 from strandline.log.catalog import Catalog
 from strandline.log.cursors import Position, Span
@@ -31,6 +31,7 @@ from strandline.log.model import (
     Timeline,
 )
 from strandline.log.node import Node
+from strandline.log.publication import Surroundings
 from strandline.log.publisher import Publisher
 from strandline.log.publishing import Events, Plan
 from strandline.log.reading import Batch, Ends, Reader, View
@@ -60,7 +61,7 @@ class LocalLog(Log):
             lambda names: dict.fromkeys(names, catalog.version()), settings.poll_interval_ms / 1000
         )
         self.node = node
-        self._publisher = Publisher(node, catalog, storages, self.plan, settings, clock)
+        self._publisher = Publisher(Surroundings(node, catalog, storages, self.plan, clock), settings)
         self.admin = LocalAdmin(self, catalog, Initiator(node, catalog, storages, settings, clock))
 
     # -- event types
@@ -109,12 +110,7 @@ class LocalLog(Log):
         return self._publisher.submit(name, events, flow_id)
 
     def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
-        future = self._publisher.submit(name, events, flow_id, waits=True)
-        try:
-            return future.result(self._settings.publish_deadline_ms / 1000)
-        except TimeoutError:
-            log.warning("a publish of %s ended with unknown outcome: the storage did not answer in time", name)
-            return publishing.unanswered_report(future.items)
+        return self._publisher.publish(name, events, flow_id)
 
     def read(
         self,
@@ -284,6 +280,7 @@ class LocalLog(Log):
             return 0
 
     def close(self) -> None:
+        self._publisher.close()
         self.node.close()
         self._changes.close()
         self._storages.close()

@@ -91,6 +91,9 @@ class Node:
         if self._coordination is None or not self._coordination.sure():
             raise Unavailable("this node has lost touch with the others; it comes back by itself", retry_after=1)
 
+    def has_gate(self, event_type: str) -> bool:
+        return event_type in self._gates
+
     def gate(self, event_type: str) -> Gate:
         found = self._gates.get(event_type)
         if found is None:

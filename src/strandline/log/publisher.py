@@ -1,228 +1,103 @@
-"""A publish on its way into the storage, through whatever timeline switch it meets.
-
-The acknowledgement follows `switching`: a storage that seals refuses what comes too late; for one that cannot,
-the state is read after its answer. Either way an event is acknowledged only where readers will find it.
-"""
+"""Publishing in this process: through the event type's gate, the small ones together."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
-from strandline.clock import Clock
 from strandline.config import LogSettings
-from strandline.errors import NotFound, OutcomeUnknown, Sealed, StrandlineError
 from strandline.log import publishing
-from strandline.log.catalog import Catalog
+from strandline.log.combining import Combiner
 from strandline.log.gate import Waiting
-from strandline.log.model import CatalogEntry, PublishReport, Timeline
-from strandline.log.node import Node
-from strandline.log.publishing import Events, Plan, Prepared
-from strandline.log.storage import UNKNOWN, Placed, SealableStorage
-from strandline.log.storages import Storages, unseal
-from strandline.log.switching import State, Verdict, after_append, on_sealed
+from strandline.log.model import PublishReport
+from strandline.log.publication import Publication, PublishFuture, Surroundings
+from strandline.log.publishing import Events
 
 log = logging.getLogger(__name__)
 
-#: By partition, the numbers of records within the publish's batch.
-Members = Mapping[int, Sequence[int]]
+_T = TypeVar("_T")
+_Publish = tuple[Events, str | None]
+
+_THREADS = 8
+# Of a publish no larger than this, looking at the catalog and waiting for the disk is most of the work.
+_SMALL_BYTES = 4096
+_SMALL_COUNT = 8
+# So many small ones share both, and no more, so that the first does not wait for long.
+_TOGETHER = 256
 
 
 class Publisher:
-    def __init__(
-        self,
-        node: Node,
-        catalog: Catalog,
-        storages: Storages,
-        plan: Callable[[str], Plan],
-        settings: LogSettings,
-        clock: Clock,
-    ) -> None:
-        self.node = node
-        self.catalog = catalog
-        self.storages = storages
-        self.plan = plan
+    def __init__(self, around: Surroundings, settings: LogSettings) -> None:
+        self._around = around
         self._settings = settings
-        self.clock = clock
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="strandline-publisher")
+        self._combiners: dict[str, Combiner[_Publish, PublishReport]] = {}
 
     def submit(self, name: str, events: Events, flow_id: str | None, *, waits: bool = False) -> PublishFuture:
         """Start a publish. `waits` is the caller's word that this thread asks for the result next."""
         items = publishing.to_items(events, self._settings.max_batch_events)
-        self.plan(name)  # an unknown event type is refused before anything waits
-        self.node.ready_to_publish()
+        node = self._around.node
+        if not node.has_gate(name):
+            self._around.plan(name)  # names that are none leave nothing behind
+        node.ready_to_publish()
         done = PublishFuture(items, threading.get_ident() if waits else None)
-        deadline_ms = self.clock.now_ms() + self._settings.publish_wait_ms
-        start = _Publish(self, name, flow_id or uuid.uuid4().hex, done).start
-        self.node.gate(name).enter(Waiting(start, done.set_exception, deadline_ms))
+        deadline_ms = self._around.clock.now_ms() + self._settings.publish_wait_ms
+        start = Publication(self._around, name, flow_id, done).start
+        node.gate(name).enter(Waiting(start, done.set_exception, deadline_ms))
         return done
 
+    def publish(self, name: str, events: Events, flow_id: str | None) -> PublishReport:
+        if not _is_small(events):
+            return self._wait(self.submit(name, events, flow_id, waits=True))
+        job = self._combiner(name).add((events, flow_id), waits=True)
+        try:
+            return job.result(self._timeout)
+        except TimeoutError:
+            return publishing.unanswered_report(events)
 
-class PublishFuture(Future[PublishReport]):
-    """The report to come. A thread that waits for it stores by itself if nobody else is at it."""
-
-    def __init__(self, items: Sequence[bytes], waiting_thread: int | None) -> None:
-        super().__init__()
-        self.set_running_or_notify_cancel()  # what is on its way to the storage cannot be called back
-        self.items = items
-        self._waiting_thread = waiting_thread
-        self._append: Future[dict[int, Placed]] | None = None
+    def close(self) -> None:
+        self._executor.shutdown(wait=True)
+        for combiner in self._combiners.values():
+            combiner.finish()
 
     @property
-    def waits(self) -> bool:
-        """Whether the running thread is the one that will ask for the result."""
-        return threading.get_ident() == self._waiting_thread
+    def _timeout(self) -> float:
+        return self._settings.publish_deadline_ms / 1000
 
-    def follow(self, append: Future[dict[int, Placed]]) -> None:
-        self._append = append
-
-    def result(self, timeout: float | None = None) -> PublishReport:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        # One after the other: an append that meets a seal is followed by another one.
-        while not self.done() and (append := self._append) is not None and not append.done():
-            with suppress(StrandlineError, TimeoutError):
-                append.result(_left(deadline))
-            if deadline is not None and time.monotonic() >= deadline:
-                break
-        return super().result(_left(deadline))
-
-
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(deadline - time.monotonic(), 0)
-
-
-class _Publish:
-    """One publish that was let through its gate."""
-
-    def __init__(self, owner: Publisher, name: str, flow_id: str, done: PublishFuture) -> None:
-        self._owner = owner
-        self._name = name
-        self._flow_id = flow_id
-        self._done = done
-        self._gate = owner.node.gate(name)
-        self._prepared = Prepared(0, {}, {}, ())
-        # Where each record of a partition is, and what went wrong there.
-        self._offsets: dict[int, list[int]] = {}
-        self._errors: dict[int, StrandlineError] = {}
-
-    def start(self) -> None:
-        self._guarded(self._start)
-
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def _wait(self, future: PublishFuture) -> PublishReport:
         try:
-            step()
-        except BaseException as error:  # noqa: BLE001 - whoever waits must be told
-            self._fail(error)
+            return future.result(self._timeout)
+        except TimeoutError:
+            log.warning("a publish ended with unknown outcome: the storage did not answer in time")
+            return publishing.unanswered_report(future.items)
 
-    def _start(self) -> None:
-        plan = self._owner.plan(self._name)
-        prepared = publishing.prepare(plan, self._done.items, self._owner.clock.now_ms(), self._flow_id)
-        if isinstance(prepared, PublishReport):
-            self._finish(prepared)
-        elif not prepared.count:
-            self._finish(PublishReport(0))
-        else:
-            self._prepared = prepared
-            self._offsets = {p: [UNKNOWN] * len(batch) for p, batch in prepared.batches.items()}
-            self._append(plan.entry.active, {p: range(len(b)) for p, b in prepared.batches.items()})
+    # -- many small ones
 
-    def _append(self, timeline: Timeline, members: Members) -> None:
-        """Store the records with these numbers in this timeline."""
-        batches = {p: self._prepared.batches[p].pick(numbers) for p, numbers in members.items()}
-        storage = self._owner.storages.get(timeline.storage_id)
-        future = storage.append(timeline.topic, batches, waits=self._done.waits)
-        self._done.follow(future)
-        future.add_done_callback(lambda f: self._guarded(lambda: self._answered(timeline, members, f)))
+    def _combiner(self, name: str) -> Combiner[_Publish, PublishReport]:
+        found = self._combiners.get(name)
+        if found is None:
+            self._around.plan(name)  # names that are none leave nothing behind
+            made = Combiner(partial(self._publish_all, name), self._executor, weight=lambda _: 1 / _TOGETHER)
+            found = self._combiners.setdefault(name, made)
+        return found
 
-    def _answered(self, timeline: Timeline, members: Members, future: Future[dict[int, Placed]]) -> None:
-        error = future.exception()
-        if isinstance(error, Sealed):
-            self._sealed(timeline, members, error.token)
-        elif error is not None:
-            raise error
-        else:
-            self._stored(timeline, members, future.result())
-
-    def _sealed(self, timeline: Timeline, members: Members, token: str) -> None:
-        """The storage refused all of it: ask the switch that sealed it."""
-        switch = self._owner.catalog.switches.get(token)
-        if switch is None:
-            raise NotFound(f"event type {self._name!r} does not exist")
-        verdict = on_sealed(switch.state)
-        if verdict is Verdict.WAIT:
-            self._park(lambda: self._sealed(timeline, members, token))
-        elif verdict is Verdict.UNSEAL:
-            unseal(self._owner.storages, timeline, token)
-            self._append(timeline, members)
-        else:
-            self._append(self._entry().active, members)
-
-    def _stored(self, timeline: Timeline, members: Members, placed: Mapping[int, Placed]) -> None:
-        """The storage took it; if it cannot seal, the state read now says whether anybody will see it."""
-        late: dict[int, list[int]] = {}
-        if not isinstance(self._owner.storages.get(timeline.storage_id), SealableStorage):
-            entry = self._entry()
-            now = next(t for t in entry.timelines if t.order == timeline.order)
-            state = _state(entry, now)
-            if state is State.CLOSING:
-                self._park(lambda: self._stored(timeline, members, placed))
-                return
-            late = _late(members, placed, state, now.latest_position)
-        for partition, part in placed.items():
-            for number, offset in zip(members[partition], part.offsets, strict=True):
-                self._offsets[partition][number] = offset
-            if part.error is not None:
-                self._errors[partition] = part.error
-        if late:
-            self._append(entry.active, late)
-        else:
-            self._finish(publishing.report(self._prepared, self._result()))
-
-    def _result(self) -> dict[int, Placed]:
-        return {p: Placed(offsets, self._errors.get(p)) for p, offsets in self._offsets.items()}
-
-    def _entry(self) -> CatalogEntry:
-        return self._owner.plan(self._name).entry
-
-    def _park(self, resume: Callable[[], None]) -> None:
-        """Until the switch is decided; what comes later waits behind."""
-        self._gate.park(lambda: self._guarded(resume))
-        self._owner.node.wake()
-
-    def _finish(self, report: PublishReport) -> None:
-        self._gate.leave()
-        self._done.set_result(report)
-
-    def _fail(self, error: BaseException) -> None:
-        self._gate.leave()
-        if isinstance(error, OutcomeUnknown):
-            log.warning("a publish ended with unknown outcome: %s", error)
-            self._done.set_result(publishing.unknown_report(self._prepared.events))
-            return
-        if not isinstance(error, StrandlineError):
-            log.error("a publish failed", exc_info=error)
-        self._done.set_exception(error)
+    def _publish_all(self, name: str, group: Sequence[_Publish]) -> list[PublishReport | Exception]:
+        started = [_outcome(partial(self.submit, waits=True), name, *publish) for publish in group]
+        return [found if isinstance(found, Exception) else _outcome(self._wait, found) for found in started]
 
 
-def _late(
-    members: Members, placed: Mapping[int, Placed], state: State | None, ends: Mapping[str, int] | None
-) -> dict[int, list[int]]:
-    """The numbers of the records that landed past the end of their timeline."""
-    late: dict[int, list[int]] = {}
-    for partition, part in placed.items():
-        last = (ends or {}).get(str(partition), -1) if state is State.DONE else None
-        for number, offset in zip(members[partition], part.offsets, strict=True):
-            if after_append(state, offset, last) is Verdict.MOVE:
-                late.setdefault(partition, []).append(number)
-    return late
+def _is_small(events: Events) -> bool:
+    if isinstance(events, bytes | str):
+        return len(events) <= _SMALL_BYTES
+    return isinstance(events, list | tuple) and len(events) <= _SMALL_COUNT
 
 
-def _state(entry: CatalogEntry, timeline: Timeline) -> State | None:
-    """The state of the switch that closes this timeline, if there is one."""
-    if timeline.latest_position is not None:
-        return State.DONE
-    return entry.switch.state if entry.switch is not None and entry.switch.kind == "switch" else None
+def _outcome(act: Callable[..., _T], *arguments: Any) -> _T | Exception:
+    try:
+        return act(*arguments)
+    except Exception as error:  # noqa: BLE001 - one publisher's error is not the others'
+        return error

@@ -80,9 +80,9 @@ class NewRecords:
 
 
 def to_arrow(parts: Sequence[NewRecords]) -> pa.RecordBatch:
-    """One batch of all parts, in order, in one of the `STORED` layouts."""
+    """One batch of all parts, in order, in one of the `STORED` layouts; OverflowError past 2 GB."""
     values = parts[0].values if len(parts) == 1 else [value for part in parts for value in part.values]
-    arrays = [_timestamps(parts), pa.array(values, pa.binary())]
+    arrays = [_timestamps(parts), _array(values, pa.binary())]
     number = 0
     if any(part.keys is not None for part in parts):
         number += 1
@@ -108,7 +108,14 @@ def _column(parts: Sequence[NewRecords], lists: Sequence[Sequence[object] | None
     filled = (
         values if values is not None else [None] * len(part) for part, values in zip(parts, lists, strict=True)
     )
-    return pa.array([value for values in filled for value in values], kind)
+    return _array([value for values in filled for value in values], kind)
+
+
+def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    array = pa.array(values, kind)
+    if isinstance(array, pa.ChunkedArray):
+        raise OverflowError
+    return array
 
 
 def with_offsets(first: int, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import jsonschema_rs
 import msgspec
@@ -18,6 +19,8 @@ _META = frozenset({"title", "description", "default", "examples", "$comment"})
 # Keywords whose members are named by the user, and keywords whose values are no schemas.
 _NAMED = frozenset({"properties", "patternProperties", "definitions", "$defs", "dependencies", "dependentSchemas"})
 _DATA = frozenset({"enum", "const", "default", "examples"})
+# More than any schema that people write, and checked in milliseconds.
+_MOST_VISITS = 100_000
 
 Check = Callable[[Any], str | None]
 
@@ -37,6 +40,7 @@ def check_definition(event_type: EventType) -> None:
     """Refuse a schema that does not compile or contradicts the event type."""
     schema = parse(event_type.schema.schema)
     compile_check(event_type.schema.schema, event_type.compatibility_mode)
+    _check_cost(schema)
     if event_type.category == "business" and "metadata" in schema.get("properties", {}):
         raise Invalid("the schema of a business event type must not define metadata: it is added")
     if event_type.compatibility_mode == "compatible":
@@ -66,6 +70,42 @@ def compile_check(text: str, mode: CompatibilityMode) -> Check:
             return f"the event cannot be checked against its schema: {_first_line(error)}"
 
     return check
+
+
+def _check_cost(schema: dict[str, Any]) -> None:
+    """Refuse references that multiply: one event would keep the validator, and all who wait for it, for hours."""
+    try:
+        cost = _visits(schema, schema, {})
+    except RecursionError:
+        raise Invalid("the references of the schema lead too far") from None
+    if cost > _MOST_VISITS:
+        raise Invalid("the references of the schema multiply: an event would have to pass too many schemas")
+
+
+def _visits(part: Any, root: Any, known: dict[str, int]) -> int:
+    """How many schemas one event meets, references followed; a circle counts once."""
+    if isinstance(part, list):
+        return sum(_visits(one, root, known) for one in part)
+    if not isinstance(part, dict):
+        return 0
+    visits = 1
+    for key, value in part.items():
+        if key == "$ref" and isinstance(value, str):
+            if value not in known:
+                known[value] = 0
+                known[value] = _visits(_target(root, value), root, known)
+            visits += known[value]
+        elif key not in {"definitions", "$defs"}:
+            visits += _visits(value, root, known)
+    return visits
+
+
+def _target(root: Any, reference: str) -> Any:
+    found = root
+    for step in unquote(reference.removeprefix("#")).split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def _violation(error: jsonschema_rs.ValidationError) -> str:

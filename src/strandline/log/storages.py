@@ -8,7 +8,7 @@ from pathlib import Path
 
 from strandline.config import LogSettings
 from strandline.errors import NotFound, Unavailable
-from strandline.log.model import StorageInfo, Timeline
+from strandline.log.model import KafkaConfiguration, StorageInfo, Timeline
 from strandline.log.storage import SealableStorage, Storage
 from strandline.log.storage.sqlite import SqliteStorage
 
@@ -34,13 +34,24 @@ class Storages:
         info = next((info for info in self._listed() if info.id == storage_id), None)
         if info is None:
             raise NotFound(f"storage {storage_id!r} does not exist")
-        if info.sqlite_configuration is None:
-            raise Unavailable(f"storage {storage_id!r} is of type {info.storage_type}, which is not supported yet")
-        return SqliteStorage(
-            self._data / info.sqlite_configuration.directory,
-            poll_interval_ms=self._settings.poll_interval_ms,
-            max_open_topics=self._settings.max_open_topics,
+        if info.sqlite_configuration is not None:
+            return SqliteStorage(
+                self._data / info.sqlite_configuration.directory,
+                poll_interval_ms=self._settings.poll_interval_ms,
+                max_open_topics=self._settings.max_open_topics,
+            )
+        if info.kafka_configuration is not None:
+            return self._connect_kafka(info.kafka_configuration)
+        raise Unavailable(f"storage {storage_id!r} is of type {info.storage_type}, which is not supported yet")
+
+    def _connect_kafka(self, configuration: KafkaConfiguration) -> Storage:
+        # Imported here: the driver is an extra that a node without Kafka storages need not have.
+        from strandline.log.storage.kafka import KafkaOptions, KafkaStorage  # noqa: PLC0415
+
+        options = KafkaOptions(
+            max_event_bytes=self._settings.max_event_bytes, poll_interval_ms=self._settings.poll_interval_ms
         )
+        return KafkaStorage(configuration.bootstrap_servers, configuration.properties, options)
 
     def close(self) -> None:
         with self._lock:

@@ -13,7 +13,7 @@ import msgspec
 import zstandard
 from starlette.requests import ClientDisconnect, Request
 
-from strandline.errors import Invalid, Malformed, StrandlineError, TooLarge
+from strandline.errors import Incomplete, Invalid, Malformed, TooLarge, Unsupported
 from strandline.log.model import CursorText
 
 _CHUNK = 1 << 20
@@ -25,20 +25,6 @@ _ZSTD_WINDOW = 8 << 20
 
 class _Packed(Protocol):
     def read(self, size: int, /) -> bytes: ...
-
-
-class UnsupportedEncoding(StrandlineError):
-    """The body's Content-Encoding is not one of identity, gzip, zstd."""
-
-    code = "unsupported_media_type"
-    status = 415
-
-
-class BodyStalled(StrandlineError):
-    """The rest of the body did not come."""
-
-    code = "request_timeout"
-    status = 408
 
 
 async def receive(request: Request, limit: int, patience: float) -> bytes:
@@ -62,7 +48,7 @@ async def receive(request: Request, limit: int, patience: float) -> bytes:
                 parts.append(part)
                 timer.reschedule(now() + patience)
     except TimeoutError:
-        raise BodyStalled(f"nothing more of the body came for {patience:g} s, after {size} bytes") from None
+        raise Incomplete(f"nothing more of the body came for {patience:g} s, after {size} bytes") from None
     if size > limit:
         await _discard(request, limit)
         raise _too_large(limit)
@@ -95,7 +81,7 @@ def unpack(body: bytes, encoding: str, limit: int) -> bytes:
             frames = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
             packed = frames.stream_reader(body, read_across_frames=True)
         case _:
-            raise UnsupportedEncoding(f"Content-Encoding {encoding!r} is not supported; use gzip, zstd or none")
+            raise Unsupported(f"Content-Encoding {encoding!r} is not supported; use gzip, zstd or none")
     try:
         return _read(packed, limit)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:

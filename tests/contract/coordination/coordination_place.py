@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +39,15 @@ class Other:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
         assert self.receive() == "ready"
+
+    def _read(self) -> None:
+        with self._process.stdout:
+            for line in self._process.stdout:
+                self._lines.put(line)
+        self._lines.put("")
 
     def call(self, name: str, *arguments: Any) -> Any:
         self.send(name, *arguments)
@@ -46,8 +56,8 @@ class Other:
     def send(self, name: str, *arguments: Any) -> None:
         print(json.dumps([name, *arguments]), file=self._process.stdin, flush=True)
 
-    def receive(self) -> Any:
-        line = self._process.stdout.readline()
+    def receive(self, seconds: float = 30.0) -> Any:
+        line = self._lines.get(timeout=seconds)
         assert line, "the other process ended"
         answer = json.loads(line)
         if "error" in answer:
@@ -65,7 +75,6 @@ class Other:
         self._process.kill()
         self._process.wait(10)
         self._process.stdin.close()
-        self._process.stdout.close()
 
 
 class Place:
@@ -135,12 +144,10 @@ class Calls:
         until(lambda: self.count > before, seconds, "the watcher's call")
 
 
-def until_raises(kind: type[Exception], call: Callable[[], object], seconds: float = 10.0) -> None:
-    def raised() -> bool:
-        try:
-            call()
-        except kind:
-            return True
+def succeeds(call: Callable[[], object]) -> bool:
+    """Whether the call went through; what is on its way back may not be there yet."""
+    try:
+        call()
+    except errors.StrandlineError:
         return False
-
-    until(raised, seconds, kind.__name__)
+    return True

@@ -17,8 +17,6 @@ from strandline.coordination.connect import connect
 from strandline.coordination.port import Coordination
 from strandline.errors import StrandlineError
 
-_A_NAP_MS = 500
-
 
 def say(**answer: object) -> None:
     print(json.dumps(answer), flush=True)  # noqa: T201 - this is how it answers
@@ -29,18 +27,13 @@ def bump_often(coordination: Coordination, threads: int, each: int) -> list[int]
         return list(pool.map(lambda _: coordination.bump(), range(threads * each)))
 
 
-def nap(coordination: Coordination) -> bool:
-    """Ask for `sure` all the time until this process was stopped and woken; the first answer after that."""
-    say(answer="awake")
+def nap(coordination: Coordination, nap_ms: int) -> bool:
+    """Wait until this process was stopped for that long, and woken; what `sure` says first thing after that."""
     before = boot_ms()
-    while True:
-        now, sure = boot_ms(), coordination.sure()
-        # Stopped between the two questions, the answer may be older than the nap.
-        if boot_ms() - now > _A_NAP_MS:
-            sure = coordination.sure()
-        if boot_ms() - before > _A_NAP_MS:
-            return sure
+    say(answer="awake")
+    while (now := boot_ms()) - before < nap_ms:
         before = now
+    return coordination.sure()
 
 
 def watch(coordination: Coordination) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from coordination_place import NOTICED, TIMEOUT_MS, Calls, Other, Place
+from coordination_place import NOTICED, TIMEOUT_MS, Calls, Other, Place, succeeds
 
 from services import until
 from strandline.clock import boot_ms
 from strandline.coordination.port import Coordination
-from strandline.errors import LeaseLost, StrandlineError
+from strandline.errors import LeaseLost
 
 
 def everything(coordination: Coordination) -> tuple[dict[str, str], dict[str, str]]:
@@ -57,10 +57,11 @@ def test_a_short_sleep_harms_nobody(coordination: Coordination, owner: Other):
 
 def test_a_sleeper_is_not_sure_when_it_wakes(coordination: Coordination, owner: Other):
     """The very first answer after the nap is false already, and it stays so until the loss is dealt with."""
-    owner.send("nap")
+    owner.send("nap", TIMEOUT_MS)
     assert owner.receive() == "awake"
     owner.stop()
-    until(lambda: everything(coordination) == ({}, {}), NOTICED)
+    end_ms = boot_ms() + TIMEOUT_MS
+    until(lambda: boot_ms() > end_ms and everything(coordination) == ({}, {}), NOTICED)
     owner.wake()
     assert owner.receive() is False
     with pytest.raises(LeaseLost):
@@ -88,7 +89,7 @@ def test_a_sleeper_comes_back_by_joining_again(coordination: Coordination, owner
     owner.stop()
     until(lambda: everything(coordination) == ({}, {}), NOTICED)
     owner.wake()
-    until(lambda: succeeds(owner, "join", "there", "2"), NOTICED)
+    until(lambda: succeeds(lambda: owner.call("join", "there", "2")), NOTICED)
     assert owner.call("sure") is False, "its lock is still lost"
     owner.call("unlock", "orders")
     until(lambda: owner.call("sure"), NOTICED)
@@ -109,14 +110,6 @@ def test_a_sleeper_is_told_of_its_loss(coordination: Coordination, owner: Other)
     assert owner.call("news", NOTICED)
 
 
-def succeeds(other: Other, *call: str) -> bool:
-    try:
-        other.call(*call)
-    except StrandlineError:
-        return False
-    return True
-
-
 def test_without_answers_nobody_is_sure(place: Place, coordination: Coordination):
     """Within the session timeout, counted from the last answer; watchers hear of it, and of the return."""
     coordination.join("here", "1")
@@ -133,16 +126,8 @@ def test_without_answers_nobody_is_sure(place: Place, coordination: Coordination
         assert not coordination.sure()
         before = calls.count
     until(lambda: calls.count > before, NOTICED)
-    until(lambda: joined(coordination), NOTICED)
+    until(lambda: succeeds(lambda: coordination.join("here", "2")) and coordination.sure(), NOTICED)
     assert coordination.members() == {"here": "2"}
-
-
-def joined(coordination: Coordination) -> bool:
-    try:
-        coordination.join("here", "2")
-    except StrandlineError:
-        return False
-    return coordination.sure()
 
 
 def test_news_of_a_silent_time_are_told_afterwards(place: Place, coordination: Coordination):
@@ -151,7 +136,7 @@ def test_news_of_a_silent_time_are_told_afterwards(place: Place, coordination: C
     calls = Calls(coordination)
     with place.mute():
         until(lambda: not coordination.sure(), NOTICED)
-    until(lambda: succeeds(other, "bump"), NOTICED)
+    until(lambda: succeeds(lambda: other.call("bump")), NOTICED)
     until(coordination.sure, NOTICED)
     with calls.expected():
         other.call("bump")

@@ -12,9 +12,14 @@ from storage_place import DAY_MS, Place
 from strandline.log.storage import Storage
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", "kafka"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    made = Place(f"{request.param}:{tmp_path / 'topics'}")
+    if request.param == "sqlite":
+        address = f"sqlite:{tmp_path / 'topics'}"
+    else:
+        broker = request.getfixturevalue("kafka")
+        address = f"kafka:{broker.bootstrap_servers}"
+    made = Place(address)
     yield made
     made.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from strandline.log.records import NewRecords
 from strandline.log.storage import Placed, Storage
+from strandline.log.storage.kafka import KafkaStorage
 from strandline.log.storage.sqlite import SqliteStorage
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -25,9 +26,11 @@ class Place:
 
     def open(self) -> Storage:
         kind, _, where = self.address.partition(":")
-        assert kind == "sqlite"
-        self._opened.append(SqliteStorage(Path(where), poll_interval_ms=5))
-        return self._opened[-1]
+        storage: Storage = (
+            SqliteStorage(Path(where), poll_interval_ms=5) if kind == "sqlite" else KafkaStorage(where, {})
+        )
+        self._opened.append(storage)
+        return storage
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:
         """Another process at this place; see `worker.py` for what it can do."""

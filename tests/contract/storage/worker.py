@@ -8,6 +8,7 @@ from pathlib import Path
 
 from strandline.log.records import NewRecords
 from strandline.log.storage import Storage
+from strandline.log.storage.kafka import KafkaStorage
 from strandline.log.storage.sqlite import SqliteStorage
 
 
@@ -41,8 +42,7 @@ ACTS = {act.__name__: act for act in (append, seal, create)}
 
 def main(address: str, act: str, *arguments: str) -> None:
     kind, _, where = address.partition(":")
-    assert kind == "sqlite"
-    storage = SqliteStorage(Path(where))
+    storage: Storage = SqliteStorage(Path(where)) if kind == "sqlite" else KafkaStorage(where, {})
     ACTS[act](storage, *arguments)
     storage.close()
 

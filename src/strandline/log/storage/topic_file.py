@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,23 @@ import pyarrow.compute as pc
 from strandline.engine import sql, sqlite
 from strandline.errors import Conflict, NotFound, Sealed
 from strandline.log import records
+from strandline.log.combining import Combiner
 from strandline.log.records import NewRecords
-from strandline.log.storage.group_commit import Batches, GroupCommit
 from strandline.log.storage.port import FAILED, Bounds, Placed
 
 _SQL = sql.load("strandline.log.storage", "sqlite.sql")
 # Keeps every row far below what Arrow and SQLite can hold.
 _ROW_BYTES = 64 << 20
 # A batch fills many of SQLite's usual pages, and every page is two system calls of a commit.
-_PAGE_BYTES = 8192
+_PAGE_BYTES = 16384
 # SQLite's own log may grow to this before it is copied into the file: fewer copies, each in one go.
 _CHECKPOINT_BYTES = 16 << 20
 
+# One transaction takes no more than this, so that the first of a long queue is not kept waiting.
+_GROUP_RECORDS = 20_000
+_GROUP_BYTES = 64 << 20
+
+Batches = Mapping[int, NewRecords]
 _Row = tuple[Any, ...]
 
 
@@ -38,7 +43,7 @@ class TopicFile:
         self._reader = sqlite.Database(path)
         self._writer = sqlite.Database(path, checkpoint_bytes=_CHECKPOINT_BYTES)
         self._lock = _lock_beside(path)
-        self._commits = GroupCommit(self._store, self._lock.free, executor)
+        self._commits = Combiner(self._store, executor, weight=_weight, free=self._lock.free)
         # Next offsets by partition, true while the file has this version (of commits that are not ours).
         self._next: dict[int, int] = {}
         self._next_version: int | None = None
@@ -59,7 +64,7 @@ class TopicFile:
     # -- writing
 
     def append(self, batches: Batches, *, waits: bool) -> Future[dict[int, Placed]]:
-        return self._commits.append(batches, waits=waits)
+        return self._commits.add(batches, waits=waits)
 
     def finish(self) -> None:
         """Return when every append is answered."""
@@ -193,13 +198,23 @@ def _no_partition(partition: int) -> NotFound:
     return NotFound(f"the topic has no partition {partition}")
 
 
+def _weight(batches: Batches) -> float:
+    count = size = 0
+    for batch in batches.values():
+        count += len(batch)
+        size += batch.size
+    return max(count / _GROUP_RECORDS, size / _GROUP_BYTES)
+
+
 def _rows(parts: Sequence[NewRecords]) -> list[_Row]:
     """One row for all of it, unless a single append is larger than a row should be; none for no records."""
     parts = [part for part in parts if len(part)]
     if not parts:
         return []
-    if sum(part.size for part in parts) <= 2 * _ROW_BYTES:
-        return [_row(parts)]
+    with suppress(OverflowError):
+        row = _row(parts)
+        if row[1] <= 2 * _ROW_BYTES:
+            return [row]
     return [_row([piece]) for part in parts for piece in part.split(_ROW_BYTES)]
 
 

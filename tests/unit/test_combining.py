@@ -1,4 +1,4 @@
-"""Who stores the appends of many threads, and what everybody is told."""
+"""Who does the work of many threads, and what everybody is told."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from strandline.errors import OutcomeUnknown, Sealed, Unavailable
+from strandline.log.combining import Combiner
 from strandline.log.records import NewRecords
 from strandline.log.storage import Placed
-from strandline.log.storage.group_commit import GroupCommit
 
 
 class Disk:
@@ -43,8 +43,8 @@ def executor():
 
 
 @pytest.fixture
-def commits(disk, executor) -> GroupCommit:
-    return GroupCommit(disk.store, lambda: disk.free, executor)
+def commits(disk, executor) -> Combiner:
+    return Combiner(disk.store, executor, weight=lambda _: 0.2, free=lambda: disk.free)
 
 
 def records(value: bytes) -> dict[int, NewRecords]:
@@ -53,13 +53,13 @@ def records(value: bytes) -> dict[int, NewRecords]:
 
 def test_a_caller_that_waits_stores_by_itself(commits, disk):
     """No other thread is woken for it."""
-    assert commits.append(records(b"a"), waits=True).result(10)[0].complete
+    assert commits.add(records(b"a"), waits=True).result(10)[0].complete
     assert disk.threads == [threading.current_thread()]
 
 
 def test_an_append_happens_without_anybody_waiting(commits, disk, executor):
     """The executor stores it."""
-    commits.append(records(b"a"), waits=False)
+    commits.add(records(b"a"), waits=False)
     executor.shutdown(wait=True)
     assert disk.groups == [[b"a"]]
     assert disk.threads != [threading.current_thread()]
@@ -68,15 +68,35 @@ def test_an_append_happens_without_anybody_waiting(commits, disk, executor):
 def test_a_caller_that_could_be_held_up_lets_the_executor_do_it(commits, disk):
     """It has to be back when its time is up."""
     disk.free = False
-    assert commits.append(records(b"a"), waits=True).result(10)[0].complete
+    assert commits.add(records(b"a"), waits=True).result(10)[0].complete
     assert disk.threads != [threading.current_thread()]
 
 
 def test_one_commit_takes_all_that_is_queued(commits, disk):
     """In the order of the appends."""
-    appends = [commits.append(records(b"%d" % number), waits=True) for number in range(5)]
+    appends = [commits.add(records(b"%d" % number), waits=True) for number in range(5)]
     assert all(append.result(10)[0].complete for append in reversed(appends))
     assert disk.groups == [[b"0", b"1", b"2", b"3", b"4"]]
+
+
+def test_a_group_takes_no_more_than_its_weight(commits, disk):
+    """So that the first of a long queue is not kept waiting."""
+    appends = [commits.add(records(b"%d" % number), waits=True) for number in range(7)]
+    assert all(append.result(10)[0].complete for append in reversed(appends))
+    assert [len(group) for group in disk.groups] == [5, 2]
+
+
+def test_an_error_of_one_is_not_the_others(executor):
+    """An answer may be an error of its own."""
+    refuse = Combiner(
+        lambda group: [ValueError("odd") if number % 2 else number for number in group],
+        executor,
+        weight=lambda _: 0,
+    )
+    jobs = [refuse.add(number, waits=True) for number in range(3)]
+    assert (jobs[0].result(10), jobs[2].result(10)) == (0, 2)
+    with pytest.raises(ValueError, match="odd"):
+        jobs[1].result(10)
 
 
 @pytest.mark.parametrize(
@@ -90,30 +110,30 @@ def test_one_commit_takes_all_that_is_queued(commits, disk):
 def test_all_members_of_a_group_are_told_what_went_wrong(commits, disk, trouble, told):
     """And the next group is stored as if nothing had been."""
     disk.trouble = trouble
-    appends = [commits.append(records(b"lost"), waits=True) for _ in range(2)]
+    appends = [commits.add(records(b"lost"), waits=True) for _ in range(2)]
     for append in appends:
         with pytest.raises(told):
             append.result(10)
-    assert commits.append(records(b"next"), waits=True).result(10)[0].complete
+    assert commits.add(records(b"next"), waits=True).result(10)[0].complete
     assert disk.groups == [[b"next"]]
 
 
 def test_an_interrupted_caller_leaves_nobody_in_the_dark(commits, disk):
     """Ctrl-C may come after the commit: the outcome of its group is unknown, and storing goes on."""
     disk.trouble = KeyboardInterrupt()
-    other = commits.append(records(b"other"), waits=True)
-    mine = commits.append(records(b"mine"), waits=True)
+    other = commits.add(records(b"other"), waits=True)
+    mine = commits.add(records(b"mine"), waits=True)
     with pytest.raises(KeyboardInterrupt):
         mine.result(10)
     with pytest.raises(OutcomeUnknown):
         other.result(10)
-    assert commits.append(records(b"next"), waits=True).result(10)[0].complete
+    assert commits.add(records(b"next"), waits=True).result(10)[0].complete
 
 
 def test_finishing_stores_what_is_queued_after_the_executor_is_gone(commits, disk, executor):
     """Closing loses nothing."""
     executor.shutdown(wait=True)
-    append = commits.append(records(b"late"), waits=False)
+    append = commits.add(records(b"late"), waits=False)
     commits.finish()
     assert append.done()
     assert disk.groups == [[b"late"]]

@@ -1,0 +1,216 @@
+"""One publish on its way into the storage, through whatever timeline switch it meets.
+
+The acknowledgement follows `switching`: a storage that seals refuses what comes too late; for one that cannot,
+the state is read after its answer. Either way an event is acknowledged only where readers will find it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+
+from strandline.clock import Clock
+from strandline.errors import NotFound, OutcomeUnknown, Sealed, StrandlineError
+from strandline.log import publishing
+from strandline.log.catalog import Catalog
+from strandline.log.model import CatalogEntry, PublishReport, Timeline
+from strandline.log.node import Node
+from strandline.log.publishing import Plan, Prepared
+from strandline.log.storage import UNKNOWN, Placed, SealableStorage
+from strandline.log.storages import Storages, unseal
+from strandline.log.switching import State, Verdict, after_append, on_sealed
+
+log = logging.getLogger(__name__)
+
+#: By partition, the numbers of records within the publish's batch.
+Members = Mapping[int, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What every publish of a process needs."""
+
+    node: Node
+    catalog: Catalog
+    storages: Storages
+    plan: Callable[[str], Plan]
+    clock: Clock
+
+
+class PublishFuture(Future[PublishReport]):
+    """The report to come. A thread that waits for it stores by itself if nobody else is at it."""
+
+    def __init__(self, items: Sequence[bytes], waiting_thread: int | None) -> None:
+        super().__init__()
+        self.set_running_or_notify_cancel()  # what is on its way to the storage cannot be called back
+        self.items = items
+        self._waiting_thread = waiting_thread
+        self._append: Future[dict[int, Placed]] | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the running thread is the one that will ask for the result."""
+        return threading.get_ident() == self._waiting_thread
+
+    def follow(self, append: Future[dict[int, Placed]]) -> None:
+        self._append = append
+
+    def result(self, timeout: float | None = None) -> PublishReport:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        # One after the other: an append that meets a seal is followed by another one.
+        while not self.done() and (append := self._append) is not None and not append.done():
+            with suppress(StrandlineError, TimeoutError):
+                append.result(_left(deadline))
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+        return super().result(_left(deadline))
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 0)
+
+
+class Publication:
+    """One publish that was let through its gate."""
+
+    def __init__(self, around: Surroundings, name: str, flow_id: str | None, done: PublishFuture) -> None:
+        self._around = around
+        self._name = name
+        self._flow_id = flow_id
+        self._done = done
+        self._gate = around.node.gate(name)
+        self._prepared = Prepared(0, {}, {}, ())
+        # Where each record of a partition is, and what went wrong there.
+        self._offsets: dict[int, list[int]] = {}
+        self._errors: dict[int, StrandlineError] = {}
+
+    def start(self) -> None:
+        self._guarded(self._start)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001 - whoever waits must be told
+            self._fail(error)
+
+    def _start(self) -> None:
+        plan = self._around.plan(self._name)
+        prepared = publishing.prepare(
+            plan, self._done.items, self._around.clock.now_ms(), self._flow_id or _flow_id(plan)
+        )
+        if isinstance(prepared, PublishReport):
+            self._finish(prepared)
+        elif not prepared.count:
+            self._finish(PublishReport(0))
+        else:
+            self._prepared = prepared
+            self._offsets = {p: [UNKNOWN] * len(batch) for p, batch in prepared.batches.items()}
+            self._append(plan.entry.active, {p: range(len(b)) for p, b in prepared.batches.items()})
+
+    def _append(self, timeline: Timeline, members: Members) -> None:
+        """Store the records with these numbers in this timeline."""
+        batches = {p: self._prepared.batches[p].pick(numbers) for p, numbers in members.items()}
+        storage = self._around.storages.get(timeline.storage_id)
+        future = storage.append(timeline.topic, batches, waits=self._done.waits)
+        self._done.follow(future)
+        future.add_done_callback(lambda f: self._guarded(lambda: self._answered(timeline, members, f)))
+
+    def _answered(self, timeline: Timeline, members: Members, future: Future[dict[int, Placed]]) -> None:
+        error = future.exception()
+        if isinstance(error, Sealed):
+            self._sealed(timeline, members, error.token)
+        elif error is not None:
+            raise error
+        else:
+            self._stored(timeline, members, future.result())
+
+    def _sealed(self, timeline: Timeline, members: Members, token: str) -> None:
+        """The storage refused all of it: ask the switch that sealed it."""
+        switch = self._around.catalog.switches.get(token)
+        if switch is None:
+            raise NotFound(f"event type {self._name!r} does not exist")
+        verdict = on_sealed(switch.state)
+        if verdict is Verdict.WAIT:
+            self._park(lambda: self._sealed(timeline, members, token))
+        elif verdict is Verdict.UNSEAL:
+            unseal(self._around.storages, timeline, token)
+            self._append(timeline, members)
+        else:
+            self._append(self._entry().active, members)
+
+    def _stored(self, timeline: Timeline, members: Members, placed: Mapping[int, Placed]) -> None:
+        """The storage took it; if it cannot seal, the state read now says whether anybody will see it."""
+        late: dict[int, list[int]] = {}
+        if not isinstance(self._around.storages.get(timeline.storage_id), SealableStorage):
+            entry = self._entry()
+            now = next(t for t in entry.timelines if t.order == timeline.order)
+            state = _state(entry, now)
+            if state is State.CLOSING:
+                self._park(lambda: self._stored(timeline, members, placed))
+                return
+            late = _late(members, placed, state, now.latest_position)
+        for partition, part in placed.items():
+            for number, offset in zip(members[partition], part.offsets, strict=True):
+                self._offsets[partition][number] = offset
+            if part.error is not None:
+                self._errors[partition] = part.error
+        if late:
+            self._append(entry.active, late)
+        else:
+            self._finish(publishing.report(self._prepared, self._result()))
+
+    def _result(self) -> dict[int, Placed]:
+        return {p: Placed(offsets, self._errors.get(p)) for p, offsets in self._offsets.items()}
+
+    def _entry(self) -> CatalogEntry:
+        return self._around.plan(self._name).entry
+
+    def _park(self, resume: Callable[[], None]) -> None:
+        """Until the switch is decided; what comes later waits behind."""
+        self._gate.park(lambda: self._guarded(resume))
+        self._around.node.wake()
+
+    def _finish(self, report: PublishReport) -> None:
+        self._gate.leave()
+        self._done.set_result(report)
+
+    def _fail(self, error: BaseException) -> None:
+        self._gate.leave()
+        if isinstance(error, OutcomeUnknown):
+            log.warning("a publish ended with unknown outcome: %s", error)
+            self._done.set_result(publishing.unknown_report(self._prepared.events))
+            return
+        if not isinstance(error, StrandlineError):
+            log.error("a publish failed", exc_info=error)
+        self._done.set_exception(error)
+
+
+def _late(
+    members: Members, placed: Mapping[int, Placed], state: State | None, ends: Mapping[str, int] | None
+) -> dict[int, list[int]]:
+    """The numbers of the records that landed past the end of their timeline."""
+    late: dict[int, list[int]] = {}
+    for partition, part in placed.items():
+        last = (ends or {}).get(str(partition), -1) if state is State.DONE else None
+        for number, offset in zip(members[partition], part.offsets, strict=True):
+            if after_append(state, offset, last) is Verdict.MOVE:
+                late.setdefault(partition, []).append(number)
+    return late
+
+
+def _state(entry: CatalogEntry, timeline: Timeline) -> State | None:
+    """The state of the switch that closes this timeline, if there is one."""
+    if timeline.latest_position is not None:
+        return State.DONE
+    return entry.switch.state if entry.switch is not None and entry.switch.kind == "switch" else None
+
+
+def _flow_id(plan: Plan) -> str:
+    """One of our own, where it is written into the events."""
+    return "" if plan.entry.event_type.category == "undefined" else uuid.uuid4().hex

@@ -1,0 +1,136 @@
+"""The storage on a Kafka cluster. A record's value on Kafka is the event's own JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from strandline.engine import kafka
+from strandline.errors import NotFound, Unavailable
+from strandline.log.records import NewRecords
+from strandline.log.storage.kafka_appends import Appender
+from strandline.log.storage.kafka_reads import Passes
+from strandline.log.storage.kafka_topics import Replication, Topics
+from strandline.log.storage.port import Bounds, Placed, Storage
+from strandline.log.storage.watcher import Watcher
+
+_TOPIC_PROPERTIES = frozenset({"replication.factor", "min.insync.replicas"})
+# A key is made of parts of its event, so it is no longer than that; the rest is Kafka's frame and headers.
+_FRAME_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class KafkaOptions:
+    """`delivery_timeout_ms`: after so long without confirmation the outcome of an append is unknown."""
+
+    max_event_bytes: int = 999_000
+    poll_interval_ms: int = 25
+    delivery_timeout_ms: int = 20_000
+    close_timeout_ms: int = 10_000
+    max_open_reads: int = 32
+
+
+class KafkaStorage(Storage):
+    """A cluster, reached with properties that are the driver's, but for two, which topics get instead.
+
+    These are `replication.factor` and `min.insync.replicas`. Kafka cannot seal a topic (see
+    `SealableStorage`), and expires records by itself.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, properties: Mapping[str, str], options: KafkaOptions | None = None
+    ) -> None:
+        options = options or KafkaOptions()
+        connection = kafka.Connection(
+            bootstrap_servers, {n: v for n, v in properties.items() if n not in _TOPIC_PROPERTIES}
+        )
+        message_bytes = 2 * options.max_event_bytes + _FRAME_BYTES
+        self._close_seconds = options.close_timeout_ms / 1000
+        self._admin = connection.admin()
+        self._topics = Topics(self._admin, Replication.of(properties), message_bytes)
+        self._passes = Passes(connection.consumer, options.max_open_reads)
+        self._appender = Appender(
+            lambda: connection.producer(
+                message_bytes=message_bytes, delivery_timeout_ms=options.delivery_timeout_ms
+            ),
+            self._topics,
+            patience_seconds=options.delivery_timeout_ms / 1000,
+            keep_house=self._keep_house,
+        )
+        self._watcher = Watcher(self._topics.ends, options.poll_interval_ms / 1000)
+        self._closed = False
+
+    def create_topic(self, topic: str, partitions: int, retention_ms: int) -> None:
+        self._refuse_closed()
+        self._topics.create(topic, partitions, retention_ms)
+
+    def delete_topic(self, topic: str) -> None:
+        self._refuse_closed()
+        self._topics.delete(topic)
+        self._passes.drop(topic)
+        self._watcher.notify(topic)
+
+    def append(
+        self,
+        topic: str,
+        batches: Mapping[int, NewRecords],
+        *,
+        waits: bool = False,  # noqa: ARG002 - nothing to gain
+    ) -> Future[dict[int, Placed]]:
+        future = self._appender.append(topic, batches)
+        future.add_done_callback(lambda _: self._watcher.notify(topic))
+        return future
+
+    def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int) -> pa.RecordBatch:
+        self._refuse_closed()
+        self._refuse_missing(topic, partition)
+        forward = self._passes.take(topic, partition, offset)
+        try:
+            batch = forward.read(lambda: self._topics.end(topic, partition), max_records, max_bytes)
+        except BaseException:
+            forward.close()
+            self._topics.forget(topic)
+            raise
+        self._passes.give_back(forward)
+        return batch
+
+    def bounds(self, topic: str) -> list[Bounds]:
+        self._refuse_closed()
+        return self._topics.bounds(topic)
+
+    def find(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        self._refuse_closed()
+        self._refuse_missing(topic, partition)
+        return self._topics.find(topic, partition, timestamp_ms)
+
+    def watch(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._watcher.watch(topic, callback)
+
+    def purge(self, topic: str, before_ms: int) -> int:  # noqa: ARG002 - Kafka's own retention does it
+        self._refuse_closed()
+        return 0
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self._refuse_closed()
+        self._topics.grow(topic, partitions)
+
+    def close(self) -> None:
+        self._closed = True
+        self._watcher.close()
+        self._appender.close(self._close_seconds)
+        self._passes.close()
+
+    def _keep_house(self) -> None:
+        self._passes.expire()
+        self._admin.poll(0)  # its log lines wait for this
+
+    def _refuse_missing(self, topic: str, partition: int) -> None:
+        if not self._topics.has(topic, partition):
+            raise NotFound(f"the topic has no partition {partition}")
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Unavailable("the storage is closed")

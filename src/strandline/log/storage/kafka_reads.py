@@ -1,0 +1,202 @@
+"""Reading Kafka's partitions: forward passes, each with a consumer that has the next records ready.
+
+To move a consumer to another offset takes as long as its open fetch, a new one is there sooner. So a
+consumer only ever goes forward; after a read it is kept for whoever reads on from there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import cast
+
+import pyarrow as pa
+
+from strandline.engine import kafka
+from strandline.errors import Unavailable
+from strandline.log.records import HEADERS, READ
+
+_EMPTY = pa.RecordBatch.from_pylist([], schema=READ)
+_PATIENCE_SECONDS = 10.0
+_IDLE_SECONDS = 30.0
+_FETCH_RECORDS = 10_000
+_FIRST_FETCH_RECORDS = 100
+_WAIT_SECONDS = 0.1
+
+
+class Passes:
+    """The passes that wait to be read on; at most `limit`, and none for longer than half a minute."""
+
+    def __init__(self, new_consumer: Callable[[], kafka.Consumer], limit: int) -> None:
+        self._new_consumer = new_consumer
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._idle: OrderedDict[Pass, float] = OrderedDict()
+        self._closed = False
+
+    def take(self, topic: str, partition: int, offset: int) -> Pass:
+        """A pass that is at this offset, for one user; `give_back` it."""
+        with self._lock:
+            for kept in reversed(self._idle):
+                if kept.place == (topic, partition) and kept.offset == offset:
+                    del self._idle[kept]
+                    return kept
+        return Pass(self._new_consumer, topic, partition, offset)
+
+    def give_back(self, used: Pass) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if self._closed:
+                gone = [used]
+            else:
+                self._idle[used] = now
+                gone = self._surplus(now)
+        for old in gone:
+            old.close()
+
+    def drop(self, topic: str) -> None:
+        """The topic is gone."""
+        with self._lock:
+            gone = [kept for kept in self._idle if kept.place[0] == topic]
+            for old in gone:
+                del self._idle[old]
+        for old in gone:
+            old.close()
+
+    def expire(self) -> None:
+        with self._lock:
+            gone = self._surplus(time.monotonic())
+        for old in gone:
+            old.close()
+
+    def _surplus(self, now: float) -> list[Pass]:
+        gone = []
+        while self._idle:
+            oldest, since = next(iter(self._idle.items()))
+            if len(self._idle) <= self._limit and now - since < _IDLE_SECONDS:
+                break
+            del self._idle[oldest]
+            gone.append(oldest)
+        return gone
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            gone = [*self._idle]
+            self._idle.clear()
+        for old in gone:
+            old.close()
+
+
+class Pass:
+    """One way forward through a partition. Not for several threads at once."""
+
+    def __init__(
+        self, new_consumer: Callable[[], kafka.Consumer], topic: str, partition: int, offset: int
+    ) -> None:
+        self.place = (topic, partition)
+        self.offset = offset
+        self._new_consumer = new_consumer
+        self._consumer: kafka.Consumer | None = None
+        self._ready: list[kafka.Message] = []
+        self._seen = offset  # the consumer gave everything before this
+        self._end = -1  # the partition had everything before this
+        self._mean_bytes = 0
+
+    def read(self, ask_end: Callable[[], int], max_records: int, max_bytes: int) -> pa.RecordBatch:
+        """Records from `offset` on, as many as there are now within the limits; at least one if there is one."""
+        found: list[kafka.Message] = []
+        room, deadline = max_bytes, time.monotonic() + _PATIENCE_SECONDS
+        asked = False
+        while len(found) < max_records:
+            if not self._ready and self._seen >= self._end:
+                if asked:
+                    break
+                self._end, asked = ask_end(), True
+            elif not self._ready:
+                self._fetch(min(max_records - len(found), self._fitting_fetch(room)), deadline)
+            else:
+                taken = self._take(max_records - len(found), room, at_least=0 if found else 1)
+                if not taken:
+                    break
+                found += taken
+                room -= sum(map(len, taken))
+        if not found:
+            return _EMPTY
+        self.offset = _offset(found[-1]) + 1
+        return _batch(found)
+
+    def _take(self, most: int, room: int, at_least: int) -> list[kafka.Message]:
+        sizes = list(accumulate(map(len, self._ready[:most])))
+        count = max(at_least, bisect_right(sizes, room))
+        taken, self._ready = self._ready[:count], self._ready[count:]
+        return taken
+
+    def _fitting_fetch(self, room: int) -> int:
+        # Records of unknown size are taken few at a time, so that large ones do not fill the memory.
+        return min(_FETCH_RECORDS, max(1, room // self._mean_bytes)) if self._mean_bytes else _FIRST_FETCH_RECORDS
+
+    def _fetch(self, most: int, deadline: float) -> None:
+        """Have the consumer's next records ready, or see that there are none."""
+        consumer = self._consumer or self._start()
+        trouble: kafka.KafkaError | None = None
+        while True:
+            # Asked for several, the driver waits until it has them all: wait for one, then take what is there.
+            messages = consumer.consume(most, 0) or consumer.consume(1, _WAIT_SECONDS)
+            for message in messages:
+                trouble = self._look(message) or trouble
+            if self._ready:
+                self._seen = _offset(self._ready[-1]) + 1
+                self._mean_bytes = 1 + sum(map(len, self._ready)) // len(self._ready)
+            if self._ready or self._seen >= self._end:
+                return
+            if time.monotonic() > deadline:
+                break
+        if trouble is not None:
+            raise kafka.mapped(trouble, f"reading topic {self.place[0]}") from kafka.KafkaException(trouble)
+        raise Unavailable(f"Kafka did not give the records of topic {self.place[0]} in time")
+
+    def _look(self, message: kafka.Message) -> kafka.KafkaError | None:
+        error = message.error()
+        if error is None:
+            self._ready.append(message)
+        elif error.name() == "_PARTITION_EOF":
+            # The last offsets may be no records but marks of transactions.
+            self._seen = max(self._seen, _offset(message))
+        elif kafka.says_missing(error):
+            raise kafka.mapped(error, f"reading topic {self.place[0]}")
+        else:
+            return error
+        return None
+
+    def _start(self) -> kafka.Consumer:
+        with kafka.mapping(f"reading topic {self.place[0]}"):
+            self._consumer = self._new_consumer()
+            self._consumer.assign([kafka.TopicPartition(*self.place, self.offset)])
+        return self._consumer
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+
+
+def _offset(message: kafka.Message) -> int:
+    return cast("int", message.offset())  # what was read has one
+
+
+def _batch(found: Sequence[kafka.Message]) -> pa.RecordBatch:
+    headers = [message.headers() for message in found]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([message.offset() for message in found], pa.int64()),
+            pa.array([message.timestamp()[1] for message in found], pa.int64()),
+            pa.array([message.key() for message in found], pa.binary()),
+            pa.array([message.value() for message in found], pa.binary()),
+            pa.array(headers, HEADERS) if any(headers) else pa.nulls(len(found), HEADERS),
+        ],
+        schema=READ,
+    )

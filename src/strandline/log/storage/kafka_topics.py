@@ -1,0 +1,258 @@
+"""Kafka's topics: making, growing and removing them, and where their partitions begin and end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from strandline.engine import kafka
+from strandline.errors import Invalid, NotFound, StrandlineError, Unavailable
+from strandline.log.storage.port import Bounds
+
+log = logging.getLogger(__name__)
+
+_Place = tuple[str, int]
+
+_REQUEST_SECONDS = 10.0
+_AGAIN_SECONDS = 0.02
+_ADVISED_REPLICAS = 3
+_ADVISED_IN_SYNC = 2
+_WEEK_MS = 604_800_000
+_FOR_EVER_MS = 2**63 - 1
+# Kafka rejects settings below this; a segment also costs two open files.
+_SHORTEST_SEGMENT_MS = 60_000
+
+
+@dataclass(frozen=True)
+class Replication:
+    """How many copies a topic has and how many of them must have a record before it is acknowledged.
+
+    None: as many as advised (3 and 2), or fewer where the cluster has fewer brokers.
+    """
+
+    factor: int | None = None
+    min_in_sync: int | None = None
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Replication:
+        return cls(_positive(properties, "replication.factor"), _positive(properties, "min.insync.replicas"))
+
+    def with_brokers(self, brokers: int) -> tuple[int, int]:
+        factor = self.factor or min(_ADVISED_REPLICAS, brokers)
+        return factor, self.min_in_sync or max(1, factor - 1)
+
+
+def _positive(properties: Mapping[str, str], name: str) -> int | None:
+    text = properties.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise Invalid(f"the Kafka property {name!r} must be a whole number from 1 on, not {text!r:.60}")
+    return int(text)
+
+
+class Topics:
+    """What the cluster knows of topics. Partition counts are remembered: they only grow, names are not reused."""
+
+    def __init__(self, admin: kafka.AdminClient, replication: Replication, message_bytes: int) -> None:
+        self._admin = admin
+        self._replication = replication
+        self._message_bytes = message_bytes
+        self._counts: dict[str, int] = {}
+        self._warn_once = threading.Lock()
+
+    # -- existence
+
+    def create(self, topic: str, partitions: int, retention_ms: int) -> None:
+        factor, min_in_sync = self._replication.with_brokers(self._brokers())
+        self._warn(factor, min_in_sync)
+        settings = {
+            "cleanup.policy": "delete",
+            "retention.ms": str(retention_ms),
+            # Only whole segments expire, and never the one that is written.
+            "segment.ms": str(min(max(retention_ms // 4, _SHORTEST_SEGMENT_MS), _WEEK_MS)),
+            "max.message.bytes": str(self._message_bytes),
+            "min.insync.replicas": str(min_in_sync),
+            "message.timestamp.type": "CreateTime",
+            # The publisher's clock is not for the broker to judge.
+            "message.timestamp.after.max.ms": str(_FOR_EVER_MS),
+        }
+        new = kafka.NewTopic(topic, partitions, factor, config=settings)
+        with kafka.mapping(f"creating topic {topic}"):
+            _unless("TOPIC_ALREADY_EXISTS", self._admin.create_topics([new], **_timeouts())[topic])
+        self._wait_until(lambda: self._led(topic), f"topic {topic} has no leaders yet")
+
+    def delete(self, topic: str) -> None:
+        with kafka.mapping(f"deleting topic {topic}"):
+            _unless("UNKNOWN_TOPIC_OR_PART", self._admin.delete_topics([topic], **_timeouts())[topic])
+        self._counts.pop(topic, None)
+        self._wait_until(lambda: self._describe(topic) is None, f"topic {topic} is not gone yet")
+
+    def grow(self, topic: str, partitions: int) -> None:
+        if self.count(topic) >= partitions:
+            return
+        with kafka.mapping(f"growing topic {topic}"):
+            growing = self._admin.create_partitions([kafka.NewPartitions(topic, partitions)], **_timeouts())
+            # Another process may have been faster, and may have wanted more.
+            _unless("INVALID_PARTITIONS", growing[topic])
+        self._wait_until(
+            lambda: self._led(topic) and self.count(topic) >= partitions, f"topic {topic} has not grown yet"
+        )
+
+    def count(self, topic: str) -> int:
+        """How many partitions it has now. NotFound if there is no such topic."""
+        found = self._describe(topic)
+        if found is None:
+            self._counts.pop(topic, None)
+            raise NotFound(f"Kafka has no topic {topic}")
+        self._counts[topic] = len(found.partitions)
+        return self._counts[topic]
+
+    def has(self, topic: str, partition: int) -> bool:
+        """Whether the topic has this partition; asks the cluster when that is not known. NotFound as `count`."""
+        return partition < self._counts.get(topic, 0) or partition < self.count(topic)
+
+    def forget(self, topic: str) -> None:
+        """Ask the cluster again next time: something says that the topic is gone."""
+        self._counts.pop(topic, None)
+
+    # -- offsets
+
+    def bounds(self, topic: str) -> list[Bounds]:
+        places = [(topic, partition) for partition in range(self.count(topic))]
+        first = self._offsets(places, kafka.OffsetSpec.earliest())
+        ends = self._offsets(places, kafka.OffsetSpec.latest())
+        return [Bounds(_certain(first[place]), _certain(ends[place]) - 1) for place in places]
+
+    def end(self, topic: str, partition: int) -> int:
+        """The offset after the last record that can be read."""
+        return self._one(topic, partition, kafka.OffsetSpec.latest())
+
+    def find(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        found = self._one(topic, partition, kafka.OffsetSpec.for_timestamp(timestamp_ms))
+        return found if found >= 0 else self.end(topic, partition)
+
+    def _one(self, topic: str, partition: int, spec: Any) -> int:
+        found = self._offsets([(topic, partition)], spec)[topic, partition]
+        if isinstance(found, StrandlineError):
+            self.count(topic)  # a partition without a leader looks like a missing one, but only here
+            raise Unavailable(found.detail) from found
+        return found
+
+    def ends(self, topics: Sequence[str]) -> dict[str, object]:
+        """The ends of all partitions of each topic, or the error it met; one request for all of them."""
+        found: dict[str, object] = {topic: self._known_count(topic) for topic in topics}
+        counts = {topic: count for topic, count in found.items() if isinstance(count, int)}
+        places = [(topic, partition) for topic, count in counts.items() for partition in range(count)]
+        offsets = self._offsets(places, kafka.OffsetSpec.latest())
+        for topic, count in counts.items():
+            try:
+                found[topic] = [_certain(offsets[topic, partition]) for partition in range(count)]
+            except StrandlineError as error:
+                self.forget(topic)
+                found[topic] = error
+        return found
+
+    def _known_count(self, topic: str) -> int | StrandlineError:
+        try:
+            return self._counts.get(topic) or self.count(topic)
+        except StrandlineError as error:
+            return error
+
+    def _offsets(self, places: Sequence[_Place], spec: Any) -> dict[_Place, int | StrandlineError]:
+        """An offset of each place, or why there is none; a leader that moves is waited for."""
+        found: dict[_Place, int | StrandlineError] = {}
+        deadline = time.monotonic() + _REQUEST_SECONDS
+        while places:
+            errors: dict[_Place, kafka.KafkaError] = {}
+            for place, future in self._ask(places, spec).items():
+                try:
+                    found[place] = int(future.result().offset)
+                except kafka.KafkaException as error:
+                    errors[place] = error.args[0]
+                    failure = kafka.mapped(error.args[0], f"looking for offsets of topic {place[0]}")
+                    failure.__cause__ = error
+                    found[place] = failure
+            places = [place for place, error in errors.items() if kafka.says_moving(error)]
+            if places and time.monotonic() > deadline:
+                break
+            if places:
+                time.sleep(_AGAIN_SECONDS)
+                there = {topic: self._looked_up(topic) for topic, _ in places}
+                places = [place for place in places if there[place[0]]]
+        return found
+
+    def _looked_up(self, topic: str) -> bool:
+        """Whether it exists. The driver remembers who led it, over a restart as well, until told to look."""
+        with kafka.mapping(f"looking for the leaders of topic {topic}"):
+            found = self._admin.list_topics(topic, timeout=_REQUEST_SECONDS).topics.get(topic)
+        return found is not None and not (found.error and kafka.says_missing(found.error))
+
+    def _ask(self, places: Iterable[_Place], spec: Any) -> dict[_Place, Future[Any]]:
+        futures = self._admin.list_offsets(
+            {kafka.TopicPartition(*place): spec for place in places},
+            isolation_level=kafka.IsolationLevel.READ_COMMITTED,
+            request_timeout=_REQUEST_SECONDS,
+        )
+        return {(place.topic, place.partition): future for place, future in futures.items()}
+
+    # -- the cluster
+
+    def _describe(self, topic: str) -> Any:
+        names = kafka.TopicCollection([topic])
+        described = self._admin.describe_topics(names, request_timeout=_REQUEST_SECONDS)[topic]
+        try:
+            with kafka.mapping(f"looking for topic {topic}"):
+                return described.result()
+        except NotFound:
+            return None
+
+    def _led(self, topic: str) -> bool:
+        found = self._describe(topic)
+        return found is not None and all(part.leader is not None for part in found.partitions)
+
+    def _brokers(self) -> int:
+        with kafka.mapping("looking for brokers"):
+            return len(self._admin.describe_cluster(request_timeout=_REQUEST_SECONDS).result().nodes)
+
+    def _warn(self, factor: int, min_in_sync: int) -> None:
+        enough = factor >= _ADVISED_REPLICAS and min_in_sync >= _ADVISED_IN_SYNC
+        if not enough and self._warn_once.acquire(blocking=False):
+            log.warning(
+                "Kafka topics are made with replication factor %d and %d in sync; 3 and 2 are advised, "
+                "with fewer a single broken disk can lose acknowledged events",
+                factor,
+                min_in_sync,
+            )
+
+    @staticmethod
+    def _wait_until(condition: Callable[[], bool], otherwise: str) -> None:
+        """The controller answers before all brokers know."""
+        deadline = time.monotonic() + _REQUEST_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise Unavailable(otherwise)
+            time.sleep(_AGAIN_SECONDS)
+
+
+def _timeouts() -> dict[str, float]:
+    return {"operation_timeout": _REQUEST_SECONDS, "request_timeout": _REQUEST_SECONDS}
+
+
+def _unless(harmless: str, future: Future[Any]) -> None:
+    try:
+        future.result()
+    except kafka.KafkaException as error:
+        if error.args[0].name() != harmless:
+            raise
+
+
+def _certain(found: int | StrandlineError) -> int:
+    if isinstance(found, StrandlineError):
+        raise found
+    return found

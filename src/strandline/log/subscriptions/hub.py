@@ -1,0 +1,87 @@
+"""Keeps the leases of this process's streams and tells them when others changed something; two threads for all."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+
+from strandline.errors import StrandlineError
+from strandline.log.storage.watcher import Watcher
+from strandline.log.subscriptions.port import StreamLeases
+from strandline.log.subscriptions.session import Session
+
+log = logging.getLogger(__name__)
+
+# The commit timeout of a client that takes no data is looked at this often.
+_LONGEST_PAUSE_S = 1.0
+
+
+class Hub:
+    """One incarnation of a process, as the store knows it by `node`."""
+
+    def __init__(
+        self, leases: StreamLeases, lease_ms: int, poll_interval_ms: int, upkeep: Callable[[str], None]
+    ) -> None:
+        """`upkeep` is called now and then for every subscription that is read here."""
+        self.node = str(uuid.uuid4())
+        self._leases = leases
+        self._upkeep = upkeep
+        # Three attempts before a lease runs out.
+        self._pause_s = min(lease_ms / 3000, _LONGEST_PAUSE_S)
+        self._watcher = Watcher(leases.versions, poll_interval_ms / 1000)
+        self._sessions: dict[str, tuple[Session, Callable[[], None]]] = {}
+        self._condition = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def add(self, session: Session) -> None:
+        with self._condition:
+            self._sessions[session.id] = session, self._watcher.watch(session.subscription_id, session.changed)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="strandline-leases", daemon=True)
+                self._thread.start()
+            self._condition.notify()
+
+    def remove(self, session: Session) -> None:
+        with self._condition:
+            _, unwatch = self._sessions.pop(session.id, (session, lambda: None))
+        unwatch()
+        session.close()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._sessions and not self._closed:
+                    self._condition.wait()
+                if self._closed:
+                    return
+                sessions = [session for session, _ in self._sessions.values()]
+            self._tend(sessions)
+            with self._condition:
+                if not self._closed:
+                    self._condition.wait(self._pause_s)
+
+    def _tend(self, sessions: list[Session]) -> None:
+        try:
+            self._leases.renew(self.node)
+            for session in sessions:
+                session.check()
+            for subscription_id in {session.subscription_id for session in sessions}:
+                self._upkeep(subscription_id)
+        except StrandlineError as error:
+            log.warning("keeping the leases of streams failed; it is tried again: %s", error.detail)
+        except Exception:
+            log.exception("keeping the leases of streams failed; it is tried again")
+
+    def close(self) -> None:
+        with self._condition:
+            self._closed = True
+            self._condition.notify()
+            sessions = [session for session, _ in self._sessions.values()]
+        if self._thread is not None:
+            self._thread.join()
+        for session in sessions:
+            self.remove(session)
+        self._watcher.close()

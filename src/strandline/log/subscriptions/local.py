@@ -1,0 +1,287 @@
+"""Subscriptions in this process, over their store and the log room."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from strandline.clock import Clock, to_rfc3339
+from strandline.config import Settings
+from strandline.errors import Conflict, Invalid, InvalidCursor, NotFound
+from strandline.log.model import CatalogEntry
+from strandline.log.storage import Storage
+from strandline.log.subscriptions import model, places, rules, stats
+from strandline.log.subscriptions.hub import Hub
+from strandline.log.subscriptions.model import (
+    CommitResult,
+    DeliveredBatch,
+    EventTypePartition,
+    EventTypeStats,
+    Member,
+    Share,
+    Slot,
+    StreamParameters,
+    Subscription,
+    SubscriptionCursor,
+)
+from strandline.log.subscriptions.places import Readable
+from strandline.log.subscriptions.port import SubscriptionStore
+from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer, Subscriptions
+from strandline.log.subscriptions.session import Session
+
+# How long a consumer whose stream ended waits for a free slot.
+_PATIENCE_S = 60.0
+_PAUSE_S = 0.2
+
+
+class LocalSubscriptions(Subscriptions):
+    def __init__(
+        self,
+        store: SubscriptionStore,
+        room: Readable,
+        storage: Callable[[str], Storage],
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._room = room
+        self._storage = storage
+        self._clock = clock
+        lease_ms = settings.coordination.session_timeout_ms
+        self._hub = Hub(store.leases, lease_ms, settings.log.poll_interval_ms, self._grow)
+
+    # -- definitions
+
+    def create(self, subscription: Subscription) -> tuple[Subscription, bool]:
+        if (found := self._store.find(subscription)) is not None:
+            return found, False
+        asked = model.complete(subscription, str(uuid.uuid4()), to_rfc3339(self._clock.now_ms()))
+        entries = [self._known(name) for name in asked.event_types]
+        initial = asked.initial_cursors or ()
+        if strangers := {cursor.event_type for cursor in initial} - {*asked.event_types}:
+            raise Invalid(f"initial_cursors name {min(strangers)!r}, which the subscription does not read")
+        shares: list[Share] = []
+        if asked.read_from == "cursors":
+            for entry in entries:
+                view = places.view_of(self._room, entry.event_type.name, entry.id)
+                shares += places.initial_shares(view, initial)
+        created = self._store.create(asked, shares)
+        # Somebody else was first between the two looks.
+        return (created, True) if created is not None else self.create(subscription)
+
+    def _known(self, name: str) -> CatalogEntry:
+        try:
+            return self._room.entry(name)
+        except NotFound:
+            raise Invalid(f"event type {name!r} does not exist; create it first") from None
+
+    def get(self, subscription_id: str) -> Subscription:
+        found = self._store.get(subscription_id)
+        if found is None:
+            raise NotFound(f"subscription {subscription_id!r} does not exist")
+        return found.subscription
+
+    def search(
+        self,
+        owning_application: str | None = None,
+        event_types: Sequence[str] = (),
+        *,
+        limit: int = 1000,
+        offset: int = 0,
+    ) -> list[Subscription]:
+        return self._store.search(owning_application, event_types, limit=limit, offset=offset)
+
+    def update(self, subscription: Subscription) -> None:
+        before = self.get(str(subscription.id))
+        rules.changed(before, subscription)
+        after = msgspec.structs.replace(
+            before,
+            authorization=subscription.authorization,
+            annotations=subscription.annotations,
+            labels=subscription.labels,
+            updated_at=to_rfc3339(self._clock.now_ms()),
+        )
+        self._store.update(after)
+
+    def delete(self, subscription_id: str) -> None:
+        self._store.delete(subscription_id)
+
+    # -- cursors
+
+    def cursors(self, subscription_id: str) -> list[SubscriptionCursor]:
+        self.get(subscription_id)
+        shares, _ = self._store.layout(subscription_id)
+        return [_cursor(share) for share in shares]
+
+    def commit(
+        self, subscription_id: str, stream_id: str, cursors: Sequence[SubscriptionCursor]
+    ) -> list[CommitResult]:
+        types = self.get(subscription_id).event_types
+        for cursor in cursors:
+            if cursor.event_type not in types:
+                raise Invalid(f"the subscription does not read {cursor.event_type!r}")
+        views = {name: places.view_of(self._room, name) for name in {cursor.event_type for cursor in cursors}}
+        commits = [places.committed(views[cursor.event_type], cursor) for cursor in cursors]
+        verdicts = self._store.commit(subscription_id, stream_id, commits)
+        return [CommitResult(cursor, verdict) for cursor, verdict in zip(cursors, verdicts, strict=True)]
+
+    def reset(self, subscription_id: str, cursors: Sequence[SubscriptionCursor] = ()) -> None:
+        subscription = self.get(subscription_id)
+        slots = [(cursor.event_type, cursor.partition) for cursor in cursors]
+        if len({*slots}) < len(slots):
+            raise Invalid("there are two cursors for one partition; give one")
+        shares: list[Share] = []
+        for cursor in cursors:
+            if cursor.event_type not in subscription.event_types:
+                raise Invalid(f"the subscription does not read {cursor.event_type!r}")
+            view = places.view_of(self._room, cursor.event_type)
+            shares.append(places.target(view, self._storage, cursor))
+        self._initialise(subscription, ignoring={share.event_type for share in shares})
+        if shares:
+            self._store.reset(subscription_id, shares)
+            self._initialise(subscription)
+
+    # -- reading
+
+    def stats(self, subscription_id: str, *, show_time_lag: bool = False) -> list[EventTypeStats]:
+        subscription = self.get(subscription_id)
+        shares, members = self._store.layout(subscription_id)
+        now_ms = self._clock.now_ms() if show_time_lag else None
+        return [
+            stats.of_event_type(
+                self._room, name, [share for share in shares if share.event_type == name], members, now_ms
+            )
+            for name in subscription.event_types
+        ]
+
+    def status(self, subscription_id: str) -> list[EventTypeStats]:
+        """Who reads which partition: `stats` without looking into the log."""
+        shares, members = self._store.layout(subscription_id)
+        return stats.status(shares, members)
+
+    def consume(self, subscription_id: str, parameters: StreamParameters = SDK_PARAMETERS) -> Consumer:
+        return LocalConsumer(self, self.get(subscription_id), parameters)
+
+    def open(
+        self,
+        subscription_id: str,
+        parameters: StreamParameters,
+        partitions: Sequence[EventTypePartition],
+        wake: Callable[[], None],
+        *,
+        eager: bool,
+    ) -> Session:
+        """Begin a stream; whoever asked calls `step` on it, and `end` with it when it is over."""
+        stream_id = str(uuid.uuid4())
+        session = Session(
+            stream_id, subscription_id, self._store, self._room, self._clock, parameters, wake, eager=eager
+        )
+        subscription = self.get(subscription_id)
+        self._initialise(subscription)
+        direct = frozenset(self._slot(subscription, asked) for asked in partitions) or None
+        self._store.leases.join(subscription_id, Member(stream_id, direct), self._hub.node)
+        self._hub.add(session)
+        return session
+
+    def end(self, session: Session) -> None:
+        """Give up a stream's partitions; its last commits are taken for a while."""
+        self._hub.remove(session)
+
+    def _slot(self, subscription: Subscription, asked: EventTypePartition) -> Slot:
+        if asked.event_type not in subscription.event_types:
+            raise Invalid(f"the subscription does not read {asked.event_type!r}")
+        view = places.view_of(self._room, asked.event_type)
+        return Slot(view.entry.id, view.partition(asked.partition))
+
+    def _initialise(self, subscription: Subscription, ignoring: set[str] | None = None) -> None:
+        """Give a cursor to every partition that has none. Event types in `ignoring` may have been made anew."""
+        shares, _ = self._store.layout(str(subscription.id))
+        new: list[Share] = []
+        for name in subscription.event_types:
+            known = [share for share in shares if share.event_type == name]
+            if known and ignoring and name in ignoring:
+                continue
+            view = places.view_of(self._room, name, known[0].slot.event_type_id if known else None)
+            if len(known) < view.entry.event_type.partition_count:
+                taken = {share.slot.partition for share in known}
+                found = places.first_shares(view, subscription.read_from or "end", began=bool(known))
+                new += [share for share in found if share.slot.partition not in taken]
+        if new:
+            self._store.initialise(str(subscription.id), new)
+
+    def _grow(self, subscription_id: str) -> None:
+        """Pick up the partitions that event types got meanwhile."""
+        found = self._store.get(subscription_id)
+        # Streams of an event type that is gone find out by themselves.
+        with suppress(InvalidCursor):
+            if found is not None:
+                self._initialise(found.subscription)
+
+    def close(self) -> None:
+        self._hub.close()
+        self._store.close()
+
+
+def _cursor(share: Share) -> SubscriptionCursor:
+    return SubscriptionCursor(share.event_type, str(share.slot.partition), str(share.position), str(uuid.uuid4()))
+
+
+class LocalConsumer(Consumer):
+    def __init__(self, room: LocalSubscriptions, subscription: Subscription, parameters: StreamParameters) -> None:
+        self.subscription = subscription
+        self._room = room
+        self._parameters = parameters
+        self._news = threading.Event()
+        self._ready: deque[DeliveredBatch] = deque()
+        self._session = self._open()
+
+    def _open(self) -> Session:
+        return self._room.open(str(self.subscription.id), self._parameters, (), self._news.set, eager=True)
+
+    def receive(self, timeout: float | None = None) -> DeliveredBatch | None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._ready:
+            self._news.clear()
+            self._collect()
+            left = None if deadline is None else deadline - time.monotonic()
+            if self._session.finished:
+                self._reopen()
+            elif self._session.idle:
+                if left is not None and left <= 0:
+                    return None
+                due = self._session.wait_ms() / 1000
+                self._news.wait(due if left is None else min(due, left))
+        return self._ready.popleft()
+
+    def _collect(self) -> None:
+        for chunk in self._session.step():
+            if chunk.records is not None:
+                place = (chunk.event_type, str(chunk.partition), chunk.position.order)
+                self._ready.append(DeliveredBatch(*place, chunk.records, self._session.id))
+
+    def _reopen(self) -> None:
+        self._room.end(self._session)
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self._session = self._open()
+            except Conflict:
+                if time.monotonic() > deadline:
+                    raise
+                self._news.wait(_PAUSE_S)
+            else:
+                return
+
+    def commit(self, batch: DeliveredBatch) -> bool:
+        cursor = batch.subscription_cursor
+        (result,) = self._room.commit(str(self.subscription.id), batch.stream_id, [cursor])
+        return result.result == "committed"
+
+    def close(self) -> None:
+        self._room.end(self._session)

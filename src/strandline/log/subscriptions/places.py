@@ -1,0 +1,116 @@
+"""Where subscriptions begin, go on and are put back to, in the event types as they are now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from strandline import clock
+from strandline.errors import Invalid, InvalidCursor, NotFound
+from strandline.log import cursors
+from strandline.log.cursors import Position, Span
+from strandline.log.model import CatalogEntry, CursorText
+from strandline.log.reading import Reader, View
+from strandline.log.room import Start
+from strandline.log.storage import Storage
+from strandline.log.subscriptions.model import Share, Slot, SubscriptionCursor
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]").match
+
+
+class Readable(Protocol):
+    """What subscriptions need of the log room in this process."""
+
+    def entry(self, name: str) -> CatalogEntry: ...
+
+    def view(self, name: str) -> View: ...
+
+    def reader(self, name: str, start: Start) -> Reader: ...
+
+
+def view_of(log: Readable, name: str, event_type_id: str | None = None) -> View:
+    """An event type, of the given incarnation: its successor of the same name is not what a cursor is about."""
+    try:
+        view = log.view(name)
+    except NotFound:
+        raise InvalidCursor(f"event type {name!r} was deleted", reason="UNAVAILABLE") from None
+    if event_type_id not in {None, view.entry.id}:
+        raise InvalidCursor(
+            f"event type {name!r} was deleted and made anew; reset the cursors of the subscription to read it",
+            reason="UNAVAILABLE",
+        )
+    return view
+
+
+def first_shares(view: View, read_from: str, *, began: bool) -> list[Share]:
+    """Cursors for all partitions. Those that came after the subscription began are read from their start."""
+    index_of = cursors.end_index if read_from == "end" and not began else cursors.begin_index
+    return [
+        _share(view, partition, cursors.at_index(spans, index_of(spans)))
+        for partition, spans in enumerate(view.spans())
+    ]
+
+
+def initial_shares(view: View, given: Sequence[SubscriptionCursor]) -> list[Share]:
+    """The cursors a subscription is to begin at, one for every partition of the event type."""
+    name, spans = view.entry.event_type.name, view.spans()
+    positions = view.positions([CursorText(c.partition, c.offset) for c in given if c.event_type == name])
+    if missing := {*range(len(spans))} - positions.keys():
+        raise Invalid(f"initial_cursors must have one for every partition; {name!r} lacks {min(missing)}")
+    return [_share(view, p, cursors.available(spans[p], position)) for p, position in sorted(positions.items())]
+
+
+def _share(view: View, partition: int, position: Position) -> Share:
+    return Share(Slot(view.entry.id, partition), view.entry.event_type.name, position)
+
+
+def seat(spans: Sequence[Span], position: Position) -> tuple[Position, int]:
+    """Where to go on from a cursor, and how many events expired before they were read."""
+    gone = cursors.begin_index(spans) - cursors.index_of(spans, position)
+    return (position, 0) if gone <= 0 else (cursors.at_index(spans, cursors.begin_index(spans)), gone)
+
+
+def committed(view: View, cursor: SubscriptionCursor) -> tuple[str, int, Position]:
+    """A cursor that a client says it has read up to; what is not written yet cannot have been read."""
+    partition, position = view.position(CursorText(cursor.partition, cursor.offset))
+    spans = view.spans()[partition]
+    if position is None:
+        position = cursors.available(spans, None)
+    cursors.index_of(spans, position)
+    return view.entry.event_type.name, partition, position
+
+
+def target(view: View, storage: Callable[[str], Storage], cursor: SubscriptionCursor) -> Share:
+    """Where a reset puts a cursor: an offset that is available, BEGIN, END, or just before a moment in time."""
+    partition = view.partition(cursor.partition)
+    spans = view.spans()[partition]
+    if cursor.offset.upper() == "END":
+        position = cursors.at_index(spans, cursors.end_index(spans))
+    elif _TIME(cursor.offset):
+        position = _before(view, storage, partition, spans, _moment(cursor.offset))
+    else:
+        position = cursors.available(spans, cursors.parse(cursor.offset))
+    return _share(view, partition, position)
+
+
+def _moment(text: str) -> int:
+    try:
+        return clock.parse_rfc3339(text)
+    except ValueError as error:
+        raise InvalidCursor(str(error), reason="INVALID_FORMAT") from None
+
+
+def _before(
+    view: View, storage: Callable[[str], Storage], partition: int, spans: Sequence[Span], moment_ms: int
+) -> Position:
+    """The position whose next record is the first one of that moment or later."""
+    timelines = {timeline.order: timeline for timeline in view.entry.timelines}
+    for span in spans:
+        if span.first > span.last:
+            continue
+        place = timelines[span.order]
+        offset = storage(place.storage_id).find(place.topic, partition, moment_ms)
+        if offset <= span.last:
+            return Position(span.order, max(offset, span.first) - 1)
+    return cursors.at_index(spans, cursors.end_index(spans))

@@ -1,0 +1,120 @@
+"""The rules of subscriptions: who reads what, what a commit does, when work is handed on. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from strandline.errors import Conflict, Invalid
+from strandline.log.cursors import Position
+from strandline.log.subscriptions.model import Member, PartitionState, Share, Slot, Subscription, Verdict
+
+#: How long after its end a stream's commits are still taken.
+COMMITS_AFTER_END_MS = 60_000
+
+
+def key(subscription: Subscription) -> tuple[str, tuple[str, ...], str]:
+    """What identifies a subscription; the order of the event types does not matter."""
+    types = tuple(sorted({*subscription.event_types}))
+    return subscription.owning_application, types, subscription.consumer_group or "default"
+
+
+def changed(before: Subscription, after: Subscription) -> None:
+    """Refuse a change of what identifies a subscription or of where it began."""
+    if key(before) != key(after):
+        raise Invalid("owning_application, event_types and consumer_group of a subscription cannot change")
+    if after.read_from is not None and after.read_from != before.read_from:
+        raise Invalid(f"read_from of a subscription cannot change (from {before.read_from!r})")
+
+
+def check_join(slots: Collection[Slot], members: Sequence[Member], new: Member) -> None:
+    """Refuse a stream for which there is nothing to read: Conflict, as Nakadi says 409."""
+    taken = {slot for member in members for slot in member.direct or ()}
+    if new.direct is not None:
+        if wanted := sorted(new.direct & taken):
+            raise Conflict(f"another stream has asked for partition {wanted[0].partition} directly; try others")
+        return
+    free = len({*slots} - taken)
+    sharing = sum(member.direct is None for member in members)
+    if sharing >= free:
+        raise Conflict(
+            f"there are no free slots: {sharing} streams share {free} partitions of this subscription already"
+        )
+
+
+def wanted(shares: Sequence[Share], members: Sequence[Member]) -> dict[Slot, str | None]:
+    """Which stream each slot should go to: who asked for it, else spread evenly with as few moves as possible."""
+    result: dict[Slot, str | None] = {share.slot: None for share in shares}
+    for member in members:
+        result.update(dict.fromkeys((member.direct or frozenset()) & result.keys(), member.id))
+    free = [share for share in shares if result[share.slot] is None]
+    sharing = [member.id for member in members if member.direct is None]
+    result.update(_spread(free, sharing))
+    return result
+
+
+def _spread(shares: Sequence[Share], streams: Sequence[str]) -> dict[Slot, str]:
+    if not streams:
+        return {}
+    held: dict[str, list[Slot]] = {stream: [] for stream in streams}
+    for share in shares:
+        # Whoever is to get it counts as having it: a change of mind would be a second move.
+        intended = share.heir if share.heir in held else share.owner
+        if intended in held:
+            held[intended].append(share.slot)
+    kept = {slot: stream for stream, quota in _quotas(held, len(shares)).items() for slot in held[stream][:quota]}
+    loose = iter([share.slot for share in shares if share.slot not in kept])
+    for stream, quota in _quotas(held, len(shares)).items():
+        for _ in range(quota - min(len(held[stream]), quota)):
+            kept[next(loose)] = stream
+    return kept
+
+
+def _quotas(held: Mapping[str, Collection[Slot]], count: int) -> dict[str, int]:
+    """Equal parts; the larger ones go to those who have most."""
+    part, larger = divmod(count, len(held))
+    by_size = sorted(held, key=lambda stream: -len(held[stream]))
+    return {stream: part + (number < larger) for number, stream in enumerate(by_size)}
+
+
+def rebalanced(shares: Sequence[Share], members: Sequence[Member]) -> dict[Slot, tuple[str | None, str | None]]:
+    """Owner and heir of every slot after streams came or went.
+
+    What a living stream holds and another is to get stays with it until it hands it on; everything else moves at
+    once.
+    """
+    alive = {member.id for member in members}
+    result: dict[Slot, tuple[str | None, str | None]] = {}
+    target = wanted(shares, members)
+    for share in shares:
+        to = target[share.slot]
+        if share.owner in alive and share.owner != to:
+            result[share.slot] = (share.owner, to)
+        else:
+            result[share.slot] = (to, None)
+    return result
+
+
+def state(share: Share) -> PartitionState:
+    if share.owner is None:
+        return "unassigned"
+    return "assigned" if share.heir is None else "reassigning"
+
+
+def verdict(committed: Position, given: Position) -> Verdict:
+    """A cursor moves forward only. Timelines follow each other, so that positions compare as they are."""
+    return "committed" if given > committed else "outdated"
+
+
+def check_commit(epoch: int, stream_epoch: int | None, ended_ms: int | None, now_ms: int) -> None:
+    """Whether a stream may commit: it is of this epoch, and open or not long over."""
+    if stream_epoch is None:
+        raise Invalid("there is no such stream, or it ended long ago; commit with the id of the stream you read")
+    if stream_epoch != epoch:
+        raise Conflict("the cursors were reset after this stream began; its commits do not count any more")
+    if ended_ms is not None and now_ms - ended_ms > COMMITS_AFTER_END_MS:
+        raise Invalid("the stream ended more than 60 s ago; its events are sent again")
+
+
+def overdue(waiting_since_ms: int | None, commit_timeout_ms: int, now_ms: int) -> bool:
+    """Whether a client had its time to commit what it was sent."""
+    return waiting_since_ms is not None and now_ms - waiting_since_ms >= commit_timeout_ms

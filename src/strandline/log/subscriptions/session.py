@@ -1,0 +1,154 @@
+"""One open stream of a subscription in this process: reads, delivers, notices what others do to it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from strandline.clock import Clock
+from strandline.log.reading import Reader
+from strandline.log.subscriptions import places
+from strandline.log.subscriptions.delivery import Chunk, Delivery
+from strandline.log.subscriptions.model import Share, Slot, StreamParameters
+from strandline.log.subscriptions.places import Readable
+from strandline.log.subscriptions.port import SubscriptionStore
+from strandline.logs import fields
+
+log = logging.getLogger(__name__)
+
+_READ_BYTES = 8 << 20
+_LATE = "its client did not commit in time"
+
+
+class Session:
+    """`step` never waits; `wake` is called, from some thread, when there may be more to do."""
+
+    def __init__(
+        self,
+        stream_id: str,
+        subscription_id: str,
+        store: SubscriptionStore,
+        room: Readable,
+        clock: Clock,
+        parameters: StreamParameters,
+        wake: Callable[[], None],
+        *,
+        eager: bool,
+    ) -> None:
+        self.id = stream_id
+        self.subscription_id = subscription_id
+        self.finished = False
+        self.idle = False
+        self._store = store
+        self._room = room
+        self._clock = clock
+        self._wake = wake
+        self._delivery = Delivery(parameters, clock.steady_ms(), eager=eager)
+        self._readers: dict[str, tuple[Reader, Callable[[], None]]] = {}
+        self._seated: set[Slot] = set()
+        self._lock = threading.Lock()
+        self._changed = True
+
+    def changed(self) -> None:
+        """Cursors or slots of the subscription may have changed."""
+        self._changed = True
+        self._wake()
+
+    def step(self) -> list[Chunk]:
+        """What is due now. `idle` says whether to wait before the next step, `finished` that there is none."""
+        with self._lock:
+            if self._changed and not self.finished:
+                self._changed = False
+                self._look()
+                self._settle()
+            if self.finished:
+                return []
+            found = self._read()
+            chunks = self._delivery.take(self._clock.steady_ms())
+            self._settle()
+            self.idle = not found and not chunks
+            return chunks
+
+    def wait_ms(self) -> int:
+        return self._delivery.wait_ms(self._clock.steady_ms())
+
+    def check(self) -> None:
+        """End it if its client takes nothing and commits nothing: nobody calls `step` then."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._delivery.overdue(self._clock.steady_ms()):
+                    self._end(_LATE)
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        with self._lock:
+            self._end(None)
+            while self._readers:
+                self._readers.popitem()[1][1]()
+
+    def _end(self, why: str | None) -> None:
+        if self.finished:
+            return
+        self.finished = True
+        if why is not None:
+            log.info("a subscription's stream ended: %s", why, extra=self._fields())
+        self._store.leases.leave(self.id)
+
+    def _fields(self) -> dict[str, object]:
+        return fields(subscription=self.subscription_id, stream=self.id)
+
+    def _look(self) -> None:
+        held = self._store.leases.held(self.id)
+        if held is None:
+            self.finished = True
+            log.info("a subscription's stream was ended by others", extra=self._fields())
+            return
+        shares = [self._seat(share) for share in held]
+        self._seated = {share.slot for share in shares}
+        self._delivery.hold(shares, self._clock.steady_ms())
+
+    def _seat(self, share: Share) -> Share:
+        """A partition that is new here: its cursor may have expired, and then it goes on at what is left."""
+        if share.slot in self._seated:
+            return share
+        view = places.view_of(self._room, share.event_type, share.slot.event_type_id)
+        position, gone = places.seat(view.spans()[share.slot.partition], share.position)
+        if gone and self._store.skip(self.subscription_id, share, position, gone):
+            log.warning(
+                "%d events of %s, partition %d, expired before the subscription read them",
+                gone, share.event_type, share.slot.partition, extra=self._fields(),
+            )  # fmt: skip
+        return Share(share.slot, share.event_type, max(position, share.position), share.skipped, heir=share.heir)
+
+    def _read(self) -> bool:
+        found = False
+        for name, positions in self._delivery.hungry().items():
+            wanted = self._delivery.wanted()
+            if not wanted:
+                break
+            reader = self._reader(name, next(iter(positions)).event_type_id)
+            reader.positions = {slot.partition: position for slot, position in positions.items()}
+            slots = {slot.partition: slot for slot in positions}
+            for batch in reader.poll(wanted, _READ_BYTES):
+                self._delivery.add(slots[int(batch.partition)], batch)
+                found = True
+        return found
+
+    def _reader(self, name: str, event_type_id: str) -> Reader:
+        if name not in self._readers:
+            reader = self._room.reader(name, {})
+            places.view_of(self._room, name, event_type_id)
+            self._readers[name] = reader, reader.watch(self._wake)
+        return self._readers[name][0]
+
+    def _settle(self) -> None:
+        """Do what the delivery says about the stream itself."""
+        if self._delivery.overdue(self._clock.steady_ms()):
+            self._end(_LATE)
+        elif self._delivery.finished:
+            self._end("its time or its limit is over")
+        elif slots := self._delivery.given_up():
+            self._store.leases.release(self.id, slots)
+            self.changed()

@@ -1,0 +1,68 @@
+"""What a subscription's readers look like from outside: who has what, and how much is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from strandline.errors import InvalidCursor
+from strandline.log import cursors
+from strandline.log.reading import View
+from strandline.log.subscriptions import places, rules
+from strandline.log.subscriptions.model import AssignmentType, EventTypeStats, Member, PartitionStats, Share
+from strandline.log.subscriptions.places import Readable
+
+
+def status(shares: Sequence[Share], members: Sequence[Member]) -> list[EventTypeStats]:
+    """The streams of every partition that was read."""
+    names = dict.fromkeys(share.event_type for share in shares)
+    return [
+        EventTypeStats(name, [_assignment(share, members) for share in shares if share.event_type == name])
+        for name in names
+    ]
+
+
+def of_event_type(
+    log: Readable, name: str, shares: Sequence[Share], members: Sequence[Member], now_ms: int | None
+) -> EventTypeStats:
+    """Streams and what is left in every partition; with `now_ms`, also how old the oldest unread event is."""
+    try:
+        view = places.view_of(log, name, shares[0].slot.event_type_id if shares else None)
+    except InvalidCursor:
+        found = [_assignment(share, members) for share in shares]
+        return EventTypeStats(name, [msgspec.structs.replace(one, unavailable=True) for one in found])
+    if not shares:
+        count = view.entry.event_type.partition_count
+        return EventTypeStats(name, [PartitionStats(str(p), "unassigned", "") for p in range(count)])
+    return EventTypeStats(name, [_measured(view, share, members, now_ms) for share in shares])
+
+
+def _assignment(share: Share, members: Sequence[Member]) -> PartitionStats:
+    owner = next((member for member in members if member.id == share.owner), None)
+    kind: AssignmentType | None = None
+    if owner is not None:
+        kind = "direct" if share.slot in (owner.direct or ()) else "auto"
+    return PartitionStats(
+        str(share.slot.partition), rules.state(share), share.owner or "", kind, skipped_events=share.skipped
+    )
+
+
+def _measured(view: View, share: Share, members: Sequence[Member], now_ms: int | None) -> PartitionStats:
+    spans = view.spans()[share.slot.partition]
+    position, gone = places.seat(spans, share.position)
+    return msgspec.structs.replace(
+        _assignment(share, members),
+        unconsumed_events=cursors.lag(spans, position),
+        consumer_lag_seconds=None if now_ms is None else _age_s(view, share.slot.partition, position, now_ms),
+        skipped_events=share.skipped + gone,
+    )
+
+
+def _age_s(view: View, partition: int, position: cursors.Position, now_ms: int) -> int:
+    """How old the first event after a position is, in seconds; 0 without one."""
+    place = cursors.read_next(view.spans()[partition], position)
+    if place is None:
+        return 0
+    records = view.read(partition, *place, max_records=1, max_bytes=1)
+    return max(now_ms - records["timestamp"][0].as_py(), 0) // 1000 if records.num_rows else 0

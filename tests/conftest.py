@@ -1,0 +1,16 @@
+"""Real services, each started at most once per test run; tests keep apart by names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_broker import Broker, running_broker
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The one broker of a test run; a test that hurts it brings it back."""
+    with running_broker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker

@@ -1,0 +1,158 @@
+"""What only happens to a coordination in a file: restarts of the machine, half-done commits, interrupted ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from coordination_place import NOTICED, TIMEOUT_MS, Calls
+
+from services import until
+from strandline.clock import boot_id, boot_ms
+from strandline.coordination import sqlite as adapter
+from strandline.coordination.sqlite import SqliteCoordination
+from strandline.engine.sqlite import Database
+from strandline.errors import LeaseLost, OutcomeUnknown, Unavailable
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "coordination.db"
+
+
+@pytest.fixture
+def coordination(file: Path) -> Iterator[SqliteCoordination]:
+    made = SqliteCoordination(file, TIMEOUT_MS)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def looker(file: Path) -> Iterator[SqliteCoordination]:
+    """Another session, with heartbeats that are long in coming."""
+    made = SqliteCoordination(file, 600_000)
+    yield made
+    made.close()
+
+
+def leave_behind(file: Path, boot: str, expires_ms: int) -> None:
+    """A session with a member and a lock whose process is gone."""
+    SqliteCoordination(file).close()
+    database = Database(file)
+    database.execute("INSERT INTO sessions VALUES ('gone', ?, ?)", (boot, expires_ms))
+    database.execute("INSERT INTO members VALUES ('there', 'gone', '1')")
+    database.execute("INSERT INTO locks VALUES ('orders', 'gone', '1')")
+    database.close()
+
+
+def test_a_session_ends_with_the_machine(file: Path):
+    """After a restart the clock begins anew: the number alone would say that there is a lot of time left."""
+    leave_behind(file, "an earlier start", boot_ms() + 3_600_000)
+    coordination = SqliteCoordination(file)
+    assert (coordination.members(), coordination.locks()) == ({}, {})
+    assert coordination.lock("orders", "mine")
+    coordination.close()
+
+
+def test_what_has_expired_is_invisible_before_it_is_removed(file: Path, looker: SqliteCoordination):
+    """To the millisecond, without anybody writing."""
+    calls = Calls(looker)
+    leave_behind(file, boot_id(), boot_ms() + 1_000)
+    until(lambda: looker.locks() == {"orders": "1"})
+    assert looker.members() == {"there": "1"}
+    with calls.expected():
+        until(lambda: looker.locks() == {})
+    assert looker.members() == {}
+    assert looker._reader.execute("SELECT name FROM locks") == [("orders",)]
+    looker.join("here", "1")
+    assert looker._reader.execute("SELECT name FROM locks") == []
+
+
+def test_the_version_outlives_everybody(file: Path):
+    """All processes may end in between."""
+    first = SqliteCoordination(file)
+    first.bump()
+    first.close()
+    second = SqliteCoordination(file)
+    assert second.bump() == 2
+    second.close()
+
+
+def test_sleep_in_a_transaction_costs_the_session(
+    coordination: SqliteCoordination, looker: SqliteCoordination, monkeypatch: pytest.MonkeyPatch
+):
+    """Others saw it vanish while its commit was on the way: it must not reappear."""
+    coordination.join("here", "1")
+    coordination.lock("orders", "mine")
+    now_ms = adapter.boot_ms
+
+    def work(_db: Database, _session: str) -> None:
+        monkeypatch.setattr(adapter, "boot_ms", lambda: now_ms() + TIMEOUT_MS)
+
+    with pytest.raises(Unavailable):
+        coordination._within_session(work)
+    monkeypatch.setattr(adapter, "boot_ms", now_ms)
+    assert not coordination.sure()
+    with pytest.raises(LeaseLost):
+        coordination.relock("orders", "x")
+    coordination.unlock("orders")
+    assert (looker.members(), looker.locks()) == ({}, {})
+    coordination.join("here", "2")
+    assert coordination.sure()
+
+
+def test_a_commit_that_may_have_happened_leaves_nothing(
+    coordination: SqliteCoordination, looker: SqliteCoordination, monkeypatch: pytest.MonkeyPatch
+):
+    """Unknown to the caller, who believes not to have the lock; soon nobody has it."""
+    commit = Database._commit
+
+    def half_done(database: Database) -> None:
+        commit(database)
+        raise OutcomeUnknown
+
+    monkeypatch.setattr(Database, "_commit", half_done)
+    with pytest.raises(OutcomeUnknown):
+        coordination.lock("orders", "1")
+    monkeypatch.undo()
+    assert not coordination.sure()
+    until(lambda: looker.locks() == {}, NOTICED)
+    until(coordination.sure)
+    assert coordination.lock("orders", "2")
+
+
+def test_an_unlock_that_fails_is_made_up_for(
+    coordination: SqliteCoordination, looker: SqliteCoordination, monkeypatch: pytest.MonkeyPatch
+):
+    """The caller is done with it, and the next heartbeat removes it."""
+    coordination.lock("orders", "1")
+
+    def busy(database: Database) -> None:
+        database._rollback()
+        raise Unavailable("busy")
+
+    monkeypatch.setattr(Database, "_commit", busy)
+    coordination.unlock("orders")
+    monkeypatch.undo()
+    with pytest.raises(LeaseLost):
+        coordination.relock("orders", "2")
+    until(lambda: looker.locks() == {}, NOTICED)
+
+
+def test_a_newer_layout_is_refused(file: Path):
+    """By its number, before anything is written."""
+    SqliteCoordination(file).close()
+    database = Database(file)
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(Unavailable, match="newer"):
+        SqliteCoordination(file)
+
+
+def test_a_closed_session_refuses(coordination: SqliteCoordination):
+    """Unavailable, whatever is asked."""
+    coordination.close()
+    for call in (coordination.version, coordination.bump, lambda: coordination.lock("orders", "1")):
+        with pytest.raises(Unavailable):
+            call()

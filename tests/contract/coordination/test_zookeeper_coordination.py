@@ -1,0 +1,268 @@
+"""What only ZooKeeper can do to us: lost answers, servers that go and come, sessions ended by others."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from coordination_place import NOTICED, TIMEOUT_MS, Calls, Place, succeeds
+from kazoo.client import KazooClient
+from lossy_proxy import LossyProxy
+
+from services import free_port, until
+from strandline.coordination.zookeeper import ZookeeperCoordination
+from strandline.engine import zookeeper as engine
+from strandline.errors import LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
+from zookeeper_server import ZookeeperServer, running_zookeeper
+
+
+@pytest.fixture
+def root() -> str:
+    return f"/test/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def coordination(zookeeper: ZookeeperServer, root: str) -> Iterator[ZookeeperCoordination]:
+    made = ZookeeperCoordination(zookeeper.hosts, root, TIMEOUT_MS)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def raw(zookeeper: ZookeeperServer) -> Iterator[KazooClient]:
+    """ZooKeeper as it is, without us."""
+    client = KazooClient(zookeeper.hosts)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def end_session(server: ZookeeperServer, coordination: ZookeeperCoordination) -> None:
+    """End it from outside: whoever knows its id and password can."""
+    thief = KazooClient(server.hosts, client_id=coordination._zk._client.client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
+
+
+def test_the_tree_is_the_seeds(coordination: ZookeeperCoordination, raw: KazooClient, root: str):
+    """Lock, version, locked event types and nodes; the last two ephemeral."""
+    assert raw.get(f"{root}/version")[0] == b"0"
+    coordination.bump()
+    coordination.join("node1", "1")
+    coordination.lock("et_1", "x")
+    assert set(raw.get_children(root)) == {"lock", "version", "locked_et", "nodes", "sessions"}
+    assert raw.get(f"{root}/version")[0] == b"1"
+    for path, value in ((f"{root}/nodes/node1", b"1"), (f"{root}/locked_et/et_1", b"x")):
+        found, stat = raw.get(path)
+        assert found == value
+        assert stat.ephemeralOwner != 0
+
+
+def test_many_start_at_once(zookeeper: ZookeeperServer, root: str):
+    """The tree is made once, under its lock; nobody resets the version."""
+    place = Place(f"zookeeper://{zookeeper.hosts}{root}")
+    try:
+        others = [place.other() for _ in range(3)]
+        assert sorted(other.call("bump") for other in others) == [1, 2, 3]
+        assert place.open().version() == 3
+    finally:
+        place.close()
+
+
+def test_a_session_that_others_ended_comes_back(zookeeper: ZookeeperServer, coordination: ZookeeperCoordination):
+    """Doubt first, then a new session in which nothing of the old one is left."""
+    coordination.join("here", "1")
+    coordination.lock("orders", "mine")
+    calls = Calls(coordination)
+    with calls.expected(NOTICED):
+        end_session(zookeeper, coordination)
+        until(lambda: not coordination.sure(), NOTICED)
+    with pytest.raises(LeaseLost):
+        coordination.relock("orders", "x")
+    with pytest.raises(LeaseLost):
+        coordination.update("x")
+    coordination.unlock("orders")
+    assert not coordination.sure()
+    until(lambda: succeeds(lambda: coordination.join("here", "2")), NOTICED)
+    until(coordination.sure, NOTICED)
+    assert (coordination.members(), coordination.locks()) == ({"here": "2"}, {})
+
+
+def test_a_restarted_server_keeps_the_session(tmp_path: Path):
+    """`kill -9` and a start with the same data: unsure meanwhile, then everything is there, watches included."""
+    with running_zookeeper(tmp_path) as server:
+        place = Place(f"zookeeper://{server.hosts}/test")
+        try:
+            coordination, other = place.open(timeout_ms=4_000), place.other(timeout_ms=4_000)
+            coordination.join("here", "1")
+            coordination.lock("orders", "mine")
+            assert coordination.bump() == 1
+            calls = Calls(coordination)
+            until(lambda: calls.count)
+            with calls.expected():
+                server.kill()
+            until(lambda: not coordination.sure())
+            with pytest.raises(StrandlineError):
+                coordination.version()
+            with calls.expected(20):
+                server.start()
+            until(coordination.sure)
+            assert (coordination.members(), coordination.locks()) == ({"here": "1"}, {"orders": "mine"})
+            coordination.relock("orders", "still mine")
+            until(lambda: succeeds(lambda: other.call("bump")))
+            until(lambda: coordination.version() >= 2)
+            with calls.expected():
+                other.call("lock", "payments", "theirs")
+            with calls.expected():
+                other.call("relock", "payments", "x")
+        finally:
+            place.close()
+
+
+@pytest.fixture
+def wire(zookeeper: ZookeeperServer) -> Iterator[LossyProxy]:
+    proxy = LossyProxy(zookeeper.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def lossy(wire: LossyProxy, root: str) -> Iterator[ZookeeperCoordination]:
+    """A session over a wire that can lose things; long enough to survive it."""
+    made = ZookeeperCoordination(f"127.0.0.1:{wire.port}", root, 4_000)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("lose", ["lose_answer_to", "lose_request"])
+def test_a_lock_whose_answer_got_lost_is_not_held(
+    wire: LossyProxy, lossy: ZookeeperCoordination, coordination: ZookeeperCoordination, lose: str
+):
+    """Unknown to the caller, who believes not to have it; soon nobody has it, in the same session."""
+    lossy.join("here", "1")
+    getattr(wire, lose)(b"orders")
+    with pytest.raises(OutcomeUnknown):
+        lossy.lock("orders", "1")
+    until(lossy.sure)
+    until(lambda: coordination.locks() == {})
+    assert coordination.lock("orders", "2")
+    with pytest.raises(LeaseLost):
+        lossy.relock("orders", "3")
+    lossy.update("2")
+    assert coordination.members() == {"here": "2"}
+
+
+def test_a_lock_can_be_asked_for_again_at_once(wire: LossyProxy, lossy: ZookeeperCoordination):
+    """After a lost answer the next call does not meet what the first one left behind."""
+    wire.lose_answer_to(b"orders")
+    with pytest.raises(OutcomeUnknown):
+        lossy.lock("orders", "1")
+    until(lambda: lossy._zk.connected)
+    assert lossy.lock("orders", "2")
+    until(lossy.sure)
+    assert lossy.locks() == {"orders": "2"}
+    lossy.relock("orders", "3")
+
+
+@pytest.mark.parametrize("lose", ["lose_answer_to", "lose_request"])
+def test_an_unlock_whose_answer_got_lost_is_made_up_for(
+    wire: LossyProxy, lossy: ZookeeperCoordination, coordination: ZookeeperCoordination, lose: str
+):
+    """The caller is done with it, and soon it is gone."""
+    lossy.lock("orders", "1")
+    getattr(wire, lose)(b"orders")
+    lossy.unlock("orders")
+    assert wire.lost.wait(5)
+    until(lambda: coordination.locks() == {})
+    until(lossy.sure)
+
+
+@pytest.mark.parametrize("lose", ["lose_answer_to", "lose_request"])
+def test_a_relock_waits_for_its_answer(wire: LossyProxy, lossy: ZookeeperCoordination, lose: str):
+    """Setting a value twice is setting it."""
+    lossy.lock("orders", "1")
+    getattr(wire, lose)(b"orders")
+    lossy.relock("orders", "2")
+    assert wire.lost.is_set()
+    assert lossy.locks() == {"orders": "2"}
+
+
+@pytest.mark.parametrize("lose", ["lose_answer_to", "lose_request"])
+def test_a_join_whose_answer_got_lost_can_be_repeated(
+    wire: LossyProxy, lossy: ZookeeperCoordination, coordination: ZookeeperCoordination, lose: str
+):
+    """And leaves no member behind if it is not."""
+    getattr(wire, lose)(b"a value")
+    with pytest.raises(OutcomeUnknown):
+        lossy.join("here", "a value")
+    until(lossy.sure)
+    until(lambda: coordination.members() == {})
+    lossy.join("here", "2")
+    assert coordination.members() == {"here": "2"}
+
+
+def test_a_bump_whose_answer_got_lost_has_happened_once(
+    wire: LossyProxy, lossy: ZookeeperCoordination, coordination: ZookeeperCoordination
+):
+    """Unknown; a repetition announces once more."""
+    coordination.bump()
+    wire.lose_answer_to(b"\0\x012")  # the new version, with its length
+    with pytest.raises(OutcomeUnknown):
+        lossy.bump()
+    until(lossy.sure)
+    assert coordination.version() == 2
+    assert lossy.bump() == 3
+
+
+def test_the_servers_limit_counts(zookeeper: ZookeeperServer, root: str):
+    """Asked for a minute, it grants less: `sure` goes by what it granted."""
+    coordination = ZookeeperCoordination(zookeeper.hosts, root, 60_000)
+    beat = coordination._session.beat
+    assert beat is not None
+    assert beat.lease_ms == zookeeper.max_session_ms
+    coordination.close()
+
+
+def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
+    """Unavailable, with the address."""
+    monkeypatch.setattr(engine, "_START_SECONDS", 0.3)
+    port = free_port()
+    with pytest.raises(Unavailable, match=str(port)):
+        ZookeeperCoordination(f"127.0.0.1:{port}", "/test", TIMEOUT_MS)
+
+
+def test_a_tree_that_was_removed(coordination: ZookeeperCoordination, raw: KazooClient, root: str):
+    """Unavailable, not a wrong answer."""
+    for name in ("version", "locked_et", "nodes"):
+        raw.delete(f"{root}/{name}", recursive=True)
+    for call in (
+        coordination.version,
+        coordination.bump,
+        coordination.locks,
+        coordination.members,
+        lambda: coordination.lock("orders", "1"),
+        lambda: coordination.join("here", "1"),
+    ):
+        with pytest.raises(Unavailable):
+            call()
+
+
+def test_a_closed_session_refuses(coordination: ZookeeperCoordination):
+    """Unavailable, whatever is asked."""
+    coordination.close()
+    for call in (coordination.version, coordination.bump, lambda: coordination.lock("orders", "1")):
+        with pytest.raises(Unavailable):
+            call()
+
+
+def test_the_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch):
+    """With the line that installs it."""
+    monkeypatch.delitem(sys.modules, engine.__name__)
+    monkeypatch.setitem(sys.modules, "kazoo.client", None)
+    with pytest.raises(Unavailable, match=r"pip install 'strandline\[zookeeper\]'"):
+        __import__(engine.__name__)

@@ -1,0 +1,230 @@
+"""What only the Kafka storage promises: answers when the broker dies, and records that any client can read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from concurrent.futures import Future
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient
+from storage_place import DAY_MS, NOW_MS, append, read, records, values
+
+from strandline.errors import Invalid, NotFound, OutcomeUnknown, Unavailable
+from strandline.log.records import NewRecords
+from strandline.log.storage import FAILED, UNKNOWN, Bounds, SealableStorage
+from strandline.log.storage.kafka import KafkaOptions, KafkaStorage
+from waiting import eventually
+
+
+@pytest.fixture
+def broker(kafka):
+    """The broker, to be killed or paused."""
+    yield kafka
+    kafka.bring_back()
+
+
+@pytest.fixture
+def storage(broker):
+    made = KafkaStorage(
+        broker.bootstrap_servers, {}, KafkaOptions(delivery_timeout_ms=3_000, close_timeout_ms=2_000)
+    )
+    yield made
+    made.close()
+
+
+def outcome(future: Future) -> int:
+    """The offset of the one record, FAILED or UNKNOWN."""
+    error = future.exception(30)
+    if isinstance(error, OutcomeUnknown):
+        return UNKNOWN
+    if error is not None:
+        assert isinstance(error, Unavailable)
+        return FAILED
+    return future.result()[0].offsets[0]
+
+
+# -- a broker in trouble
+
+
+def test_a_killed_broker_loses_nothing_it_acknowledged(broker, storage, topic):
+    """kill −9 under load: acknowledged records are there once, failed ones are not there, and appends go on."""
+    started: dict[bytes, Future] = {}
+
+    def start(count: int) -> None:
+        for _ in range(count):
+            value = b"%d" % len(started)
+            started[value] = storage.append(topic, {0: records(value)})
+
+    start(500)
+    assert started[b"100"].result(30)[0].complete
+    start(2_000)
+    broker.kill()
+    start(500)
+    outcomes = {value: outcome(future) for value, future in started.items()}
+    broker.bring_back()
+    assert append(storage, topic, {0: [b"after"]})[0].complete
+    found = read(storage, topic, 0)
+    times = Counter(value for _, value in found)
+    assert set(times.values()) == {1}
+    acknowledged = {(offset, value) for value, offset in outcomes.items() if offset >= 0}
+    assert len(acknowledged) > 100
+    assert acknowledged <= set(found)
+    assert UNKNOWN in outcomes.values()
+    assert not {value for value, offset in outcomes.items() if offset == FAILED} & set(times)
+    in_order = [int(value) for _, value in found if value != b"after"]
+    assert in_order == sorted(in_order)
+
+
+def test_a_paused_broker_leaves_the_outcome_unknown(broker, storage, topic):
+    """When the broker goes on the record is there or it is not, but never twice."""
+    append(storage, topic, {0: [b"before"]})
+    broker.pause()
+    placed = storage.append(topic, {0: records(b"unsure")}).result(30)[0]
+    assert list(placed.offsets) == [UNKNOWN]
+    assert isinstance(placed.error, OutcomeUnknown)
+    assert isinstance(placed.error.__cause__, ck.KafkaException)
+    broker.bring_back()
+    append(storage, topic, {0: [b"after"]})
+    found = values(storage, topic, 0)
+    assert found in ([b"before", b"unsure", b"after"], [b"before", b"after"])
+
+
+def test_closing_does_not_wait_for_a_broker_that_is_gone(broker, storage, topic):
+    """Every append has an answer, which is that nobody knows."""
+    append(storage, topic, {0: [b"before"]})
+    broker.pause()
+    future = storage.append(topic, {0: records(b"unsure")})
+    begin = time.monotonic()
+    storage.close()
+    assert time.monotonic() - begin < 15
+    assert outcome(future) == UNKNOWN
+
+
+def test_a_missing_broker_is_unavailable():
+    """Not a missing topic."""
+    storage = KafkaStorage("127.0.0.1:1", {}, KafkaOptions(delivery_timeout_ms=1_000, close_timeout_ms=500))
+    with pytest.raises(Unavailable):
+        storage.append("any", {0: records(b"a")}).result(30)
+    storage.close()
+
+
+def test_a_topic_that_another_process_deleted_is_soon_not_found(kafka, storage, topic):
+    """It is not mistaken for one whose leader is about to be chosen."""
+    append(storage, topic, {0: [b"a"]})
+    assert values(storage, topic, 0) == [b"a"]
+    other = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    other.delete_topics([topic])[topic].result(30)
+
+    def gone() -> bool:
+        try:
+            storage.read(topic, 0, 1, max_records=1, max_bytes=1)
+        except NotFound:
+            return True
+        return False  # brokers go on for a moment after the controller's answer
+
+    eventually(gone, within=5)
+
+
+# -- beside other clients
+
+
+def test_any_client_sees_the_events_own_json(kafka, storage, topic):
+    """Value, key, headers and timestamp are Kafka's own."""
+    new = NewRecords(NOW_MS, [b'{"order_id": 1.10}'], [b"key"], [[("name", b"\xff")]])
+    storage.append(topic, {2: new}).result(30)
+    plain = ck.Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": uuid.uuid4().hex})
+    plain.assign([ck.TopicPartition(topic, 2, 0)])
+    message = plain.poll(20)
+    plain.close()
+    assert message is not None
+    assert message.error() is None
+    assert (message.value(), message.key()) == (b'{"order_id": 1.10}', b"key")
+    assert message.headers() == [("name", b"\xff")]
+    assert message.timestamp() == (ck.TIMESTAMP_CREATE_TIME, NOW_MS)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_marks_of_transactions_are_gaps(kafka, storage, topic, commit):
+    """They take offsets; what was aborted is not seen; at the end a read is empty and does not wait long."""
+    append(storage, topic, {0: [b"before"]})
+    other = ck.Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(topic, b"theirs", partition=0)
+    other.flush(30)
+    (other.commit_transaction if commit else other.abort_transaction)(30)
+    ours = [b"before", b"theirs"] if commit else [b"before"]
+    # The broker answers the commit before it has written the mark that makes the records visible.
+    eventually(lambda: storage.bounds(topic)[0].last == 2)
+    assert values(storage, topic, 0) == ours
+    begin = time.monotonic()
+    for offset in (2, 2, 3):
+        assert storage.read(topic, 0, offset, max_records=10, max_bytes=1000).num_rows == 0
+    assert time.monotonic() - begin < 5
+    assert append(storage, topic, {0: [b"after"]})[0].offsets[0] == 3
+    assert values(storage, topic, 0) == [*ours, b"after"]
+
+
+def test_reads_start_at_the_first_record_that_is_left(kafka, storage, topic):
+    """Kafka removes the oldest by itself."""
+    append(storage, topic, {0: [b"%d" % number for number in range(10)]})
+    assert values(storage, topic, 0)[0] == b"0"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in admin.delete_records([ck.TopicPartition(topic, 0, 6)]).values():
+        future.result(30)
+    assert storage.bounds(topic)[0] == Bounds(6, 9)
+    assert read(storage, topic, 0) == [(offset, b"%d" % offset) for offset in range(6, 10)]
+
+
+# -- what it says of itself
+
+
+def test_kafka_cannot_seal(storage):
+    """A declared gap: whoever appends must look at the catalog instead."""
+    assert not isinstance(storage, SealableStorage)
+
+
+def test_few_replicas_are_warned_about_once(kafka, storage, topic, caplog):
+    """One broker cannot have the three copies that are advised."""
+    again = KafkaStorage(kafka.bootstrap_servers, {})
+    for _ in range(2):
+        again.create_topic(topic, 3, DAY_MS)
+    again.close()
+    assert sum("replication factor 1" in line for line in caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("properties", "what"),
+    [
+        ({"acks": "1"}, "acks"),
+        ({"sasl.password": "open"}, "by reference"),
+        ({"sasl.password": "env:STRANDLINE_NO_SUCH"}, "STRANDLINE_NO_SUCH"),
+        ({"no.such.property": "1"}, "no.such.property"),
+        ({"replication.factor": "many"}, "replication.factor"),
+    ],
+)
+def test_properties_that_cannot_be_used_are_refused(kafka, properties, what):
+    """With the name of what is wrong."""
+    with pytest.raises(Invalid, match=what):
+        KafkaStorage(kafka.bootstrap_servers, properties)
+
+
+def test_a_secret_is_never_shown(kafka, monkeypatch):
+    """Not even when Kafka's driver would quote it."""
+    monkeypatch.setenv("SECRET_OF_TEST", "hush-hush")
+    with pytest.raises(Invalid) as caught:
+        KafkaStorage(kafka.bootstrap_servers, {"security.protocol": "env:SECRET_OF_TEST"})
+    assert "hush" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_missing_driver_names_the_line_that_installs_it():
+    """The driver is an extra."""
+    code = "import sys; sys.modules['confluent_kafka'] = None; import strandline.log.storage.kafka"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install 'strandline[kafka]'" in done.stderr

@@ -1,0 +1,229 @@
+"""Who reads what, and what a commit does: small cases one by one, all others by their properties."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.errors import Conflict, Invalid
+from strandline.log.cursors import Position
+from strandline.log.subscriptions import rules
+from strandline.log.subscriptions.model import Member, Share, Slot, StreamParameters, Subscription, complete
+
+START = Position(1, -1)
+
+
+def share(partition: int, owner: str | None = None, heir: str | None = None) -> Share:
+    return Share(Slot("et", partition), "orders", START, 0, owner, heir)
+
+
+def applied(shares, members) -> list[Share]:
+    result = rules.rebalanced(shares, members)
+    return [Share(s.slot, s.event_type, s.position, s.skipped, *result[s.slot]) for s in shares]
+
+
+def handed_on(shares) -> list[Share]:
+    """Every owner has released what another waits for."""
+    return [Share(s.slot, s.event_type, s.position, s.skipped, s.heir or s.owner) for s in shares]
+
+
+# -- sharing
+
+
+def test_every_start_and_every_change_of_streams_ends_even():
+    """Any number of partitions and streams: after all have handed on, nobody has two more than another."""
+    for count, before, after in itertools.product(range(1, 8), range(8), range(1, 8)):
+        shares = [share(p) for p in range(count)]
+        first = [Member(f"s{n}") for n in range(before)]
+        shares = handed_on(applied(shares, first))
+        # The newer half of the streams stays, others come.
+        second = [*first[before // 2 :], *(Member(f"t{n}") for n in range(after))]
+        shares = handed_on(applied(shares, second))
+        sizes = Counter({member.id: 0 for member in second})
+        sizes.update(s.owner for s in shares)
+        assert set(sizes) == {member.id for member in second}
+        assert max(sizes.values()) - min(sizes.values()) <= 1
+
+
+members = st.lists(
+    st.tuples(st.integers(0, 5), st.none() | st.frozensets(st.integers(0, 9), min_size=1)),
+    max_size=6,
+    unique_by=lambda member: member[0],
+)
+
+
+def to_members(drawn) -> list[Member]:
+    """Streams whose direct wishes do not meet, as joining makes sure."""
+    taken: set[int] = set()
+    found = []
+    for number, wish in drawn:
+        mine = None if wish is None else wish - taken
+        taken |= mine or set()
+        direct = None if mine is None else frozenset(Slot("et", p) for p in mine)
+        found.append(Member(f"s{number}", direct))
+    return found
+
+
+@given(st.integers(1, 10), st.lists(members, max_size=6))
+def test_rebalancing_keeps_its_promises_from_any_history(count, history):
+    """Direct wishes are kept, living owners stay until they hand on, dead ones never hold anything."""
+    shares = [share(p) for p in range(count)]
+    for drawn in history:
+        streams = to_members(drawn)
+        before = {s.slot: s for s in shares}
+        shares = applied(shares, streams)
+        alive = {m.id for m in streams}
+        sharing = [m for m in streams if m.direct is None]
+        for s in shares:
+            assert s.owner in {None, *alive}
+            assert s.heir in {None, *alive} - {s.owner} | {None}
+            if before[s.slot].owner in alive:
+                assert s.owner == before[s.slot].owner
+            direct = [m.id for m in streams if m.direct and s.slot in m.direct]
+            final = s.heir or s.owner
+            if direct:
+                assert final == direct[0]
+            elif sharing:
+                assert final in {m.id for m in sharing}
+            else:
+                assert s.heir is None
+        assert applied(shares, streams) == shares, "a second look changes nothing"
+
+
+@given(st.integers(1, 12), st.integers(1, 6))
+def test_a_newcomer_moves_no_more_than_its_part(count, streams):
+    """Partitions that need not move do not move."""
+    old = [Member(f"s{n}") for n in range(streams)]
+    shares = applied([share(p) for p in range(count)], old)
+    moved = [s for s in applied(shares, [*old, Member("new")]) if s.heir is not None]
+    assert len(moved) == count // (streams + 1)
+    assert {s.heir for s in moved} <= {"new"}
+
+
+def test_an_heir_that_leaves_gives_the_partition_back():
+    """The owner goes on as if nothing had happened."""
+    old = [Member("a")]
+    shares = applied([share(0), share(1)], old)
+    during = applied(shares, [*old, Member("b")])
+    assert [s.heir for s in during].count("b") == 1
+    assert applied(during, old) == shares
+
+
+def test_a_dead_owners_partition_goes_to_its_heir_at_once():
+    """Nobody is left to hand it on."""
+    assert applied([share(0, "a", "b")], [Member("b")]) == [share(0, "b")]
+
+
+# -- joining
+
+
+def test_no_more_streams_than_partitions():
+    """One more is refused, as Nakadi's 409."""
+    slots = [Slot("et", 0), Slot("et", 1)]
+    rules.check_join(slots, [Member("a")], Member("b"))
+    with pytest.raises(Conflict, match="no free slots"):
+        rules.check_join(slots, [Member("a"), Member("b")], Member("c"))
+
+
+def test_what_is_asked_for_directly_is_not_shared():
+    """It counts neither as free nor for a second one that asks for it."""
+    slots = [Slot("et", 0), Slot("et", 1)]
+    direct = Member("a", frozenset({slots[0]}))
+    rules.check_join(slots, [direct], Member("b"))
+    with pytest.raises(Conflict, match="no free slots"):
+        rules.check_join(slots, [direct, Member("b")], Member("c"))
+    with pytest.raises(Conflict, match="asked for partition 0 directly"):
+        rules.check_join(slots, [direct], Member("c", frozenset(slots)))
+    rules.check_join(slots, [direct, Member("b")], Member("c", frozenset({slots[1]})))
+
+
+# -- commits
+
+
+@given(st.tuples(st.integers(1, 3), st.integers(-1, 5)), st.tuples(st.integers(1, 3), st.integers(-1, 5)))
+def test_cursors_move_forward_only(stored, given_):
+    """The same place again is outdated, too."""
+    expected = "committed" if given_ > stored else "outdated"
+    assert rules.verdict(Position(*stored), Position(*given_)) == expected
+
+
+@pytest.mark.parametrize(
+    ("stream_epoch", "ended_ms", "error"),
+    [
+        (2, None, None),
+        (2, 40_000, None),
+        (2, 39_999, Invalid),
+        (2, 130_000, None),
+        (1, None, Conflict),
+        (1, 40_000, Conflict),
+        (None, None, Invalid),
+    ],
+)
+def test_who_may_commit(stream_epoch, ended_ms, error):
+    """Streams of this epoch, up to 60 s after their end; it is now 100,000 and epoch 2."""
+    if error is None:
+        rules.check_commit(2, stream_epoch, ended_ms, 100_000)
+    else:
+        with pytest.raises(error):
+            rules.check_commit(2, stream_epoch, ended_ms, 100_000)
+
+
+def test_a_client_is_overdue_when_its_time_has_passed():
+    """Only if something waits for a commit."""
+    assert not rules.overdue(None, 10, 100)
+    assert not rules.overdue(91, 10, 100)
+    assert rules.overdue(90, 10, 100)
+
+
+# -- definitions
+
+
+def test_the_key_ignores_order_and_repetition():
+    """And a missing group is the default one."""
+    one = Subscription("app", ("b", "a", "b"))
+    other = Subscription("app", ("a", "b"), "default")
+    assert rules.key(one) == rules.key(other)
+    assert rules.key(one) != rules.key(Subscription("app", ("a", "b"), "billing"))
+
+
+def test_what_is_left_out_or_null_gets_its_default():
+    """Clients write null for what they do not know."""
+    asked = Subscription("app", ("a", "a"), None, None, None)
+    made = complete(asked, "id", "now")
+    assert (made.consumer_group, made.read_from, made.initial_cursors) == ("default", "end", ())
+    assert made.event_types == ("a",)
+    assert (made.id, made.created_at, made.updated_at) == ("id", "now", "now")
+
+
+def test_reading_from_cursors_needs_cursors():
+    with pytest.raises(Invalid, match="initial_cursors"):
+        complete(Subscription("app", ("a",), read_from="cursors"), "id", "now")
+
+
+def test_only_what_does_not_identify_it_may_change():
+    before = Subscription("app", ("a", "b"), "g", "begin")
+    rules.changed(before, Subscription("app", ("b", "a"), "g", "begin", labels={"x": "y"}))
+    rules.changed(before, Subscription("app", ("b", "a"), "g", None))
+    for after in (
+        Subscription("other", ("a", "b"), "g", "begin"),
+        Subscription("app", ("a",), "g", "begin"),
+        Subscription("app", ("a", "b"), "h", "begin"),
+        Subscription("app", ("a", "b"), "g", "end"),
+    ):
+        with pytest.raises(Invalid, match="cannot change"):
+            rules.changed(before, after)
+
+
+def test_zero_means_the_default():
+    """As in Nakadi's POST that opens a stream."""
+    zero = StreamParameters(0, 0, 0, 0, 0, 0, 0)
+    usual = StreamParameters()
+    assert zero.window == usual.window == 10
+    assert zero.commit_timeout_ms == usual.commit_timeout_ms == 60_000
+    assert zero.limits.batch_limit == usual.limits.batch_limit == 1
+    with pytest.raises(Invalid, match="stream_limit"):
+        _ = StreamParameters(batch_limit=5, stream_limit=3).limits
