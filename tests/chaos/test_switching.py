@@ -17,6 +17,7 @@ from services import free_port, start_server, until
 NODES = 2
 PUBLISHERS = 4
 SESSION_MS = 1500
+QUICK = {"coordination_session_timeout_ms": SESSION_MS, "log_purge_interval_ms": 1000}
 
 
 class Follower(threading.Thread):
@@ -43,7 +44,7 @@ class Follower(threading.Thread):
 
 
 def nodes_of(data, ports):
-    return [start_server(data, port=port, coordination_session_timeout_ms=SESSION_MS, log_purge_interval_ms=1000) for port in ports]
+    return [start_server(data, port=port, **QUICK) for port in ports]
 
 
 def switch(url: str, storage: str) -> int:
@@ -69,7 +70,7 @@ def disturb(dice: random.Random, nodes: list, data) -> None:
     number = dice.randrange(len(nodes))
     if dice.random() < 0.5:
         nodes[number].kill()
-        nodes[number] = start_server(data, port=nodes[number].port, coordination_session_timeout_ms=SESSION_MS, log_purge_interval_ms=1000)
+        nodes[number] = start_server(data, port=nodes[number].port, **QUICK)
     else:
         os.kill(nodes[number].pid, signal.SIGSTOP)
         time.sleep(SESSION_MS / 1000 * 1.5)
