@@ -13,6 +13,8 @@ from strandline.log.catalog.sqlite import SqliteCatalog
 from strandline.log.local import LocalLog
 from strandline.log.model import SqliteConfiguration, StorageInfo
 from strandline.log.storages import Storages
+from strandline.log.subscriptions.local import LocalSubscriptions
+from strandline.log.subscriptions.sqlite import SqliteSubscriptions
 
 
 class Platform:
@@ -29,9 +31,13 @@ class Platform:
             created_at=to_rfc3339(clock.now_ms()),
         )
         catalog = SqliteCatalog(data / "catalog.db", default)
-        self.log = LocalLog(catalog, Storages(catalog.storages, data, settings.log), settings.log, clock)
+        storages = Storages(catalog.storages, data, settings.log)
+        self.log = LocalLog(catalog, storages, settings.log, clock)
+        store = SqliteSubscriptions(data / "catalog.db", lease_ms=settings.coordination.session_timeout_ms)
+        self.log.subscriptions = LocalSubscriptions(store, self.log, storages.get, settings, clock)
 
     def close(self) -> None:
+        self.log.subscriptions.close()
         self.log.close()
 
     def __enter__(self) -> Self:

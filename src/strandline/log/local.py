@@ -33,6 +33,7 @@ from strandline.log.publishing import Events, Plan
 from strandline.log.reading import Batch, Reader, View
 from strandline.log.room import Log, Start
 from strandline.log.storages import Storages
+from strandline.log.subscriptions.local import LocalSubscriptions
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,8 @@ _IDLE_SECONDS = 5
 
 
 class LocalLog(Log):
+    subscriptions: LocalSubscriptions
+
     def __init__(self, catalog: Catalog, storages: Storages, settings: LogSettings, clock: Clock) -> None:
         self._catalog = catalog
         self._storages = storages
