@@ -15,6 +15,8 @@ from strandline.log.local import LocalLog
 from strandline.log.model import SqliteConfiguration, StorageInfo
 from strandline.log.node import Node
 from strandline.log.storages import Storages
+from strandline.log.subscriptions.local import LocalSubscriptions
+from strandline.log.subscriptions.sqlite import SqliteSubscriptions
 
 
 class Platform:
@@ -34,8 +36,11 @@ class Platform:
         storages = Storages(catalog.storages.list, data, settings.log)
         node = Node(lambda: connect(settings.coordination, data), catalog, storages, settings.log, clock)
         self.log = LocalLog(catalog, storages, node, settings.log, clock)
+        store = SqliteSubscriptions(data / "catalog.db", lease_ms=settings.coordination.session_timeout_ms)
+        self.log.subscriptions = LocalSubscriptions(store, self.log, storages.get, settings, clock)
 
     def close(self) -> None:
+        self.log.subscriptions.close()
         self.log.close()
 
     def __enter__(self) -> Self:

@@ -38,6 +38,7 @@ from strandline.log.reading import Batch, Ends, Reader, View
 from strandline.log.room import Log, Start
 from strandline.log.storage.watcher import Watcher
 from strandline.log.storages import Storages
+from strandline.log.subscriptions.local import LocalSubscriptions
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ _IDLE_SECONDS = 5
 
 
 class LocalLog(Log):
+    subscriptions: LocalSubscriptions
+
     def __init__(
         self, catalog: Catalog, storages: Storages, node: Node, settings: LogSettings, clock: Clock
     ) -> None:

@@ -20,6 +20,8 @@ from strandline.log.model import (
 )
 from strandline.log.publishing import Events
 from strandline.log.reading import Batch
+from strandline.log.subscriptions.model import ReadFrom, StreamParameters, Subscription
+from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer, Subscriptions
 
 #: `"BEGIN"`, `"END"`, or the offset to start after for some partitions (others are not read).
 Start = str | Mapping[str, str] | Sequence[CursorText]
@@ -27,6 +29,9 @@ Start = str | Mapping[str, str] | Sequence[CursorText]
 
 class Log(ABC):
     """Event types, publishing, reading. Thread-safe and synchronous."""
+
+    #: Reading in groups, with cursors that the platform keeps.
+    subscriptions: Subscriptions
 
     # -- event types
 
@@ -86,6 +91,23 @@ class Log(ABC):
     @abstractmethod
     def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
         """Oldest and newest offset of every partition; with a cursor, also how many events follow it."""
+
+    def subscribe(
+        self,
+        event_types: Sequence[str],
+        *,
+        group: str = "default",
+        application: str = "default",
+        read_from: ReadFrom = "end",
+        parameters: StreamParameters = SDK_PARAMETERS,
+    ) -> Consumer:
+        """Read together with the other consumers of the group, from where the group is.
+
+        A new group begins at `read_from`. Conflict if the group has as many consumers as there are partitions.
+        """
+        asked = Subscription(application, tuple(event_types), group, read_from)
+        subscription, _ = self.subscriptions.create(asked)
+        return self.subscriptions.consume(str(subscription.id), parameters)
 
     # -- cursors
 

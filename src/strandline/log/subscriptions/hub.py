@@ -64,16 +64,11 @@ class Hub:
                     self._condition.wait(self._pause_s)
 
     def _tend(self, sessions: list[Session]) -> None:
-        try:
-            self._leases.renew(self.node)
-            for session in sessions:
-                session.check()
-            for subscription_id in {session.subscription_id for session in sessions}:
-                self._upkeep(subscription_id)
-        except StrandlineError as error:
-            log.warning("keeping the leases of streams failed; it is tried again: %s", error.detail)
-        except Exception:
-            log.exception("keeping the leases of streams failed; it is tried again")
+        _guarded(self._leases.renew, self.node)
+        for session in sessions:
+            _guarded(session.check)
+        for subscription_id in {session.subscription_id for session in sessions}:
+            _guarded(self._upkeep, subscription_id)
 
     def close(self) -> None:
         with self._condition:
@@ -85,3 +80,13 @@ class Hub:
         for session in sessions:
             self.remove(session)
         self._watcher.close()
+
+
+def _guarded(act: Callable[..., None], *arguments: str) -> None:
+    """One stream's trouble is not the others'."""
+    try:
+        act(*arguments)
+    except StrandlineError as error:
+        log.warning("tending the streams of subscriptions failed; it is tried again: %s", error.detail)
+    except Exception:
+        log.exception("tending the streams of subscriptions failed; it is tried again")

@@ -11,7 +11,6 @@ from strandline.log.subscriptions.model import (
     CommitResult,
     DeliveredBatch,
     EventTypeStats,
-    ReadFrom,
     StreamParameters,
     Subscription,
     SubscriptionCursor,
@@ -120,16 +119,6 @@ class Subscriptions(ABC):
     def consume(self, subscription_id: str, parameters: StreamParameters = SDK_PARAMETERS) -> Consumer:
         """Join the clients of a subscription. Conflict if it has as many as partitions."""
 
-    def subscribe(
-        self,
-        event_types: Sequence[str],
-        *,
-        group: str = "default",
-        application: str = "default",
-        read_from: ReadFrom = "end",
-        parameters: StreamParameters = SDK_PARAMETERS,
-    ) -> Consumer:
-        """Join the group, made if it is new: then it begins at `read_from`, otherwise where it was."""
-        asked = Subscription(application, tuple(event_types), group, read_from)
-        subscription, _ = self.create(asked)
-        return self.consume(str(subscription.id), parameters)
+    @abstractmethod
+    def close(self) -> None:
+        """End the streams of this process and let go of connections and threads."""

@@ -18,7 +18,6 @@ from strandline.logs import fields
 log = logging.getLogger(__name__)
 
 _READ_BYTES = 8 << 20
-_LATE = "its client did not commit in time"
 
 
 class Session:
@@ -58,10 +57,7 @@ class Session:
     def step(self) -> list[Chunk]:
         """What is due now. `idle` says whether to wait before the next step, `finished` that there is none."""
         with self._lock:
-            if self._changed and not self.finished:
-                self._changed = False
-                self._look()
-                self._settle()
+            self._keep_up()
             if self.finished:
                 return []
             found = self._read()
@@ -74,11 +70,11 @@ class Session:
         return self._delivery.wait_ms(self._clock.steady_ms())
 
     def check(self) -> None:
-        """End it if its client takes nothing and commits nothing: nobody calls `step` then."""
+        """Hand on what others wait for, and end when commits are overdue, though nobody calls `step` for long."""
         if self._lock.acquire(blocking=False):
             try:
-                if self._delivery.overdue(self._clock.steady_ms()):
-                    self._end(_LATE)
+                self._keep_up()
+                self._settle()
             finally:
                 self._lock.release()
 
@@ -98,6 +94,16 @@ class Session:
 
     def _fields(self) -> dict[str, object]:
         return fields(subscription=self.subscription_id, stream=self.id)
+
+    def _keep_up(self) -> None:
+        if self._changed and not self.finished:
+            self._changed = False
+            try:
+                self._look()
+            except BaseException:
+                self._changed = True  # whoever steps next gets to know, too
+                raise
+            self._settle()
 
     def _look(self) -> None:
         held = self._store.leases.held(self.id)
@@ -146,9 +152,11 @@ class Session:
     def _settle(self) -> None:
         """Do what the delivery says about the stream itself."""
         if self._delivery.overdue(self._clock.steady_ms()):
-            self._end(_LATE)
+            self._end("its client did not commit in time")
         elif self._delivery.finished:
             self._end("its time or its limit is over")
+        elif self.finished:
+            return
         elif slots := self._delivery.given_up():
             self._store.leases.release(self.id, slots)
             self.changed()
