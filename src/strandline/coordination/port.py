@@ -71,6 +71,8 @@ class Coordination(ABC):
         """Whether others certainly still see this session: false as soon as there is doubt, without a round trip.
 
         Counted from when the last answered heartbeat was sent, on a clock that runs while the machine sleeps.
+        After a lost session it stays false until the membership was joined again and every lost lock let go, so
+        that nobody who looks before and after can miss the loss.
         """
 
     @abstractmethod

@@ -103,10 +103,15 @@ def test_a_restarted_server_keeps_the_session(tmp_path: Path):
             coordination.lock("orders", "mine")
             assert coordination.bump() == 1
             calls = Calls(coordination)
-            until(lambda: calls.count)
+            sure: list[bool] = []
+            coordination.watch(lambda: sure.append(coordination.sure()))
             with calls.expected():
-                server.kill()
-            until(lambda: not coordination.sure())
+                coordination.bump()
+            until(lambda: sure)
+            told = len(sure)
+            server.kill()
+            until(lambda: len(sure) > told)
+            assert sure[told] is False, "a suspended connection is doubt already"
             with pytest.raises(StrandlineError):
                 coordination.version()
             with calls.expected(20):
@@ -115,7 +120,7 @@ def test_a_restarted_server_keeps_the_session(tmp_path: Path):
             assert (coordination.members(), coordination.locks()) == ({"here": "1"}, {"orders": "mine"})
             coordination.relock("orders", "still mine")
             until(lambda: succeeds(lambda: other.call("bump")))
-            until(lambda: coordination.version() >= 2)
+            until(lambda: coordination.version() >= 3)
             with calls.expected():
                 other.call("lock", "payments", "theirs")
             with calls.expected():
