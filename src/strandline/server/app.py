@@ -12,7 +12,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from strandline.server import event_routes, event_type_routes, openapi, ops_routes, stream_routes, timeline_routes
+from strandline.server import (
+    event_routes,
+    event_type_routes,
+    openapi,
+    ops_routes,
+    stream_routes,
+    subscription_routes,
+    subscription_stream,
+    timeline_routes,
+)
 from strandline.server.problems import problem
 from strandline.server.routing import Call, Endpoint, Node, to_route
 
@@ -28,6 +37,8 @@ def endpoints() -> list[Endpoint]:
         *timeline_routes.ENDPOINTS,
         *event_routes.ENDPOINTS,
         *stream_routes.ENDPOINTS,
+        *subscription_routes.ENDPOINTS,
+        *subscription_stream.ENDPOINTS,
         *ops_routes.ENDPOINTS,
     ]
 

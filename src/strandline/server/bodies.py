@@ -115,7 +115,7 @@ def decode(body: bytes, kind: Any) -> Any:
         raise Malformed(f"the body is not JSON: {error}") from None
 
 
-def decode_query(values: dict[str, str], kind: Any) -> Any:
+def decode_query(values: dict[str, Any], kind: Any) -> Any:
     """Query parameters as a value."""
     try:
         return msgspec.convert(values, kind, strict=False)

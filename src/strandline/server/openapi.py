@@ -19,7 +19,7 @@ _PROBLEMS = {
     400: "The request could not be read",
     404: "There is nothing of that name",
     408: "The rest of the body did not come",
-    409: "The name is taken, or somebody else was first",
+    409: "The name is taken, somebody else was first, or the state does not allow it",
     412: "A cursor cannot be used; `reason` says why, and the problem names what is available",
     413: "The body is too large",
     415: "The body's Content-Encoding is not supported",

@@ -75,8 +75,9 @@ Handler = Callable[[Call], Awaitable[Response]]
 class Endpoint:
     """`body`, `query` and the values of `returns` are types; RAW is a body the handler decodes itself.
 
-    `json_parameters` are those of `query` and `headers` whose text is JSON, with their types. `problems` leaves
-    out what any request, or any with a body or a query, may be answered with.
+    Parameters in `repeated` may be given several times; `json_parameters` are those of `query` and `headers` whose
+    text is JSON, with their types. `problems` leaves out what any request, or any with a body or a query, may be
+    answered with.
     """
 
     method: str
@@ -86,6 +87,7 @@ class Endpoint:
     tag: str
     body: Any = None
     query: Any = None
+    repeated: frozenset[str] = frozenset()
     headers: Mapping[str, str] = field(default_factory=dict)
     json_parameters: Mapping[str, Any] = field(default_factory=dict)
     returns: Mapping[int, Any] = field(default_factory=dict)
@@ -131,7 +133,7 @@ def to_route(endpoint: Endpoint, node: Node) -> Route:
 
 async def _answer(endpoint: Endpoint, node: Node, request: Request) -> Response:
     try:
-        query = bodies.decode_query(dict(request.query_params), endpoint.query) if endpoint.query else None
+        query = bodies.decode_query(_query(endpoint, request), endpoint.query) if endpoint.query else None
         body = await _body(endpoint, node, request)
         return await endpoint.handler(Call(node, request, body, query))
     except StrandlineError as error:
@@ -143,6 +145,11 @@ async def _answer(endpoint: Endpoint, node: Node, request: Request) -> Response:
     except Exception:
         log.exception("%s %s failed", endpoint.method, endpoint.path)
         return problem(500, "something went wrong on our side; the log has the details", code="internal_error")
+
+
+def _query(endpoint: Endpoint, request: Request) -> dict[str, Any]:
+    given = request.query_params
+    return {name: given.getlist(name) if name in endpoint.repeated else given[name] for name in given}
 
 
 async def _body(endpoint: Endpoint, node: Node, request: Request) -> Any:

@@ -59,9 +59,12 @@ class _JsonLines:
         cursor = b'{"cursor":{"partition":"%d","offset":"%b"}' % (chunk.partition, str(chunk.position).encode())
         if chunk.records is None:
             return cursor + b"}\n"
-        # Values are as they came, and JSON may be spread over lines; inside of its strings it cannot.
-        events = b",".join(chunk.records["value"].to_pylist()).replace(b"\n", b" ").replace(b"\r", b" ")
-        return b'%b,"events":[%b]}\n' % (cursor, events)
+        return b'%b,"events":[%b]}\n' % (cursor, on_one_line(chunk.records))
+
+
+def on_one_line(found: pa.RecordBatch) -> bytes:
+    """The values with commas. They are as they came, and JSON may be spread over lines; its strings cannot."""
+    return b",".join(found["value"].to_pylist()).replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 class _Arrow:
@@ -91,23 +94,30 @@ async def stream(call: Call) -> Response:
     if call.request.method == "HEAD":
         await node.run(call.log.reader, name, start)
         return Response(media_type=encoder.media_type)
-    if node.open_streams >= node.settings.server.max_streams:
-        return problem(
-            429,
-            f"{node.open_streams} streams are open on this node, which is its limit; try another node or later",
-            headers={"Retry-After": "5"},
-        )
+    if (refusal := too_many(node)) is not None:
+        return refusal
     wake = asyncio.Event()
     with ExitStack() as opened:
-        opened.enter_context(_counted(node))
+        opened.enter_context(counted(node))
         reader = await node.run(_open, call, start, wake, asyncio.get_running_loop(), opened)
         patience = node.settings.server.stalled_client_ms / 1000
         chunks = _run(call, reader, encoder, wake)
         return EventStream(chunks, patience, opened.pop_all().close, media_type=encoder.media_type)
 
 
+def too_many(node: Node) -> Response | None:
+    """The answer to one more stream than the node takes."""
+    if node.open_streams < node.settings.server.max_streams:
+        return None
+    return problem(
+        429,
+        f"{node.open_streams} streams are open on this node, which is its limit; try another node or later",
+        headers={"Retry-After": "5"},
+    )
+
+
 @contextmanager
-def _counted(node: Node) -> Iterator[None]:
+def counted(node: Node) -> Iterator[None]:
     """One of the node's streams, from before it is looked up: a drain waits for it, the limit knows of it."""
     node.open_streams += 1
     node.metrics.streams.inc()
@@ -162,10 +172,10 @@ async def _chunks(node: Node, reader: Reader, state: StreamState, wake: asyncio.
         for chunk in state.take(_now_ms()):
             yield chunk
         if not found and not state.finished:
-            await _sleep(node, wake, state.wait_ms(_now_ms()) / 1000)
+            await sleep(node, wake, state.wait_ms(_now_ms()) / 1000)
 
 
-async def _sleep(node: Node, wake: asyncio.Event, seconds: float) -> None:
+async def sleep(node: Node, wake: asyncio.Event, seconds: float) -> None:
     """Until there is news, the node stops or the time is over."""
     waits = [asyncio.ensure_future(wake.wait()), asyncio.ensure_future(node.draining.wait())]
     try:

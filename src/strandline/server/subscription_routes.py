@@ -1,0 +1,183 @@
+"""Subscriptions and their cursors; `subscription_stream.py` has their streams."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from strandline.errors import Malformed
+from strandline.log.subscriptions.model import (
+    CommitResult,
+    EventTypeStats,
+    Subscription,
+    SubscriptionCursor,
+)
+from strandline.server.routing import Call, Endpoint, json_response
+
+_STREAM_ID = "X-Nakadi-StreamId"
+
+
+class SubscriptionsQuery(msgspec.Struct, frozen=True):
+    owning_application: str | None = None
+    event_type: tuple[str, ...] = ()
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 20
+    offset: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    show_status: bool = False
+
+
+class StatsQuery(msgspec.Struct, frozen=True):
+    show_time_lag: bool = False
+
+
+class SubscriptionPage(msgspec.Struct, frozen=True):
+    items: list[Subscription]
+    _links: dict[str, dict[str, str]]
+
+
+class CursorItems(msgspec.Struct, frozen=True):
+    items: list[SubscriptionCursor]
+
+
+class CommitItems(msgspec.Struct, frozen=True):
+    items: list[CommitResult]
+
+
+class StatsItems(msgspec.Struct, frozen=True):
+    items: list[EventTypeStats]
+
+
+async def create_subscription(call: Call) -> Response:
+    made, new = await call.node.run(call.log.subscriptions.create, call.body)
+    where = f"/subscriptions/{made.id}"
+    return json_response(_shown(made), 201 if new else 200, {"Location": where, "Content-Location": where})
+
+
+async def list_subscriptions(call: Call) -> Response:
+    query: SubscriptionsQuery = call.query
+    rooms = call.log.subscriptions
+
+    def look() -> tuple[list[Subscription], bool]:
+        found = rooms.search(
+            query.owning_application, query.event_type, limit=query.limit + 1, offset=query.offset
+        )
+        page = found[: query.limit]
+        if query.show_status:
+            page = [msgspec.structs.replace(one, status=rooms.status(str(one.id))) for one in page]
+        return page, len(found) > query.limit
+
+    page, more = await call.node.run(look)
+    links = {}
+    if query.offset:
+        links["prev"] = _link(query, max(query.offset - query.limit, 0))
+    if more:
+        links["next"] = _link(query, query.offset + query.limit)
+    return json_response({"_links": links, "items": [_shown(one) for one in page]})
+
+
+def _link(query: SubscriptionsQuery, offset: int) -> dict[str, str]:
+    """A path that keeps the filters."""
+    given: list[tuple[str, Any]] = [("event_type", name) for name in query.event_type]
+    if query.owning_application is not None:
+        given.append(("owning_application", query.owning_application))
+    if query.show_status:
+        given.append(("show_status", "true"))
+    return {"href": f"/subscriptions?{urlencode([*given, ('offset', offset), ('limit', query.limit)])}"}
+
+
+def _shown(subscription: Subscription) -> dict[str, Any]:
+    """Without what it does not have: existing clients do not expect nulls."""
+    return {name: value for name, value in msgspec.to_builtins(subscription).items() if value is not None}
+
+
+async def get_subscription(call: Call) -> Response:
+    return json_response(_shown(await call.node.run(call.log.subscriptions.get, call.path("subscription_id"))))
+
+
+async def update_subscription(call: Call) -> Response:
+    asked = msgspec.structs.replace(call.body, id=call.path("subscription_id"))
+    await call.node.run(call.log.subscriptions.update, asked)
+    return Response(status_code=204)
+
+
+async def delete_subscription(call: Call) -> Response:
+    await call.node.run(call.log.subscriptions.delete, call.path("subscription_id"))
+    return Response(status_code=204)
+
+
+async def list_subscription_cursors(call: Call) -> Response:
+    found = await call.node.run(call.log.subscriptions.cursors, call.path("subscription_id"))
+    return json_response({"items": found})
+
+
+async def commit_subscription_cursors(call: Call) -> Response:
+    stream_id = call.header(_STREAM_ID)
+    if stream_id is None:
+        raise Malformed(f"a commit needs the header {_STREAM_ID} with the id of the stream it is for")
+    where = (call.path("subscription_id"), stream_id)
+    results = await call.node.run(call.log.subscriptions.commit, *where, call.body.items)
+    if all(result.result == "committed" for result in results):
+        return Response(status_code=204)
+    return json_response({"items": results})
+
+
+async def reset_subscription_cursors(call: Call) -> Response:
+    await call.node.run(call.log.subscriptions.reset, call.path("subscription_id"), call.body.items)
+    return Response(status_code=204)
+
+
+async def get_subscription_stats(call: Call) -> Response:
+    rooms, subscription_id = call.log.subscriptions, call.path("subscription_id")
+    lag = call.query.show_time_lag
+    found = await call.node.run(lambda: rooms.stats(subscription_id, show_time_lag=lag))
+    return json_response({"items": found})
+
+
+_TAG = "subscriptions"
+_WHERE = {"Location": "The path of the subscription.", "Content-Location": "The same: the body is up to date."}
+
+ENDPOINTS = [
+    Endpoint(
+        "GET", "/subscriptions", list_subscriptions, "Subscriptions, newest first", _TAG,
+        query=SubscriptionsQuery, repeated=frozenset({"event_type"}), returns={200: SubscriptionPage},
+    ),
+    Endpoint(
+        "POST", "/subscriptions", create_subscription, "Create a subscription, or find the one of that key", _TAG,
+        body=Subscription, returns={200: Subscription, 201: Subscription}, problems=(507,),
+        answer_headers={200: _WHERE, 201: _WHERE},
+    ),
+    Endpoint(
+        "GET", "/subscriptions/{subscription_id}", get_subscription, "One subscription", _TAG,
+        returns={200: Subscription}, problems=(404,),
+    ),
+    Endpoint(
+        "PUT", "/subscriptions/{subscription_id}", update_subscription, "Change annotations and the like", _TAG,
+        body=Subscription, returns={204: None}, problems=(404, 507),
+    ),
+    Endpoint(
+        "DELETE", "/subscriptions/{subscription_id}", delete_subscription, "Delete it with its cursors", _TAG,
+        returns={204: None}, problems=(404, 507),
+    ),
+    Endpoint(
+        "GET", "/subscriptions/{subscription_id}/cursors", list_subscription_cursors, "Committed cursors", _TAG,
+        returns={200: CursorItems}, problems=(404,),
+    ),
+    Endpoint(
+        "POST", "/subscriptions/{subscription_id}/cursors", commit_subscription_cursors,
+        "Commit what a stream delivered", _TAG,
+        body=CursorItems, headers={_STREAM_ID: "The stream that delivered it."},
+        returns={200: CommitItems, 204: None}, problems=(404, 409, 507),
+    ),
+    Endpoint(
+        "PATCH", "/subscriptions/{subscription_id}/cursors", reset_subscription_cursors,
+        "Put cursors to an offset, BEGIN, END or a time; all streams end", _TAG,
+        body=CursorItems, returns={204: None}, problems=(404, 507),
+    ),
+    Endpoint(
+        "GET", "/subscriptions/{subscription_id}/stats", get_subscription_stats, "Readers and what is left", _TAG,
+        query=StatsQuery, returns={200: StatsItems}, problems=(404,),
+    ),
+]  # fmt: skip
