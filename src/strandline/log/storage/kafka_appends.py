@@ -1,7 +1,7 @@
 """Appends to Kafka: sent in the order in which they were started, answered one by one.
 
-One thread hands records to the driver, another one takes its reports. Whoever appends waits for neither:
-the queue before the first thread is bounded, and what does not fit is refused.
+One thread hands records to the driver and takes its reports; two would fight for the interpreter on every
+record. Whoever appends does not wait for it: the queue before it is bounded, and what does not fit is refused.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ log = logging.getLogger(__name__)
 
 # What may wait in this process, besides the quarter of it that the driver holds.
 _QUEUE_BYTES = 1 << 30
-_FULL_SECONDS = 0.005
-_POLL_SECONDS = 0.1
+# How long it waits for a report while somebody waits for one, and for work while nobody does.
+_REPORT_SECONDS = 0.002
+_IDLE_SECONDS = 0.1
 _PURGE_SECONDS = 2.0
 
 
 class Appender:
     """`patience_seconds`: an append that could not be handed over for so long is refused.
 
-    `keep_house` is called several times a second, from the thread that takes the reports.
+    `keep_house` is called about once a second.
     """
 
     def __init__(
@@ -57,13 +58,9 @@ class Appender:
         self._open: set[Append] = set()
         self._closing = False
         self._last_moment = math.inf
-        self._stopped = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._send_all, name="strandline-kafka-sender", daemon=True),
-            threading.Thread(target=self._poll_all, name="strandline-kafka-reports", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._house_kept = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="strandline-kafka-appends", daemon=True)
+        self._thread.start()
 
     def append(self, topic: str, batches: Mapping[int, NewRecords]) -> Future[dict[int, Placed]]:
         append = Append(topic, batches, time.monotonic() + self._patience, self._finished)
@@ -77,7 +74,7 @@ class Appender:
                 self._queue.append(append)
                 self._queued_bytes += append.size
                 self._open.add(append)
-                self._changed.notify_all()
+                self._changed.notify()
         if refusal is not None:
             append.fail(Unavailable(refusal))
         return append.future
@@ -85,32 +82,61 @@ class Appender:
     def _finished(self, append: Append) -> None:
         if append.topic_missing:
             self._topics.forget(append.topic)
-        with self._changed:
-            self._open.discard(append)
-            if self._closing:
-                self._changed.notify_all()
+        self._open.discard(append)
 
-    # -- handing over
+    # -- the thread
 
-    def _send_all(self) -> None:
-        while (append := self._next()) is not None:
-            try:
-                self._send(append)
-            except StrandlineError as error:
-                append.fail(error)
-            except Exception as error:
-                log.exception("an append to Kafka topic %s failed", append.topic)
-                append.give_up(error)
+    def _run(self) -> None:
+        while not self._closing or self._queue or (self._open and time.monotonic() < self._last_moment):
+            append = self._next()
+            if append is not None:
+                self._start(append)
+            self._serve(_REPORT_SECONDS if self._open and not self._queue else 0)
+        self._give_up_the_rest()
 
     def _next(self) -> Append | None:
         with self._changed:
-            while not self._queue and not self._closing:
-                self._changed.wait()
+            if not self._queue and not self._open and not self._closing:
+                self._changed.wait(_IDLE_SECONDS)
             if not self._queue:
                 return None
             append = self._queue.popleft()
             self._queued_bytes -= append.size
             return append
+
+    def _start(self, append: Append) -> None:
+        try:
+            self._send(append)
+        except StrandlineError as error:
+            append.fail(error)
+        except Exception as error:
+            log.exception("an append to Kafka topic %s failed", append.topic)
+            append.give_up(error)
+
+    def _serve(self, seconds: float) -> None:
+        """Take reports, waiting for the first one up to so long."""
+        try:
+            for producer in self._producers:
+                producer.poll(seconds)
+            self._producers[:-1] = [producer for producer in self._producers[:-1] if len(producer)]
+            if time.monotonic() - self._house_kept > 1:
+                self._house_kept = time.monotonic()
+                self._keep_house()
+        except Exception:
+            log.exception("a report of Kafka's producer could not be used")
+
+    def _give_up_the_rest(self) -> None:
+        deadline = time.monotonic() + _PURGE_SECONDS
+        if self._open:
+            for producer in self._producers:
+                producer.purge()
+        while self._open and time.monotonic() < deadline:
+            self._serve(_REPORT_SECONDS)
+        for append in self._open.copy():
+            append.give_up(None)
+        self._producers.clear()
+
+    # -- handing over
 
     def _send(self, append: Append) -> None:
         """StrandlineErrors from here mean that nothing was handed over."""
@@ -132,7 +158,7 @@ class Appender:
                 self._produce(append.topic, partition, part)
             except BufferError:  # the driver's queue is full
                 self._refuse_late(append)
-                time.sleep(_FULL_SECONDS)
+                self._serve(_REPORT_SECONDS)
             except kafka.KafkaException as error:
                 if not self._recovered(append, error.args[0]):
                     raise kafka.mapped(error.args[0], "Kafka's driver refused the record") from error
@@ -166,42 +192,13 @@ class Appender:
             return True
         return False
 
-    # -- reports
-
-    def _poll_all(self) -> None:
-        while not self._stopped.is_set():
-            retired = self._producers[:-1]
-            try:
-                for producer in self._producers.copy():
-                    producer.poll(0.01 if retired else _POLL_SECONDS)
-                self._keep_house()
-            except Exception:
-                log.exception("a report of Kafka's producer could not be used")
-            for producer in retired:
-                if not len(producer):
-                    self._producers.remove(producer)
-
     # -- the end
 
     def close(self, seconds: float) -> None:
         """Finish what was started, or give it up after so long."""
         with self._changed:
-            if self._closing:
-                return
-            self._closing = True
-            self._last_moment = time.monotonic() + seconds
-            self._changed.notify_all()
-        self._threads[0].join()
-        if not self._wait_for_answers(self._last_moment):
-            for producer in self._producers.copy():
-                producer.purge()
-            self._wait_for_answers(time.monotonic() + _PURGE_SECONDS)
-        for append in self._open.copy():
-            append.give_up(None)
-        self._stopped.set()
-        self._threads[1].join()
-        self._producers.clear()
-
-    def _wait_for_answers(self, deadline: float) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._open, max(0.0, deadline - time.monotonic()))
+            if not self._closing:
+                self._last_moment = time.monotonic() + seconds
+                self._closing = True
+                self._changed.notify()
+        self._thread.join()

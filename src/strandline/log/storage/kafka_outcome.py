@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
@@ -15,7 +14,7 @@ _RECORD_BYTES = 100  # what a record costs in memory besides its value
 
 
 class Append:
-    """An append on its way. One thread hands its records over, one takes the reports."""
+    """An append on its way. One thread hands its records over and takes the reports."""
 
     def __init__(
         self,
@@ -34,11 +33,9 @@ class Append:
         self.future: Future[dict[int, Placed]] = Future()
         self.future.set_running_or_notify_cancel()  # what is on its way cannot be called back
         self._finished = finished
-        self._only_once = threading.Lock()
 
     def all_sent(self) -> None:
         self.expected = sum(part.sent for part in self.parts.values())
-        # Either this thread or the one that takes the reports sees the two numbers meet; both may.
         if self.answered == self.expected:
             self.finish()
 
@@ -56,7 +53,7 @@ class Append:
         self._end(lambda: self.future.set_exception(unknown))
 
     def _end(self, tell: Callable[[], None]) -> None:
-        if self._only_once.acquire(blocking=False):
+        if not self.future.done():  # reports may come after it was given up
             tell()
             self._finished(self)
 
