@@ -47,7 +47,7 @@ class Broker:
     """A cluster of one. It keeps its port and its data over `kill` and `start`; its output is in `log_file`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder = folder.resolve()  # the broker runs in there
         self.log_file = folder / "broker.log"
         self.port = free_port()
         self.bootstrap_servers = f"127.0.0.1:{self.port}"
