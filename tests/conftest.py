@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_broker import Broker, running_broker
+from zookeeper_server import ZookeeperServer, running_zookeeper
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +15,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The one broker of a test run; a test that hurts it brings it back."""
     with running_broker(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperServer]:
+    """The one server of a test run; tests keep apart by their roots, and one that hurts it brings it back."""
+    with running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server

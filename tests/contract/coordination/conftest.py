@@ -10,14 +10,6 @@ import pytest
 from coordination_place import Place
 
 from strandline.coordination.port import Coordination
-from zookeeper_server import ZookeeperServer, running_zookeeper
-
-
-@pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperServer]:
-    """A server for all tests, which keep apart by their roots; whoever hurts it leaves it well."""
-    with running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", "zookeeper"])
