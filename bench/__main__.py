@@ -32,16 +32,14 @@ def main(arguments: Sequence[str]) -> int:
     facts = machine.describe(options.directory)
     results = []
     for row in rows:
-        with tempfile.TemporaryDirectory(prefix="bench-", dir=options.directory) as directory:
-            measured = measure(row, Path(directory), scale, rounds)
-        results.append(_result(row, measured))
+        results.append(_measured(row, options.directory, scale, rounds))
         if not options.quick:
-            console.print(f"{row.name}: {measured['ours'].median:,.0f}/s", style="dim")
+            console.print(f"{row.name}: {results[-1].get('failure', 'measured')}", style="dim")
     console.print(_table(rows, results))
     if not options.words and not options.quick:
         report = {"machine": facts, "rounds": rounds, "rows": results}
         (_HERE / "results.json").write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    return 0
+    return 1 if any("failure" in result for result in results) else 0
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -55,6 +53,15 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.directory.mkdir(parents=True, exist_ok=True)
     return options
+
+
+def _measured(row: Row, directory: Path, scale: Scale, rounds: int) -> dict[str, Any]:
+    """A row that cannot be measured here is reported as such; it does not take the others with it."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-", dir=directory) as own:
+            return _result(row, measure(row, Path(own), scale, rounds))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this row's
+        return {"row": row.name, "parameters": dict(row.parameters), "failure": f"{type(error).__name__}: {error}"}
 
 
 def _result(row: Row, measured: Mapping[str, Measured]) -> dict[str, Any]:
@@ -78,6 +85,9 @@ def _table(rows: Sequence[Row], results: Sequence[Mapping[str, Any]]) -> Table:
     for column in ("row", "parameters", "ours", "peers", "ratio", "target", "ok"):
         table.add_column(column, justify="right" if column in {"ours", "ratio"} else "left")
     for row, result in zip(rows, results, strict=True):
+        if "failure" in result:
+            table.add_row(row.name, "", "–", result["failure"], "", str(row.target or ""), "NOT MEASURED")
+            continue
         rates = result["events_per_second"]
         peers = [name for name in rates if name != "ours"]
         table.add_row(
