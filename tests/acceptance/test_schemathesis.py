@@ -71,6 +71,13 @@ BEYOND_SCHEMA = {
     "POST /event-types/{name}/cursor-distances": ["422"],
     "POST /event-types/{name}/shifted-cursors": ["422"],
     "POST /event-types/{name}/cursors-lag": ["422"],
+    # Event types and their partitions must exist; streams and their limits as above; a commit names its stream.
+    "POST /subscriptions": ["422"],
+    "PUT /subscriptions/{subscription_id}": ["422"],
+    "POST /subscriptions/{subscription_id}/cursors": ["400", "422"],
+    "PATCH /subscriptions/{subscription_id}/cursors": ["422"],
+    "GET /subscriptions/{subscription_id}/events": ["422"],
+    "POST /subscriptions/{subscription_id}/events": ["422"],
     # The storage must exist; partitions only grow, up to a setting; a storage needs the settings of its type.
     "POST /event-types/{name}/timelines": ["422"],
     "PUT /event-types/{name}/partition-count": ["422"],

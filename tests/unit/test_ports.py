@@ -13,6 +13,8 @@ from strandline.log.catalog.sqlite import SqliteCatalog
 from strandline.log.room import Log
 from strandline.log.storage import Storage
 from strandline.log.storage.sqlite import SqliteStorage
+from strandline.log.subscriptions import Consumer, Subscriptions
+from strandline.log.subscriptions.port import StreamLeases, SubscriptionStore
 
 assert strandline.client
 assert strandline.log.local
@@ -27,7 +29,7 @@ def implementations(port: type) -> list[type]:
 
 CASES = [
     pytest.param(kind, port, name, id=f"{kind.__name__}.{name}")
-    for port in (Log, Storage, Catalog)
+    for port in (Log, Storage, Catalog, Subscriptions, Consumer, SubscriptionStore, StreamLeases)
     for kind in implementations(port)
     for name, _ in inspect.getmembers(port, inspect.isfunction)
     if not name.startswith("_")

@@ -15,6 +15,7 @@ import msgspec
 
 from strandline.client.lanes import Lanes
 from strandline.client.reading import Reading, identity, plan
+from strandline.client.subscriptions import HttpSubscriptions
 from strandline.client.transport import Transport, check
 from strandline.errors import InvalidCursor, NotFound, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log import publishing
@@ -51,6 +52,7 @@ class HttpLog(Log):
         self._transport = transport
         self._retry_unknown = retry_unknown
         self._lanes = Lanes(_THREADS)
+        self.subscriptions = HttpSubscriptions(transport)
 
     # -- event types
 
@@ -73,7 +75,7 @@ class HttpLog(Log):
         found: list[Schema] = []
         path, query = _path(name, "schemas"), {"limit": "1000"}
         while True:
-            page = msgspec.json.decode(self._transport.get(path, **query))
+            page = msgspec.json.decode(self._transport.get(path, query))
             found.extend(msgspec.convert(page["items"], list[Schema]))
             following = page["_links"].get("next")
             if following is None:

@@ -125,7 +125,7 @@ class Reading:
         with self._transport.stream(path, self._limits(), headers) as response:
             # After opening: the stream that we have is then surely of the same event type.
             self._check_identity()
-            for records in _record_batches(response):
+            for records in record_batches(response):
                 self._alive_at = time.monotonic()
                 batch = self._accept(records) if records.num_rows else None
                 if batch is not None:
@@ -167,7 +167,7 @@ def _up_to(records: pa.RecordBatch, timeline: int, end: Position) -> pa.RecordBa
     return records.slice(0, int(np.searchsorted(offsets, end.offset, side="right")))
 
 
-def _record_batches(response: httpx.Response) -> Iterator[pa.RecordBatch]:
+def record_batches(response: httpx.Response) -> Iterator[pa.RecordBatch]:
     try:
         with pa.ipc.open_stream(_Body(response.iter_bytes())) as reader:
             yield from reader

@@ -7,7 +7,7 @@ off is tried again once. A write whose answer was lost is `OutcomeUnknown` and n
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
@@ -16,7 +16,7 @@ import httpx
 from strandline.client import problems
 from strandline.errors import Invalid, OutcomeUnknown, Unavailable
 
-Params = Mapping[str, str | int]
+Params = Mapping[str, str | int | Sequence[str]]
 
 _CONNECT_S = 5.0
 _REFUSED_PAUSES_S = (0.1, 0.3)
@@ -39,12 +39,12 @@ class Transport:
             limits=_LIMITS,
         )
 
-    def get(self, path: str, **params: str | int) -> bytes:
-        return self._read("GET", path, params=params)
+    def get(self, path: str, params: Params | None = None) -> bytes:
+        return self.repeatable("GET", path, params=params).content
 
     def ask(self, path: str, body: bytes) -> bytes:
         """A question too long for an address: a POST that changes nothing."""
-        return self._read("POST", path, body=body)
+        return self.repeatable("POST", path, body=body).content
 
     def write(self, method: str, path: str, body: bytes = b"", flow_id: str | None = None) -> httpx.Response:
         """A request that changes something; the caller looks at the status of the response."""
@@ -52,15 +52,24 @@ class Transport:
         with self._mapped(writes=True):
             return self._send(method, path, body=body, headers=headers)
 
-    def _read(self, method: str, path: str, *, params: Params | None = None, body: bytes = b"") -> bytes:
+    def repeatable(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """A request that may be sent twice: a read, or a change to what it already is the second time."""
         with self._mapped(writes=False):
             try:
-                response = self._send(method, path, params=params, body=body)
+                response = self._send(method, path, params=params, body=body, headers=headers)
             except (httpx.ReadError, httpx.RemoteProtocolError):
                 # The pool may hand out a connection that the server is just closing.
-                response = self._send(method, path, params=params, body=body)
+                response = self._send(method, path, params=params, body=body, headers=headers)
         check(response, writes=False)
-        return response.content
+        return response
 
     def _send(
         self,

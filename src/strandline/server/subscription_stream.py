@@ -57,6 +57,9 @@ class _Encoder(Protocol):
 
     def encode(self, chunk: Chunk) -> bytes: ...
 
+    def alive(self) -> bytes | None:
+        """What a stream without a partition has to say; a line of JSON would need a cursor."""
+
 
 class _JsonLines:
     media_type = JSON_STREAM
@@ -71,6 +74,9 @@ class _JsonLines:
         if chunk.records is None:
             return cursor + b"}\n"
         return b'%b,"events":[%b]}\n' % (cursor, on_one_line(chunk.records))
+
+    def alive(self) -> None:
+        return None
 
 
 class _Arrow:
@@ -89,6 +95,9 @@ class _Arrow:
         ]
         columns = [pa.repeat(value, found.num_rows) for value in place]
         return bytes(pa.RecordBatch.from_arrays([*columns, *found.columns], schema=ARROW_SCHEMA).serialize())
+
+    def alive(self) -> bytes:
+        return bytes(pa.RecordBatch.from_pylist([], schema=ARROW_SCHEMA).serialize())
 
 
 async def stream_subscription(call: Call) -> Response:
@@ -144,6 +153,8 @@ async def _run(call: Call, session: Session, encoder: _Encoder, wake: asyncio.Ev
                 yield encoder.encode(chunk)
             if session.idle and not session.finished:
                 await sleep(node, wake, session.wait_ms() / 1000)
+                if not session.has_partitions and (sign := encoder.alive()) is not None:
+                    yield sign
     except StrandlineError as error:
         log.warning("a stream of subscription %s ended: %s", session.subscription_id, error.detail)
 

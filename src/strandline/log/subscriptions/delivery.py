@@ -204,6 +204,8 @@ class Delivery:
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing will be due unless records or commits come."""
         due = [self._ends_ms, *(lane.flushed_ms + self._flush_ms for lane in self._lanes.values())]
+        if not self._lanes:
+            due.append(now_ms + self._flush_ms)
         waiting = [lane.waiting_since_ms for lane in self._lanes.values() if lane.waiting_since_ms is not None]
         due += [since_ms + self._parameters.commit_timeout_ms for since_ms in waiting]
         return max(min(due) - now_ms, 0)

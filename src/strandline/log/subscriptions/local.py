@@ -224,6 +224,7 @@ class LocalSubscriptions(Subscriptions):
                 self._initialise(found.subscription)
 
     def close(self) -> None:
+        """End the streams of this process and let go of connections and threads."""
         self._hub.close()
         self._store.close()
 

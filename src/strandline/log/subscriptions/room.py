@@ -118,7 +118,3 @@ class Subscriptions(ABC):
     @abstractmethod
     def consume(self, subscription_id: str, parameters: StreamParameters = SDK_PARAMETERS) -> Consumer:
         """Join the clients of a subscription. Conflict if it has as many as partitions."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End the streams of this process and let go of connections and threads."""

@@ -66,6 +66,10 @@ class Session:
             self.idle = not found and not chunks
             return chunks
 
+    @property
+    def has_partitions(self) -> bool:
+        return bool(self._seated)
+
     def wait_ms(self) -> int:
         return self._delivery.wait_ms(self._clock.steady_ms())
 
