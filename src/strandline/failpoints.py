@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 _armed, _, _how = os.environ.get("STRANDLINE_TEST_FAILPOINT", "").partition(":")
@@ -18,3 +19,4 @@ def hit(name: str) -> None:
     if name == _armed:
         _armed = ""
         os.kill(os.getpid(), _SIGNALS[_how])
+        time.sleep(0.2)  # until the signal has reached this thread as well: not one statement further
