@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
-
-import msgspec
 
 from strandline.engine import sql, sqlite
 from strandline.errors import Conflict, NotFound, Unavailable
+from strandline.log.catalog import rows
 from strandline.log.catalog.port import Catalog, StorageBook, SwitchBook, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, Switch, Timeline
 from strandline.log.switching import State
 
 _SQL = sql.load("strandline.log.catalog", "sqlite.sql")
 _LAYOUT = 1
-_T = TypeVar("_T")
-
-
-def _text(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _value(text: str, kind: type[_T]) -> _T:
-    return msgspec.json.decode(text, type=kind)
-
-
-def _switch(definition: str, state: str) -> Switch:
-    return msgspec.structs.replace(_value(definition, Switch), state=State(state))
 
 
 class SqliteSwitchBook(SwitchBook):
@@ -37,11 +22,11 @@ class SqliteSwitchBook(SwitchBook):
 
     def begin(self, entry: CatalogEntry, switch: Switch, sweep_after_ms: int) -> None:
         with self._db.transaction() as db:
-            now = [_value(text, EventType) for (text,) in db.execute(_SQL["definition"], (entry.id,))]
-            timelines = [_value(text, Timeline) for (text,) in db.execute(_SQL["timelines"], (entry.id,))]
+            now = [rows.value(text, EventType) for (text,) in db.execute(_SQL["definition"], (entry.id,))]
+            timelines = [rows.value(text, Timeline) for (text,) in db.execute(_SQL["timelines"], (entry.id,))]
             if now != [entry.event_type] or timelines != [*entry.timelines]:
                 raise Conflict(f"event type {switch.event_type!r} was changed meanwhile; try again")
-            row = (switch.token, entry.id, switch.storage_id, switch.state, _text(switch))
+            row = (switch.token, entry.id, switch.storage_id, switch.state, rows.text(switch))
             if not db.execute(_SQL["begin_switch"], row):
                 raise Conflict(f"another switch of {switch.event_type!r} is under way")
             if switch.kind == "switch":
@@ -49,10 +34,10 @@ class SqliteSwitchBook(SwitchBook):
 
     def get(self, token: str) -> Switch | None:
         found = self._reader.execute(_SQL["switch"], (token,))
-        return _switch(found[0][0], found[0][1]) if found else None
+        return rows.switch(found[0][0], found[0][1]) if found else None
 
     def undecided(self) -> list[Switch]:
-        return [_switch(text, state) for text, state in self._reader.execute(_SQL["undecided"])]
+        return [rows.switch(*row) for row in self._reader.execute(_SQL["undecided"])]
 
     def close(self, token: str) -> bool:
         return self._move(token, State.CLOSING, State.PREPARING, State.PREPARING)
@@ -81,20 +66,20 @@ def _apply(db: sqlite.Database, entry_id: str, effect: SwitchEffect) -> None:
         before, after = effect.redefined
         _replace_definition(db, entry_id, before, after)
     if effect.closed is not None:
-        db.execute(_SQL["update_timeline"], (_text(effect.closed), effect.closed.id))
+        db.execute(_SQL["update_timeline"], (rows.text(effect.closed), effect.closed.id))
     if effect.opened is not None:
         opened = effect.opened
         place = (opened.order, opened.storage_id, opened.topic)
-        db.execute(_SQL["insert_timeline"], (opened.id, entry_id, *place, _text(opened)))
+        db.execute(_SQL["insert_timeline"], (opened.id, entry_id, *place, rows.text(opened)))
         db.execute(_SQL["forget"], (opened.storage_id, opened.topic))
 
 
 def _replace_definition(db: sqlite.Database, entry_id: str, before: EventType, after: EventType) -> None:
     # Values, not texts: an older release may have written the same definition with fewer fields.
-    now = [_value(text, EventType) for (text,) in db.execute(_SQL["definition"], (entry_id,))]
+    now = [rows.value(text, EventType) for (text,) in db.execute(_SQL["definition"], (entry_id,))]
     if now != [before]:
         raise Conflict(f"event type {before.name!r} was changed meanwhile; read it again")
-    db.execute(_SQL["update_event_type"], (_text(after), entry_id))
+    db.execute(_SQL["update_event_type"], (rows.text(after), entry_id))
 
 
 class SqliteStorageBook(StorageBook):
@@ -103,14 +88,11 @@ class SqliteStorageBook(StorageBook):
         self._reader = reader
 
     def list(self) -> list[StorageInfo]:
-        return [
-            msgspec.structs.replace(_value(text, StorageInfo), default=bool(default))
-            for text, default in self._reader.execute(_SQL["storages"])
-        ]
+        return [rows.storage(*row) for row in self._reader.execute(_SQL["storages"])]
 
     def add(self, storage: StorageInfo) -> None:
         with self._db.transaction() as db:
-            if not db.execute(_SQL["add_storage"], (storage.id, _text(storage))):
+            if not db.execute(_SQL["add_storage"], (storage.id, rows.text(storage))):
                 raise Conflict(f"storage {storage.id!r} exists already")
 
     def set_default(self, storage_id: str) -> None:
@@ -145,7 +127,7 @@ class SqliteCatalog(Catalog):
             if layout > _LAYOUT:
                 raise Unavailable(f"{path} was written by a newer Strandline (layout {layout}); upgrade this one")
             db.execute(_SQL["create"])
-            db.execute(_SQL["add_first_storage"], (first_storage.id, _text(first_storage)))
+            db.execute(_SQL["add_first_storage"], (first_storage.id, rows.text(first_storage)))
             db.execute(f"PRAGMA user_version = {_LAYOUT}")
         # Lookups never wait behind a commit, and see our own commits like those of anybody else.
         self._reader = sqlite.Database(path)
@@ -156,35 +138,26 @@ class SqliteCatalog(Catalog):
         return self._reader.data_version()
 
     def get(self, name: str) -> CatalogEntry | None:
-        return next(iter(self._entries(name)), None)
+        return next(iter(rows.entries(self._reader.execute(_SQL["entries"], (name,)))), None)
 
     def entries(self) -> list[CatalogEntry]:
-        return self._entries(None)
-
-    def _entries(self, name: str | None) -> list[CatalogEntry]:
-        found: dict[str, CatalogEntry] = {}
-        for entry_id, definition, timeline, switch, state in self._reader.execute(_SQL["entries"], (name,)):
-            newest = _switch(switch, state) if switch else None
-            entry = found.get(entry_id) or CatalogEntry(entry_id, _value(definition, EventType), (), newest)
-            timelines = (*entry.timelines, _value(timeline, Timeline))
-            found[entry_id] = msgspec.structs.replace(entry, timelines=timelines)
-        return list(found.values())
+        return rows.entries(self._reader.execute(_SQL["entries"], (None,)))
 
     def create(self, entry_id: str, event_type: EventType, timeline: Timeline) -> None:
         with self._db.transaction() as db:
-            if not db.execute(_SQL["insert_event_type"], (entry_id, event_type.name, _text(event_type))):
+            if not db.execute(_SQL["insert_event_type"], (entry_id, event_type.name, rows.text(event_type))):
                 raise Conflict(f"event type {event_type.name!r} exists already")
             if not db.execute(_SQL["forget"], (timeline.storage_id, timeline.topic)):
                 raise Conflict("creating the event type took too long; try again")
-            db.execute(_SQL["insert_schema"], (entry_id, _text(event_type.schema)))
+            db.execute(_SQL["insert_schema"], (entry_id, rows.text(event_type.schema)))
             place = (timeline.order, timeline.storage_id, timeline.topic)
-            db.execute(_SQL["insert_timeline"], (timeline.id, entry_id, *place, _text(timeline)))
+            db.execute(_SQL["insert_timeline"], (timeline.id, entry_id, *place, rows.text(timeline)))
 
     def update(self, entry: CatalogEntry, changed: EventType) -> None:
         with self._db.transaction() as db:
             _replace_definition(db, entry.id, entry.event_type, changed)
             if changed.schema != entry.event_type.schema:
-                db.execute(_SQL["insert_schema"], (entry.id, _text(changed.schema)))
+                db.execute(_SQL["insert_schema"], (entry.id, rows.text(changed.schema)))
 
     def delete(self, entry: CatalogEntry, now_ms: int) -> None:
         with self._db.transaction() as db:
@@ -193,7 +166,7 @@ class SqliteCatalog(Catalog):
                 raise NotFound(f"event type {entry.event_type.name!r} does not exist")
 
     def schemas(self, entry: CatalogEntry) -> list[Schema]:
-        return [_value(text, Schema) for (text,) in self._reader.execute(_SQL["schemas"], (entry.id,))]
+        return [rows.value(text, Schema) for (text,) in self._reader.execute(_SQL["schemas"], (entry.id,))]
 
     def doom_topic(self, storage_id: str, topic: str, after_ms: int) -> None:
         with self._db.transaction() as db:
