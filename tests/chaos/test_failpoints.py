@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from ledger import Ledger
-from load import start_publishers, stop_publishers
+from load import Publisher, start_publishers, stop_publishers
 
 import strandline
 from services import start_server, until
@@ -71,6 +71,9 @@ def test_a_process_fails_at_a_step(tmp_path, failpoint, how):
         until(lambda: state(healthy.url) in {"done", "aborted", "none"}, 20, "the decision")
         if how == "stop":
             os.kill(broken.pid, signal.SIGCONT)
+            late = Publisher(99, [broken.url], ledger, seed=1)
+            with httpx.Client(timeout=60) as client:
+                until(lambda: late.publish(client) or late.answers, 30, "the sleeper serving again")
         request.join(60)
         # The next switch works: no lock is left, and every live node takes part.
         until(lambda: switch(healthy.url) == 201, 30, "another switch")

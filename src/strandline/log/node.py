@@ -137,11 +137,14 @@ class Node:
     def look(self) -> None:
         """Bring every gate in line with locks and catalog, then confirm the version that was seen."""
         coordination = self._coordination
-        if coordination is None or not coordination.sure():
+        if coordination is None:
             return
         if self.id not in coordination.members():
+            # A lost session is not sure again before we are back.
             coordination.join(self.id, encode(MemberValue(0)))
             self._confirmed = 0
+        if not coordination.sure():
+            return
         version = coordination.version()
         # Rows before locks: a row whose lock is not there any more has lost its initiator.
         undecided = self._catalog.switches.undecided()
