@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_broker import Broker, running_broker
+from postgres_server import PostgresServer, running_postgres
 from zookeeper_server import ZookeeperServer, running_zookeeper
 
 
@@ -21,4 +22,11 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperServer]:
     """The one server of a test run; tests keep apart by their roots, and one that hurts it brings it back."""
     with running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """The one PostgreSQL of a test run, with a database for every test; who hurts it brings it back."""
+    with running_postgres() as server:
         yield server

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from pathlib import Path
 
+from strandline.errors import Conflict
 from strandline.log.catalog import Catalog
+from strandline.log.catalog.postgres import PostgresCatalog
 from strandline.log.catalog.sqlite import SqliteCatalog
 from strandline.log.model import (
     CatalogEntry,
     EventType,
+    KafkaConfiguration,
     Schema,
-    SqliteConfiguration,
     StorageInfo,
     Timeline,
 )
 
-FIRST = StorageInfo("default", "sqlite", sqlite_configuration=SqliteConfiguration("topics"))
+# Of a kind that every catalog takes; nobody connects to it.
+FIRST = StorageInfo("default", "kafka", kafka_configuration=KafkaConfiguration("nowhere:9092"))
 CREATED_AT = "2024-05-01T12:00:00.000Z"
 
 
 class CatalogPlace:
+    """`address` is that of a PostgreSQL database, or `sqlite:` and a file."""
+
     def __init__(self, address: str) -> None:
         self.address = address
         self._opened: list[Catalog] = []
 
-    def open(self, first: StorageInfo = FIRST) -> Catalog:
-        kind, _, where = self.address.partition(":")
-        assert kind == "sqlite"
-        self._opened.append(SqliteCatalog(Path(where), first))
-        return self._opened[-1]
+    def open(self) -> Catalog:
+        """Another connection to it; the first storage is there."""
+        if self.address.startswith("sqlite:"):
+            catalog: Catalog = SqliteCatalog(Path(self.address.removeprefix("sqlite:")), FIRST)
+        else:
+            catalog = PostgresCatalog(self.address)
+            with contextlib.suppress(Conflict):
+                catalog.storages.add(FIRST)
+        self._opened.append(catalog)
+        return catalog
 
     def close(self) -> None:
         for catalog in self._opened:

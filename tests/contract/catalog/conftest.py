@@ -11,9 +11,13 @@ from catalog_place import CatalogPlace
 from strandline.log.catalog import Catalog
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CatalogPlace]:
-    made = CatalogPlace(f"{request.param}:{tmp_path / 'catalog.db'}")
+    if request.param == "sqlite":
+        made = CatalogPlace(f"sqlite:{tmp_path / 'catalog.db'}")
+    else:
+        server = request.getfixturevalue("postgres")
+        made = CatalogPlace(server.url(server.new_database()))
     yield made
     made.close()
 

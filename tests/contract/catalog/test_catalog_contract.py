@@ -10,14 +10,15 @@ from catalog_place import FIRST, create, schema, timeline
 from msgspec.structs import replace
 
 from strandline.errors import Conflict, NotFound, Unavailable
-from strandline.log.model import EventType, Options, Schema, SqliteConfiguration, Statistics, StorageInfo
+from strandline.log.model import EventType, Options, Schema, Statistics
 
 # -- event types
 
 
 def test_an_unknown_name_is_none(catalog):
     """Not an error: callers decide."""
-    assert catalog.get("none") is None
+    for name in ("none", "", "\0", "a\0b", "für", "🎉", "'; --", "%s"):
+        assert catalog.get(name) is None
     assert catalog.entries() == []
 
 
@@ -258,11 +259,11 @@ def test_the_first_storage_is_the_default(catalog):
     assert catalog.storages.list() == [replace(FIRST, default=True)]
 
 
-def test_opening_again_adds_no_storage(place, catalog):
+def test_opening_again_changes_nothing(place, catalog):
     """The first start decides."""
     entry = create(catalog, "a")
     catalog.close()
-    again = place.open(StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("elsewhere")))
+    again = place.open()
     assert [info.id for info in again.storages.list()] == ["default"]
     assert again.get("a") == entry
 

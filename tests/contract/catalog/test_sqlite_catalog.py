@@ -16,7 +16,7 @@ from strandline.config import Settings
 from strandline.engine import sqlite
 from strandline.errors import Conflict, Unavailable
 from strandline.log.catalog.sqlite import SqliteCatalog
-from strandline.log.model import EventType
+from strandline.log.model import EventType, SqliteConfiguration, StorageInfo
 from strandline.platform import Platform
 from waiting import eventually
 
@@ -55,6 +55,15 @@ def test_processes_that_start_at_once_share_one_new_catalog(tmp_path):
         process.stdin.write("go\n")
         process.stdin.flush()
     assert [process.communicate(timeout=30)[0] for process in processes] == ["1\n"] * 4
+
+
+def test_opening_again_adds_no_storage(tmp_path):
+    """The first start decides."""
+    SqliteCatalog(tmp_path / "catalog.db", FIRST).close()
+    other = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("elsewhere"))
+    again = SqliteCatalog(tmp_path / "catalog.db", other)
+    assert [info.id for info in again.storages.list()] == ["default"]
+    again.close()
 
 
 def test_a_catalog_of_a_newer_release_is_refused(tmp_path):

@@ -10,10 +10,10 @@ from catalog_place import FIRST, CatalogPlace, create, timeline
 
 from strandline.errors import Conflict, NotFound
 from strandline.log.catalog import Catalog, SwitchEffect
-from strandline.log.model import CatalogEntry, SqliteConfiguration, StorageInfo, Switch
+from strandline.log.model import CatalogEntry, KafkaConfiguration, StorageInfo, Switch
 from strandline.log.switching import State
 
-OTHER = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("other"))
+OTHER = StorageInfo("other", "kafka", kafka_configuration=KafkaConfiguration("elsewhere:9092"))
 
 
 def prepare(catalog: Catalog, entry: CatalogEntry, kind: str = "switch") -> Switch:
@@ -155,8 +155,9 @@ def test_exactly_one_storage_is_the_default(catalog):
         ("default", False),
         ("other", True),
     ]
-    with pytest.raises(NotFound):
-        catalog.storages.set_default("nowhere")
+    for name in ("nowhere", "\0", "für"):
+        with pytest.raises(NotFound):
+            catalog.storages.set_default(name)
 
 
 def test_a_storage_in_use_stays(catalog):

@@ -1,0 +1,249 @@
+"""How we talk to PostgreSQL: a pool of connections, transactions that can be run again, and its errors as ours.
+
+The only importer of the driver. Every call ends, whatever becomes of the server: statements, locks and answers
+have their time. A connection that is found dead before COMMIT was sent costs a second attempt and nothing else;
+one that dies after it makes the outcome unknown. A password is given as `env:NAME` and shown nowhere.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from strandline.errors import Invalid, OutcomeUnknown, StorageFull, StrandlineError, Unavailable
+
+try:
+    import psycopg
+    import psycopg_pool
+    from psycopg import conninfo
+    from psycopg.abc import PQGen
+except ImportError as cause:
+    raise Unavailable("PostgreSQL's driver is not installed here: pip install 'strandline[postgres]'") from cause
+
+_T = TypeVar("_T")
+
+_CONNECTIONS = 8
+_ATTEMPTS = 4
+_CONNECT_SECONDS = 5
+# How long a call waits for a connection, and then for an answer; the server gives up a little sooner.
+_POOL_SECONDS = 3.0
+_ANSWER_SECONDS = 10.0
+_SETTINGS = {
+    "statement_timeout": 8_000,
+    "lock_timeout": 5_000,
+    # A node that sleeps in the middle of a transaction holds up all others for no longer than this.
+    "idle_in_transaction_session_timeout": 5_000,
+}
+# What our promises rest on is not for the address to change.
+_OURS = frozenset({"options", "client_encoding", "application_name", "fallback_application_name"})
+_SECRETS = frozenset({"password", "sslpassword"})
+# A server that does not wait for its disk is told to, for us; one that waits for more is left alone.
+_DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+)
+
+_FULL = "53100"
+# Somebody else was in the way; the same work can go through the next time.
+_COLLISIONS = frozenset({"40001", "40P01"})
+# The connection is of no use any more: the server goes, comes up, or has become somebody's replica.
+_GONE = ("08", "57P", "25006", "25P03")
+
+
+class _Silent(psycopg.OperationalError):
+    """No answer in time."""
+
+
+class _Connection(psycopg.Connection[tuple[Any, ...]]):
+    def wait(self, gen: PQGen[_T], interval: float = 0.1, timeout: float | None = None) -> _T:
+        """A server that keeps silent is given up after a while; the driver by itself would wait for ever."""
+        try:
+            return super().wait(gen, interval, timeout or _ANSWER_SECONDS)
+        except psycopg.OperationalError as error:
+            if self.pgconn.transaction_status != psycopg.pq.TransactionStatus.ACTIVE:
+                raise
+            self.pgconn.finish()  # the answer may still come, and must not be taken for another one's
+            raise _Silent(f"no answer within {_ANSWER_SECONDS:.0f} seconds") from error
+
+
+class Session:
+    """One transaction, as the work inside it sees it."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        cursor = self._connection.execute(sql.encode(), values or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.executemany(sql.encode(), rows)
+
+
+class Postgres:
+    """A database and our connections to it. Thread-safe."""
+
+    def __init__(self, url: str) -> None:
+        """Invalid if the address cannot be used, Unavailable if nobody answers there."""
+        self._parameters = _parameters(url)
+        self.where = _where(self._parameters)
+        self._connect().close()
+        self._pool = psycopg_pool.ConnectionPool(
+            kwargs=self._parameters,
+            connection_class=_Connection,
+            configure=_configure,
+            min_size=1,
+            max_size=_CONNECTIONS,
+            timeout=_POOL_SECONDS,
+            # No attempts in the background, which come less and less often: whoever needs a connection makes one.
+            reconnect_timeout=0,
+            open=True,
+        )
+
+    def _connect(self) -> _Connection:
+        with self._mapped():
+            connection = _Connection.connect(**self._parameters)
+            _configure(connection)
+            return connection
+
+    def fetch(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """One statement that only reads, in a snapshot of its own that has all that was committed before."""
+        return self._run(lambda connection: Session(connection).execute(sql, values))
+
+    def transaction(self, work: Callable[[Session], _T]) -> _T:
+        """All of the work or nothing. It may be run again from its beginning: it must leave no traces elsewhere.
+
+        Every statement sees what was committed before it began. OutcomeUnknown if the answer to the commit
+        got lost; after any other error nothing was stored.
+        """
+        return self._run(lambda connection: self._transact(connection, work))
+
+    def _transact(self, connection: _Connection, work: Callable[[Session], _T]) -> _T:
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        try:
+            result = work(Session(connection))
+        except BaseException:
+            with suppress(psycopg.Error):  # a connection that is gone has rolled back
+                connection.execute("ROLLBACK")
+            raise
+        try:
+            connection.execute("COMMIT")
+        except psycopg.Error as error:
+            if _lost(connection, error):
+                raise OutcomeUnknown(
+                    f"PostgreSQL at {self.where} did not confirm the commit: {_text(error)}"
+                ) from error
+            raise
+        return result
+
+    def _run(self, call: Callable[[_Connection], _T]) -> _T:
+        for attempt in range(1, _ATTEMPTS):
+            with self._mapped(), self._borrowed() as connection:
+                try:
+                    return call(connection)
+                except psycopg.Error as error:
+                    if not self._worth_repeating(connection, error, attempt):
+                        raise
+            time.sleep(random.uniform(0, 0.02) * attempt)  # noqa: S311 - only so that two do not meet again
+        with self._mapped(), self._borrowed() as connection:
+            return call(connection)
+
+    def _worth_repeating(self, connection: _Connection, error: psycopg.Error, attempt: int) -> bool:
+        if not _lost(connection, error):
+            return error.sqlstate in _COLLISIONS
+        connection.close()
+        if attempt > 1 or isinstance(error, _Silent):
+            return False
+        self._pool.drain()  # the others are hardly better
+        return True
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[_Connection]:
+        try:
+            connection = self._pool.getconn()
+        except psycopg_pool.PoolClosed as error:
+            raise Unavailable("the connections to PostgreSQL are closed") from error
+        except psycopg_pool.PoolTimeout as error:
+            self._connect().close()  # raises what keeps the pool from it, if anything does
+            raise Unavailable(f"all connections to PostgreSQL at {self.where} are busy", retry_after=1) from error
+        try:
+            yield connection
+        finally:
+            self._pool.putconn(connection)
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._map(error, _text(error)) from error
+
+    def _map(self, error: psycopg.Error, text: str) -> StrandlineError:
+        state = error.sqlstate or ""
+        if state == _FULL:
+            return StorageFull(f"PostgreSQL at {self.where} has no room left; nothing was written: {text}")
+        if isinstance(error, psycopg.OperationalError) and (not state or state.startswith(_GONE)):
+            return Unavailable(f"PostgreSQL cannot be reached at {self.where}: {text}", retry_after=2)
+        if state in _COLLISIONS or state in {"55P03", "57014"}:
+            return Unavailable(f"PostgreSQL at {self.where} is busy: {text}", retry_after=1)
+        return Unavailable(f"PostgreSQL at {self.where} failed: {text}", retry_after=5)
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+def _configure(connection: _Connection) -> None:
+    connection.execute(_DURABLE.encode())
+
+
+def _lost(connection: _Connection, error: psycopg.Error) -> bool:
+    return connection.closed or (error.sqlstate or "").startswith(_GONE)
+
+
+def _text(error: psycopg.Error) -> str:
+    return " ".join(str(error).split())
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    """What the driver needs to connect. The address may hold a secret by mistake, so no error shows it."""
+    try:
+        given = conninfo.conninfo_to_dict(url)
+    except psycopg.Error:
+        given = {}
+    if not url.startswith(("postgresql://", "postgres://")) or "dbname" not in given:
+        raise Invalid("the address of a PostgreSQL must look like postgresql://user@host:5432/database")
+    if bad := sorted(_OURS & given.keys()):
+        raise Invalid(f"{bad[0]!r} in the address of a PostgreSQL is decided by Strandline; leave it out")
+    options = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
+    return {
+        # Of several hosts the one that takes writes; its replicas may be behind.
+        "target_session_attrs": "read-write",
+        "connect_timeout": _CONNECT_SECONDS,
+        "tcp_user_timeout": int(_ANSWER_SECONDS * 1000),
+        **given,
+        **{name: _secret(given[name]) for name in _SECRETS & given.keys()},
+        "options": options,
+        "application_name": "strandline",
+        "autocommit": True,
+    }
+
+
+def _secret(given: Any) -> str:
+    scheme, _, variable = str(given).partition(":")
+    if scheme != "env":
+        raise Invalid("give a PostgreSQL's password by reference: postgresql://user:env:NAME@host:5432/database")
+    if variable not in os.environ:
+        raise Invalid(
+            f"the address of a PostgreSQL refers to the environment variable {variable}, which is not set"
+        )
+    return os.environ[variable]
+
+
+def _where(parameters: dict[str, Any]) -> str:
+    hosts = str(parameters.get("host", "localhost")).split(",")
+    ports = str(parameters.get("port", 5432)).split(",")
+    return ",".join(f"{host}:{port}" for host, port in zip(hosts, ports * len(hosts), strict=False))
