@@ -1,0 +1,407 @@
+"""Subscriptions on real nodes: clients share, die, forget to commit, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from services import Server, running_server, start_server, until
+from subscribers import (
+    Ledger,
+    Subscriber,
+    commit,
+    create_event_type,
+    numbers,
+    open_stream,
+    publish,
+    stats,
+    streams,
+    subscribe,
+)
+
+LEASE_MS = 1_500
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory) -> Iterator[tuple[Server, Server]]:
+    """Two nodes on one data directory."""
+    data = tmp_path_factory.mktemp("subscriptions") / "data"
+    with (
+        running_server(data, coordination_session_timeout_ms=LEASE_MS, logs_level="warning") as one,
+        running_server(data, coordination_session_timeout_ms=LEASE_MS, logs_level="warning") as other,
+    ):
+        yield one, other
+
+
+@pytest.fixture
+def url(nodes) -> str:
+    return nodes[0].url
+
+
+@pytest.fixture
+def name() -> str:
+    return f"accept.{uuid.uuid4().hex}"
+
+
+def take(batches: Iterator[dict], count: int) -> tuple[list[int], dict[str, dict]]:
+    """That many events, and the last cursor of every partition."""
+    found: list[int] = []
+    cursors: dict[str, dict] = {}
+    for batch in batches:
+        found += numbers(batch)
+        cursors[batch["cursor"]["partition"]] = batch["cursor"]
+        if len(found) >= count:
+            break
+    return found, cursors
+
+
+def test_clients_of_two_nodes_share_one_subscription(nodes, name):
+    """Every client has its part, every event comes once, also while clients come and go."""
+    one, other = nodes
+    create_event_type(one.url, name, 6)
+    ident = subscribe(one.url, name)
+    ledger = Ledger()
+    clients = [Subscriber(node.url, ident, ledger) for node in (one, other, other)]
+    for number, client in enumerate(clients):
+        client.start()
+        publish(nodes[number % 2].url, name, range(number * 100, number * 100 + 100))
+        until(lambda n=number: len({*streams(one.url, ident)} - {""}) == n + 1, 20, "a part for everyone")
+    until(lambda: sorted(Counter(streams(other.url, ident)).values()) == [2, 2, 2], what="equal parts")
+    publish(one.url, name, range(300, 600))
+    until(lambda: len(ledger.committed) == 600, 30, "600 committed events")
+    clients[0].stop()
+    until(lambda: sorted(Counter(streams(one.url, ident)).values()) == [3, 3], 20, "the others' taking over")
+    publish(other.url, name, range(600, 700))
+    until(lambda: len(ledger.committed) == 700, 30, "700 committed events")
+    for client in clients[1:]:
+        client.stop()
+    assert Counter(n for _, n in ledger.delivered) == Counter(range(700))
+    assert [client.errors for client in clients] == [[], [], []]
+
+
+def test_a_node_killed_in_the_middle_costs_nothing(tmp_path, name):
+    """kill -9 of the node half of the clients read from: the rest get everything, and nothing committed again."""
+    flags = {"coordination_session_timeout_ms": LEASE_MS, "logs_level": "warning"}
+    doomed, survivor = start_server(tmp_path / "data", **flags), start_server(tmp_path / "data", **flags)
+    ledger = Ledger()
+    clients: list[Subscriber] = []
+    try:
+        create_event_type(survivor.url, name, 4)
+        ident = subscribe(survivor.url, name)
+        clients = [Subscriber(node.url, ident, ledger) for node in (doomed, doomed, survivor, survivor)]
+        for client in clients:
+            client.start()
+        until(lambda: len({*streams(survivor.url, ident)} - {""}) == 4, 20, "a part for everyone")
+        with ThreadPoolExecutor(1) as pool:
+            load = pool.submit(lambda: [publish(survivor.url, name, range(n, n + 20)) for n in range(0, 2000, 20)])
+            until(lambda: len(ledger.committed) > 300, 30, "some work done")
+            doomed.kill()
+            for client in clients[:2]:
+                client.stopping.set()
+            load.result(60)
+        until(lambda: len(ledger.committed) == 2000, 60, "all 2000 committed events")
+        until(
+            lambda: sorted(Counter(streams(survivor.url, ident)).values()) == [2, 2], 20, "the survivors' sharing"
+        )
+    finally:
+        for client in clients:
+            client.stop()
+        doomed.kill()
+        survivor.stop()
+    assert {n for _, n in ledger.delivered} == {*range(2000)}
+    assert ledger.repeated() == []
+    assert [client.errors for client in clients] == [[]] * 4
+
+
+def test_a_sleeping_node_loses_its_partitions_and_finds_back(tmp_path, name):
+    """SIGSTOP past the lease: others take over; what its clients commit afterwards never moves a cursor back."""
+    flags = {"coordination_session_timeout_ms": LEASE_MS, "logs_level": "warning"}
+    with (
+        running_server(tmp_path / "data", **flags) as sleeper,
+        running_server(tmp_path / "data", **flags) as awake,
+    ):
+        create_event_type(awake.url, name, 2)
+        ident = subscribe(awake.url, name)
+        ledger = Ledger()
+        clients = [Subscriber(sleeper.url, ident, ledger), Subscriber(awake.url, ident, ledger)]
+        for client in clients:
+            client.start()
+        until(lambda: len({*streams(awake.url, ident)} - {""}) == 2, 20, "a part for everyone")
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        try:
+            publish(awake.url, name, range(100))
+            until(lambda: len(ledger.committed) == 100, 30, "the other's taking over")
+        finally:
+            os.kill(sleeper.pid, signal.SIGCONT)
+        until(lambda: len({*streams(awake.url, ident)} - {""}) == 2, 30, "the sleeper's coming back")
+        publish(awake.url, name, range(100, 200))
+        until(lambda: len(ledger.committed) == 200, 30, "all committed events")
+        for client in clients:
+            client.stop()
+        assert sum(p["unconsumed_events"] for p in stats(awake.url, ident)) == 0
+
+
+def test_uncommitted_work_goes_to_another_client_after_the_commit_timeout(nodes, name):
+    """The client that forgot has its stream ended; its late commit still counts."""
+    one, other = nodes
+    create_event_type(one.url, name, 1)
+    ident = subscribe(one.url, name)
+    publish(one.url, name, range(5))
+    with open_stream(one.url, ident, batch_limit=5, commit_timeout=1) as (forgetful, batches):
+        found, cursors = take(batches, 5)
+        assert not any(numbers(batch) for batch in batches), "the stream ends, with nothing but keep-alives"
+    with open_stream(other.url, ident, batch_limit=5) as (_, again):
+        assert take(again, 5)[0] == found
+        assert commit(one.url, ident, forgetful, cursors["0"]).status_code == 204
+        publish(one.url, name, range(5, 10))
+        assert take(again, 5)[0] == [*range(5, 10)]
+    assert stats(one.url, ident)[0]["unconsumed_events"] == 5
+
+
+def test_a_client_that_takes_nothing_is_let_go_as_well(nodes, name):
+    """It neither reads nor commits: its partition is free after the commit timeout."""
+    one, other = nodes
+    create_event_type(one.url, name, 1)
+    ident = subscribe(one.url, name)
+    httpx.post(
+        f"{one.url}/event-types/{name}/events", json=[{"n": str(n), "pad": "x" * 100_000} for n in range(400)]
+    ).raise_for_status()
+    with open_stream(one.url, ident, batch_limit=400, max_uncommitted_events=400, commit_timeout=1):
+        until(lambda: streams(other.url, ident) == [""], 20, "the end of a stream that nobody reads")
+
+
+def test_a_rebalance_waits_for_the_commit(nodes, name):
+    """What one client has in hand is not given to another before it is committed: no double work."""
+    one, other = nodes
+    create_event_type(one.url, name, 2)
+    ident = subscribe(one.url, name)
+    publish(one.url, name, range(10))
+    with open_stream(one.url, ident, batch_limit=10) as (first, batches):
+        _, cursors = take(batches, 10)
+        with open_stream(other.url, ident, batch_limit=10) as (second, others):
+            until(lambda: "reassigning" in [p["state"] for p in stats(one.url, ident)])
+            assert commit(other.url, ident, first, *cursors.values()).status_code == 204
+            until(lambda: sorted(streams(one.url, ident)) == sorted([first, second]), what="the hand-over")
+            publish(one.url, name, range(10, 30))
+            mine, _ = take(batches, 1)
+            theirs, _ = take(others, 1)
+            assert mine
+            assert theirs
+            assert not {*mine} & {*theirs}
+            assert min(mine + theirs) >= 10
+
+
+def test_commits_count_200_and_204_as_nakadi_says(url, name):
+    """204 when all moved, else 200 with results; 422 for strangers, 400 without a stream, 409 after a reset."""
+    create_event_type(url, name, 2)
+    ident = subscribe(url, name)
+    publish(url, name, range(20))
+    with open_stream(url, ident, batch_limit=20, max_uncommitted_events=100) as (stream, batches):
+        _, cursors = take(batches, 20)
+        assert commit(url, ident, stream, cursors["0"]).status_code == 204
+        answer = commit(url, ident, stream, cursors["0"], cursors["1"])
+        assert answer.status_code == 200
+        assert answer.json() == {
+            "items": [
+                {"cursor": cursors["0"], "result": "outdated"},
+                {"cursor": cursors["1"], "result": "committed"},
+            ]
+        }
+        assert commit(url, ident, stream).status_code == 204
+        assert commit(url, ident, str(uuid.uuid4()), cursors["0"]).status_code == 422
+        assert commit(url, ident, "nonsense", cursors["0"]).status_code == 422
+        assert commit(url, ident, stream, {**cursors["0"], "event_type": "other"}).status_code == 422
+        path = f"{url}/subscriptions/{ident}/cursors"
+        assert httpx.post(path, json={"items": []}).status_code == 400
+        stored = {cursor["partition"]: cursor for cursor in httpx.get(path).json()["items"]}
+        assert {p: c["offset"] for p, c in stored.items()} == {p: c["offset"] for p, c in cursors.items()}
+        assert all(uuid.UUID(cursor["cursor_token"]) for cursor in stored.values())
+        back = {"event_type": name, "partition": "0", "offset": "BEGIN"}
+        assert httpx.patch(path, json={"items": [back]}).status_code == 204
+        assert commit(url, ident, stream, cursors["1"]).status_code == 409
+        assert list(batches) == [], "a reset ends the stream"
+
+
+def test_a_reset_ends_streams_on_every_node(nodes, name):
+    """And the next stream begins where it says."""
+    one, other = nodes
+    create_event_type(one.url, name, 1)
+    ident = subscribe(one.url, name)
+    publish(one.url, name, range(5))
+    with open_stream(other.url, ident, batch_limit=5) as (stream, batches):
+        _, cursors = take(batches, 5)
+        commit(one.url, ident, stream, cursors["0"])
+        back = [{"event_type": name, "partition": "0", "offset": "001-0001-000000000000000001"}]
+        path = f"{one.url}/subscriptions/{ident}/cursors"
+        assert httpx.patch(path, json={"items": back}).status_code == 204
+        assert not any(numbers(batch) for batch in batches)
+    with open_stream(other.url, ident, batch_limit=3) as (_, batches):
+        assert take(batches, 3)[0] == [2, 3, 4]
+
+
+def test_a_post_opens_a_stream_and_zero_is_the_default(url, name):
+    """With partitions of one's own choice; two cannot choose the same, and only those that exist."""
+    create_event_type(url, name, 3)
+    ident = subscribe(url, name)
+    publish(url, name, range(30))
+    path = f"{url}/subscriptions/{ident}/events"
+    zero = dict.fromkeys(
+        ["max_uncommitted_events", "batch_limit", "stream_limit", "batch_flush_timeout", "stream_timeout",
+         "commit_timeout"], 0,
+    )  # fmt: skip
+    mine = {"partitions": [{"event_type": name, "partition": "1"}]}
+    with httpx.stream("POST", path, json={**zero, **mine}, timeout=30) as response:
+        assert response.status_code == 200
+        batches = map(json.loads, response.iter_lines())
+        first = next(batches)
+        assert first["cursor"]["partition"] == "1"
+        assert len(first["events"]) == 1
+        found = stats(url, ident)
+        assert [p.get("assignment_type") for p in found] == [None, "direct", None]
+        assert httpx.post(path, json={**zero, **mine}).status_code == 409
+        other = {"partitions": [{"event_type": name, "partition": "7"}]}
+        assert httpx.post(path, json={**zero, **other}).status_code == 422
+        with open_stream(url, ident) as (sharing, _):
+            until(lambda: [p["stream_id"] == sharing for p in stats(url, ident)] == [True, False, True])
+    assert httpx.post(path, json={"stream_limit": 2, "batch_limit": 3}).status_code == 422
+    assert httpx.post(path, json={"commit_timeout": 61}).status_code == 422
+
+
+def test_limits_end_a_stream_and_commits_are_still_taken(url, name):
+    """After `stream_limit` events, though nothing was committed yet."""
+    create_event_type(url, name, 1)
+    ident = subscribe(url, name)
+    publish(url, name, range(10))
+    with open_stream(url, ident, batch_limit=2, stream_limit=5, max_uncommitted_events=100) as (stream, batches):
+        sizes = [(len(numbers(batch)), batch["cursor"]) for batch in batches]
+    assert [size for size, _ in sizes] == [2, 2, 1]
+    assert commit(url, ident, stream, sizes[-1][1]).status_code == 204
+    until(lambda: streams(url, ident) == [""])
+    with open_stream(url, ident, batch_limit=5) as (_, batches):
+        assert take(batches, 5)[0] == [*range(5, 10)]
+
+
+def test_keep_alives_come_and_can_end_a_stream(url, name):
+    """With the cursor to go on from and nothing else."""
+    create_event_type(url, name, 1)
+    ident = subscribe(url, name)
+    with open_stream(url, ident, stream_keep_alive_limit=2) as (_, batches):
+        found = list(batches)
+    assert [set(batch) for batch in found] == [{"cursor"}, {"cursor"}]
+    assert found[0]["cursor"]["offset"] == "001-0001--1"
+
+
+def test_an_event_type_that_vanishes_ends_its_streams(url, name):
+    """And its successor is not read with the old cursors: 422 UNAVAILABLE until they are reset."""
+    create_event_type(url, name, 1)
+    ident = subscribe(url, name)
+    publish(url, name, range(3))
+    with open_stream(url, ident, batch_limit=3) as (stream, batches):
+        _, cursors = take(batches, 3)
+        commit(url, ident, stream, cursors["0"])
+        httpx.delete(f"{url}/event-types/{name}").raise_for_status()
+        create_event_type(url, name, 1)
+        publish(url, name, range(10, 15))
+        assert not any(numbers(batch) for batch in batches)
+    answer = httpx.get(f"{url}/subscriptions/{ident}/events")
+    assert answer.status_code == 422
+    assert answer.json()["reason"] == "UNAVAILABLE"
+    assert stats(url, ident)[0]["unavailable"] is True
+    back = [{"event_type": name, "partition": "0", "offset": "BEGIN"}]
+    assert httpx.patch(f"{url}/subscriptions/{ident}/cursors", json={"items": back}).status_code == 204
+    with open_stream(url, ident, batch_limit=5) as (_, batches):
+        assert take(batches, 5)[0] == [*range(10, 15)]
+
+
+def test_a_cursor_that_expired_goes_on_at_the_oldest_and_says_so(tmp_path, name):
+    """In the statistics and in the log of the node."""
+    flags = {"log_purge_interval_ms": 100, "logs_level": "warning"}
+    with running_server(tmp_path / "data", **flags) as server:
+        create_event_type(server.url, name, 1, options={"retention_time": 1500})
+        ident = subscribe(server.url, name)
+        path = f"{server.url}/subscriptions/{ident}/cursors"
+        assert httpx.patch(path, json={"items": []}).status_code == 204
+        publish(server.url, name, range(10))
+        until(lambda: stats(server.url, ident)[0]["unconsumed_events"] == 0, 20, "the events' expiry")
+        assert stats(server.url, ident)[0]["skipped_events"] == 10
+        with open_stream(server.url, ident, batch_limit=3) as (_, batches):
+            next(batches)
+            publish(server.url, name, range(10, 13))
+            assert take(batches, 3)[0] == [10, 11, 12]
+        assert stats(server.url, ident)[0]["skipped_events"] >= 10
+        assert "10 events" in server.log_file.read_text()
+
+
+def test_statistics_with_the_time_lag(url, name):
+    """Nakadi's names; the stream is always a text."""
+    create_event_type(url, name, 2)
+    ident = subscribe(url, name)
+    for partition in stats(url, ident):
+        assert partition == {"partition": partition["partition"], "state": "unassigned", "stream_id": ""}
+    with open_stream(url, ident, batch_limit=100, batch_flush_timeout=1) as (stream, batches):
+        publish(url, name, range(20))
+        _, cursors = take(batches, 10)
+        found = stats(url, ident, show_time_lag="true")
+        assert {(p["state"], p["stream_id"], p["assignment_type"]) for p in found} == {
+            ("assigned", stream, "auto")
+        }
+        assert sum(p["unconsumed_events"] for p in found) == 20
+        assert all(p["consumer_lag_seconds"] >= 0 for p in found)
+        commit(url, ident, stream, *cursors.values())
+        assert sum(p["unconsumed_events"] for p in stats(url, ident)) == 10
+
+
+def test_definitions_as_nakadi_clients_write_them(url, name):
+    """Nulls and unknown fields are fine; links keep the filters; PUT changes the authorization."""
+    create_event_type(url, name, 1)
+    asked = {
+        "id": None, "owning_application": "app ü", "event_types": [name, name], "consumer_group": None,
+        "read_from": None, "initial_cursors": None, "created_at": None, "span_ctx": {"x": 1},
+        "authorization": {"admins": [{"data_type": "*", "value": "*"}], "readers": []},
+    }  # fmt: skip
+    answer = httpx.post(f"{url}/subscriptions/", json=asked)
+    assert answer.status_code == 201
+    made = answer.json()
+    assert answer.headers["Location"] == answer.headers["Content-Location"] == f"/subscriptions/{made['id']}"
+    assert (made["event_types"], made["consumer_group"], made["read_from"]) == ([name], "default", "end")
+    assert made["authorization"] == asked["authorization"]
+    again = httpx.post(f"{url}/subscriptions", json=asked)
+    assert (again.status_code, again.json()) == (200, made)
+    for group in "abc":
+        httpx.post(f"{url}/subscriptions", json={**asked, "consumer_group": group}).raise_for_status()
+    query = {"owning_application": "app ü", "event_type": name, "limit": 2, "show_status": "true"}
+    page = httpx.get(f"{url}/subscriptions", params=query).json()
+    assert [one["consumer_group"] for one in page["items"]] == ["c", "b"]
+    assert page["items"][0]["status"] == []
+    following = httpx.get(url + page["_links"]["next"]["href"]).json()
+    assert [one["consumer_group"] for one in following["items"]] == ["a", "default"]
+    assert "next" not in following["_links"]
+    assert httpx.get(url + following["_links"]["prev"]["href"]).json() == page
+    changed = {**made, "authorization": {"admins": [], "readers": []}}
+    assert httpx.put(f"{url}/subscriptions/{made['id']}", json=changed).status_code == 204
+    assert httpx.get(f"{url}/subscriptions/{made['id']}").json()["authorization"] == changed["authorization"]
+    assert httpx.delete(f"{url}/subscriptions/{made['id']}").status_code == 204
+    assert httpx.get(f"{url}/subscriptions/{made['id']}").status_code == 404
+
+
+def test_a_stopping_node_lets_its_streams_go_at_once(tmp_path, name):
+    """SIGTERM: the stream ends, and the partition is free before any lease runs out."""
+    flags = {"coordination_session_timeout_ms": 60_000, "logs_level": "warning"}
+    with running_server(tmp_path / "data", **flags) as stays:
+        leaving = start_server(tmp_path / "data", **flags)
+        create_event_type(stays.url, name, 1)
+        ident = subscribe(stays.url, name)
+        with open_stream(leaving.url, ident) as (_, batches):
+            assert leaving.stop() == 0
+            assert not any(numbers(batch) for batch in batches)
+        publish(stays.url, name, range(1))
+        with open_stream(stays.url, ident) as (_, batches):
+            assert take(batches, 1)[0] == [0]
