@@ -137,3 +137,37 @@ def test_finishing_stores_what_is_queued_after_the_executor_is_gone(commits, dis
     commits.finish()
     assert append.done()
     assert disk.groups == [[b"late"]]
+
+
+def test_a_waiting_caller_gets_its_own_answer():
+    """`do` returns or raises what the act answered for that job, whoever worked."""
+    with ThreadPoolExecutor(2) as executor:
+        combiner = Combiner(
+            lambda group: [ValueError(str(n)) if n % 2 else n * 10 for n in group], executor, weight=lambda _: 0.1
+        )
+        assert combiner.do(4, 5) == 40
+        with pytest.raises(ValueError, match="5"):
+            combiner.do(5, 5)
+
+
+def test_a_waiting_caller_is_back_in_time():
+    """`do` gives up after its timeout while somebody else is at work; the job is done all the same."""
+    entered, leave = threading.Event(), threading.Event()
+    done: list[int] = []
+
+    def act(group):
+        done.extend(group)
+        entered.set()
+        leave.wait(10)
+        return group
+
+    with ThreadPoolExecutor(2) as executor:
+        combiner = Combiner(act, executor, weight=lambda _: 1)
+        first = combiner.add(1, waits=False)
+        assert entered.wait(10)
+        with pytest.raises(TimeoutError):
+            combiner.do(2, 0.01)
+        leave.set()
+        assert first.result(10) == 1
+        combiner.finish()
+    assert done == [1, 2]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from strandline.errors import OutcomeUnknown, StrandlineError, Unavailable
 
@@ -32,6 +32,38 @@ class Job(Future[_R], Generic[_G, _R]):
         if not self.done():
             self._combiner.help(self)
         return super().result(timeout)
+
+
+class QuickJob(Generic[_G, _R]):
+    """The same for callers that do nothing but wait: a lock costs a third of a future."""
+
+    def __init__(self, given: _G, combiner: Combiner[_G, _R]) -> None:
+        self.given = given
+        self._combiner = combiner
+        self._answer: tuple[_R | None, BaseException | None] | None = None
+        self._pending = threading.Lock()
+        self._pending.acquire()  # whoever answers lets go of it
+
+    def done(self) -> bool:
+        return self._answer is not None
+
+    def set_result(self, result: _R) -> None:
+        self._answer = (result, None)
+        self._pending.release()
+
+    def set_exception(self, error: BaseException) -> None:
+        self._answer = (None, error)
+        self._pending.release()
+
+    def result(self, timeout: float) -> _R:
+        if self._answer is None:
+            self._combiner.help(self)
+        if self._answer is None and not self._pending.acquire(timeout=timeout):
+            raise TimeoutError
+        result, error = cast("tuple[_R, BaseException | None]", self._answer)
+        if error is not None:
+            raise error
+        return result
 
 
 class Combiner(Generic[_G, _R]):
@@ -58,7 +90,7 @@ class Combiner(Generic[_G, _R]):
         self._weight = weight
         self._free = free
         self._changed = threading.Condition(threading.Lock())
-        self._queue: deque[Job[_G, _R]] = deque()
+        self._queue: deque[Job[_G, _R] | QuickJob[_G, _R]] = deque()
         self._working = False
         self._called = False  # a thread of the executor is on its way
 
@@ -71,7 +103,14 @@ class Combiner(Generic[_G, _R]):
             self._call()
         return job
 
-    def help(self, job: Job[_G, _R]) -> None:
+    def do(self, given: _G, timeout: float) -> _R:
+        """Queue a job and wait until it is done, by whomever. TimeoutError if that takes too long."""
+        job = QuickJob(given, self)
+        with self._changed:
+            self._queue.append(job)
+        return job.result(timeout)
+
+    def help(self, job: Job[_G, _R] | QuickJob[_G, _R]) -> None:
         """See to it that a job is done, best by this thread."""
         if not self._working and self._free():
             self._work(job)
@@ -102,7 +141,7 @@ class Combiner(Generic[_G, _R]):
             self._called = False
         self._work()
 
-    def _work(self, until: Job[_G, _R] | None = None) -> None:
+    def _work(self, until: Job[_G, _R] | QuickJob[_G, _R] | None = None) -> None:
         with self._changed:
             if self._working:
                 return
@@ -117,7 +156,7 @@ class Combiner(Generic[_G, _R]):
             self._call()
 
     def _do_group(self) -> None:
-        group: list[Job[_G, _R]] = []
+        group: list[Job[_G, _R] | QuickJob[_G, _R]] = []
         try:
             self._take(group)
             results = self._act([job.given for job in group])
@@ -130,7 +169,7 @@ class Combiner(Generic[_G, _R]):
         else:
             _answer(group, results)
 
-    def _take(self, group: list[Job[_G, _R]]) -> None:
+    def _take(self, group: list[Job[_G, _R] | QuickJob[_G, _R]]) -> None:
         weight = 0.0
         with self._changed:
             while self._queue and weight < 1:
@@ -139,7 +178,7 @@ class Combiner(Generic[_G, _R]):
                     weight += self._weight(group[-1].given)
 
 
-def _answer(group: Sequence[Job[_G, _R]], results: Sequence[_R | Exception]) -> None:
+def _answer(group: Sequence[Job[_G, _R] | QuickJob[_G, _R]], results: Sequence[_R | Exception]) -> None:
     for job, result in zip(group, results, strict=True):
         if isinstance(result, Exception):
             job.set_exception(result)

@@ -86,7 +86,7 @@ class Publication:
         self._done = done
         self._gate = around.node.gate(name)
         self._prepared = Prepared(0, {}, {}, ())
-        # Where each record of a partition is, and what went wrong there.
+        # Where each record of a partition is, and what went wrong there; filled once some had to move.
         self._offsets: dict[int, list[int]] = {}
         self._errors: dict[int, StrandlineError] = {}
 
@@ -110,7 +110,6 @@ class Publication:
             self._finish(PublishReport(0))
         else:
             self._prepared = prepared
-            self._offsets = {p: [UNKNOWN] * len(batch) for p, batch in prepared.batches.items()}
             self._append(plan.entry.active, {p: range(len(b)) for p, b in prepared.batches.items()})
 
     def _append(self, timeline: Timeline, members: Members) -> None:
@@ -155,15 +154,24 @@ class Publication:
                 self._park(lambda: self._stored(timeline, members, placed))
                 return
             late = _late(members, placed, state, now.latest_position)
+        if not late and not self._offsets:
+            self._finish(publishing.report(self._prepared, placed))
+            return
+        self._note(members, placed)
+        if late:
+            self._append(entry.active, late)
+        else:
+            self._finish(publishing.report(self._prepared, self._result()))
+
+    def _note(self, members: Members, placed: Mapping[int, Placed]) -> None:
+        """Remember where these records are: an append may be spread over timelines."""
+        if not self._offsets:
+            self._offsets = {p: [UNKNOWN] * len(batch) for p, batch in self._prepared.batches.items()}
         for partition, part in placed.items():
             for number, offset in zip(members[partition], part.offsets, strict=True):
                 self._offsets[partition][number] = offset
             if part.error is not None:
                 self._errors[partition] = part.error
-        if late:
-            self._append(entry.active, late)
-        else:
-            self._finish(publishing.report(self._prepared, self._result()))
 
     def _result(self) -> dict[int, Placed]:
         return {p: Placed(offsets, self._errors.get(p)) for p, offsets in self._offsets.items()}

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from strandline.config import LogSettings
+from strandline.errors import Invalid
 from strandline.log import publishing
 from strandline.log.combining import Combiner
 from strandline.log.gate import Waiting
@@ -40,6 +41,9 @@ class Publisher:
     def submit(self, name: str, events: Events, flow_id: str | None, *, waits: bool = False) -> PublishFuture:
         """Start a publish. `waits` is the caller's word that this thread asks for the result next."""
         items = publishing.to_items(events, self._settings.max_batch_events)
+        return self._submit(name, items, flow_id, waits=waits)
+
+    def _submit(self, name: str, items: Sequence[bytes], flow_id: str | None, *, waits: bool) -> PublishFuture:
         node = self._around.node
         if not node.has_gate(name):
             self._around.plan(name)  # names that are none leave nothing behind
@@ -53,9 +57,8 @@ class Publisher:
     def publish(self, name: str, events: Events, flow_id: str | None) -> PublishReport:
         if not _is_small(events):
             return self._wait(self.submit(name, events, flow_id, waits=True))
-        job = self._combiner(name).add((events, flow_id), waits=True)
         try:
-            return job.result(self._timeout)
+            return self._combiner(name).do((events, flow_id), self._timeout)
         except TimeoutError:
             return publishing.unanswered_report(events)
 
@@ -86,8 +89,26 @@ class Publisher:
         return found
 
     def _publish_all(self, name: str, group: Sequence[_Publish]) -> list[PublishReport | Exception]:
+        """As one publish where nobody can tell the difference, else one by one."""
+        if len(group) > 1 and self._around.plan(name).entry.event_type.category == "undefined":
+            together = self._as_one(name, group)
+            if together is not None:
+                return together
         started = [_outcome(partial(self.submit, waits=True), name, *publish) for publish in group]
         return [found if isinstance(found, Exception) else _outcome(self._wait, found) for found in started]
+
+    def _as_one(self, name: str, group: Sequence[_Publish]) -> list[PublishReport | Exception] | None:
+        """None if one of them breaks a rule: that must not be the others' failure."""
+        most = self._settings.max_batch_events
+        try:
+            parts = [publishing.to_items(events, most) for events, _ in group]
+        except Invalid:
+            return None
+        items = [item for part in parts for item in part]
+        report = self._wait(self._submit(name, items, None, waits=True))
+        if report.rejected:
+            return None
+        return [*publishing.split_report(report, [len(part) for part in parts])]
 
 
 def _is_small(events: Events) -> bool:

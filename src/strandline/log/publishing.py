@@ -313,6 +313,19 @@ def _stored(offset: int, part: Placed, eid: str | None) -> ItemResult:
     return ItemResult("failed", "publishing", detail, eid)
 
 
+def split_report(whole: PublishReport, counts: Sequence[int]) -> list[PublishReport]:
+    """The reports of publishes that were made as one, in order."""
+    if whole.ok:
+        return [PublishReport(count) for count in counts]
+    parts, start = [], 0
+    for count in counts:
+        items = whole.items[start : start + count]
+        good = all(item.publishing_status == "submitted" for item in items)
+        parts.append(PublishReport(count, () if good else items))
+        start += count
+    return parts
+
+
 def unknown_report(events: Sequence[Any]) -> PublishReport:
     """Nobody can say whether any of the events is stored."""
     return PublishReport(
