@@ -88,7 +88,7 @@ def test_every_command_explains_itself(command: str):
     """Every command has a help page with the options that all have."""
     text = good(*command.split(), "--help")
     assert text.startswith(f"Usage: strandline {command}")
-    if command not in {"event-types", "storages", "timelines"}:
+    if command not in {"event-types", "storages", "subscriptions", "timelines"}:
         assert "--json" in text
         assert "--data" in text
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "publish": ("publish", "Publish events from a file or standard input."),
     "consume": ("consume", "Print events, one JSON object a line."),
     "partitions": ("partitions", "Show the oldest and newest offset of every partition."),
+    "subscriptions": ("subscriptions", "Show, create, reset and delete subscriptions."),
     "timelines": ("timelines", "Show the storage epochs of an event type."),
     "storages": ("storages", "Show where records are stored."),
     "doctor": ("doctor", "Check this machine, a data directory and a server."),

@@ -84,7 +84,7 @@ class LocalSubscriptions(Subscriptions):
     def get(self, subscription_id: str) -> Subscription:
         found = self._store.get(subscription_id)
         if found is None:
-            raise NotFound(f"subscription {subscription_id!r} does not exist")
+            raise NotFound(f"subscription {subscription_id!r} does not exist; list the subscriptions to find it")
         return found.subscription
 
     def search(

@@ -37,7 +37,7 @@ def check_join(slots: Collection[Slot], members: Sequence[Member], new: Member) 
     sharing = sum(member.direct is None for member in members)
     if sharing >= free:
         raise Conflict(
-            f"there are no free slots: {sharing} streams share {free} partitions of this subscription already"
+            f"there are no free slots: {sharing} streams share the {free} partitions; wait until one ends"
         )
 
 

@@ -112,7 +112,9 @@ class SqliteLeases(StreamLeases):
             rules.check_join(slots, place.members(db, subscription_id), member)
             lease = (place.boot, place.now() + place.lease_ms)
             if not db.execute(_SQL["add_stream"], (member.id, subscription_id, node, direct, *lease)):
-                raise NotFound(f"subscription {subscription_id!r} does not exist")
+                raise NotFound(
+                    f"subscription {subscription_id!r} does not exist; list the subscriptions to find it"
+                )
             place.rebalance(db, subscription_id)
 
     def held(self, stream_id: str) -> list[Share] | None:
@@ -237,7 +239,7 @@ def _key(subscription: Subscription) -> str:
 
 def _expect(rows: list[tuple[Any, ...]], subscription_id: str) -> list[tuple[Any, ...]]:
     if not rows:
-        raise NotFound(f"subscription {subscription_id!r} does not exist")
+        raise NotFound(f"subscription {subscription_id!r} does not exist; list the subscriptions to find it")
     return rows
 
 

@@ -1,0 +1,198 @@
+"""`strandline subscriptions …`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+
+from strandline.cli import output
+from strandline.cli.target import Target, on_target
+from strandline.log.subscriptions import EventTypeStats, Subscription, SubscriptionCursor
+from strandline.log.subscriptions.room import Subscriptions
+
+_PAGE = 1000
+
+
+@click.group()
+def subscriptions() -> None:
+    """Show, create, reset and delete subscriptions."""
+
+
+@subscriptions.command("list")
+@click.option("--application", metavar="NAME", help="Only those of this owner.")
+@click.option("--event-type", "event_types", multiple=True, metavar="NAME", help="Only those that read it.")
+@on_target
+def list_subscriptions(target: Target, application: str | None, event_types: tuple[str, ...]) -> None:
+    """Show all subscriptions, newest first."""
+    with target.open() as rooms:
+        found = _all(rooms.log.subscriptions, application, event_types)
+    if target.as_json:
+        output.print_json(found)
+        return
+    output.print_table(
+        ("id", "application", "group", "event types", "created (UTC)"),
+        (
+            (
+                one.id,
+                one.owning_application,
+                one.consumer_group,
+                ", ".join(one.event_types),
+                (one.created_at or "")[:16].replace("T", " "),
+            )
+            for one in found
+        ),
+        "no subscriptions yet; make one with `strandline subscriptions create EVENT_TYPE`",
+    )
+
+
+def _all(room: Subscriptions, application: str | None, event_types: tuple[str, ...]) -> list[Subscription]:
+    found: list[Subscription] = []
+    while page := room.search(application, event_types, limit=_PAGE, offset=len(found)):
+        found += page
+        if len(page) < _PAGE:
+            break
+    return found
+
+
+@subscriptions.command()
+@click.argument("subscription_id", metavar="ID")
+@on_target
+def show(target: Target, subscription_id: str) -> None:
+    """Show subscription ID and its committed cursors."""
+    with target.open() as rooms:
+        found = rooms.log.subscriptions.get(subscription_id)
+        cursors = rooms.log.subscriptions.cursors(subscription_id)
+    if target.as_json:
+        output.print_json({**msgspec.to_builtins(found), "cursors": cursors})
+        return
+    _print(found)
+    output.print_table(
+        ("event type", "partition", "committed"),
+        ((cursor.event_type, cursor.partition, cursor.offset) for cursor in cursors),
+        f"no cursors yet: it begins at the {found.read_from}",
+    )
+
+
+@subscriptions.command()
+@click.argument("event_types", nargs=-1, required=True, metavar="EVENT_TYPE...")
+@click.option("--group", default="default", show_default=True, help="Consumer group; each reads everything.")
+@click.option("--application", default="default", show_default=True, help="Application that owns it.")
+@click.option(
+    "--read-from", type=click.Choice(["begin", "end"]), default="end", show_default=True, help="Where it begins."
+)
+@on_target
+def create(target: Target, event_types: tuple[str, ...], group: str, application: str, read_from: str) -> None:
+    """Create a subscription to event types, or find the one there is."""
+    asked = msgspec.convert(
+        {
+            "owning_application": application,
+            "event_types": event_types,
+            "consumer_group": group,
+            "read_from": read_from,
+        },
+        Subscription,
+    )
+    with target.open() as rooms:
+        made, new = rooms.log.subscriptions.create(asked)
+    if target.as_json:
+        output.print_json(made)
+        return
+    print(f"created {made.id}" if new else f"{made.id} exists already")
+    _print(made)
+
+
+@subscriptions.command()
+@click.argument("subscription_id", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@on_target
+def delete(target: Target, subscription_id: str, *, yes: bool) -> None:
+    """Delete subscription ID with its cursors; its streams end."""
+    if not yes and not target.as_json and sys.stdin.isatty():
+        click.confirm(f"Delete subscription {subscription_id} with its cursors?", abort=True, err=True)
+    with target.open() as rooms:
+        rooms.log.subscriptions.delete(subscription_id)
+    if target.as_json:
+        output.print_json({"deleted": subscription_id})
+    else:
+        print(f"deleted {subscription_id}")
+
+
+@subscriptions.command()
+@click.argument("subscription_id", metavar="ID")
+@on_target
+def stats(target: Target, subscription_id: str) -> None:
+    """Show who reads the partitions of subscription ID and how much is left there."""
+    with target.open() as rooms:
+        found = rooms.log.subscriptions.stats(subscription_id, show_time_lag=True)
+    if target.as_json:
+        output.print_json(found)
+        return
+    output.print_table(
+        ("event type", "partition", "state", "unconsumed", "behind", "skipped", "stream"),
+        _rows(found),
+        "no partitions",
+    )
+
+
+def _rows(found: list[EventTypeStats]) -> list[tuple[object, ...]]:
+    return [
+        (
+            kind.event_type,
+            part.partition,
+            "unavailable" if part.unavailable else part.state,
+            part.unconsumed_events,
+            None if part.consumer_lag_seconds is None else f"{part.consumer_lag_seconds} s",
+            part.skipped_events,
+            part.stream_id or None,
+        )
+        for kind in found
+        for part in kind.partitions
+    ]
+
+
+@subscriptions.command()
+@click.argument("subscription_id", metavar="ID")
+@click.option(
+    "--to",
+    "where",
+    required=True,
+    metavar="WHERE",
+    help="BEGIN, END, an offset, or a time like 2024-05-01T12:00:00Z.",
+)
+@click.option("--event-type", metavar="NAME", help="Only the partitions of this one; needed for an offset.")
+@click.option("--partition", "partitions", multiple=True, metavar="N", help="Only this one; may be repeated.")
+@on_target
+def reset(
+    target: Target, subscription_id: str, where: str, event_type: str | None, partitions: tuple[str, ...]
+) -> None:
+    """Put the cursors of subscription ID to another place; its streams end and begin anew from there."""
+    with target.open() as rooms:
+        types = rooms.log.subscriptions.get(subscription_id).event_types
+        cursors = [
+            SubscriptionCursor(name, info.partition, where)
+            for name in ([event_type] if event_type is not None else types)
+            for info in rooms.log.partitions(name)
+            if not partitions or info.partition in partitions
+        ]
+        if not cursors:
+            raise click.UsageError("there is no such partition", click.get_current_context())
+        rooms.log.subscriptions.reset(subscription_id, cursors)
+    if target.as_json:
+        output.print_json({"reset": [(cursor.event_type, cursor.partition) for cursor in cursors]})
+    else:
+        print(f"reset {len(cursors)} partitions to {where}")
+
+
+def _print(found: Subscription) -> None:
+    rows = [
+        ("id", found.id),
+        ("application", found.owning_application),
+        ("group", found.consumer_group),
+        ("event types", ", ".join(found.event_types)),
+        ("begins at", found.read_from),
+        ("created", found.created_at),
+        ("updated", found.updated_at),
+    ]
+    output.print_table(("field", "value"), rows, "")
