@@ -21,6 +21,8 @@ import psycopg
 from services import free_port, until
 
 _USER = "strandline"
+#: A role that needs a password, once a test has made it; all others do not.
+GUARDED = "guarded"
 # The server refuses to run for root; this user is on every system.
 _INSTEAD_OF_ROOT = "nobody"
 _PREPARED = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-U", _USER)
@@ -40,9 +42,11 @@ class PostgresServer:
         initdb = [str(self._programs / "initdb"), *_PREPARED, "-D", str(folder / "data")]
         done = subprocess.run(initdb, capture_output=True, text=True, check=False, cwd=folder, **self._as)
         assert done.returncode == 0, done.stderr
+        rules = folder / "data" / "pg_hba.conf"
+        rules.write_text(f"host all {GUARDED} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
 
-    def url(self, database: str, *, port: int | None = None) -> str:
-        return f"postgresql://{_USER}@127.0.0.1:{port or self.port}/{database}"
+    def url(self, database: str, *, user: str = _USER, port: int | None = None) -> str:
+        return f"postgresql://{user}@127.0.0.1:{port or self.port}/{database}"
 
     def start(self) -> None:
         """Return once it answers."""

@@ -123,15 +123,15 @@ class Postgres:
         return self._run(lambda connection: self._transact(connection, work))
 
     def _transact(self, connection: _Connection, work: Callable[[Session], _T]) -> _T:
-        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED", prepare=False)
         try:
             result = work(Session(connection))
         except BaseException:
             with suppress(psycopg.Error):  # a connection that is gone has rolled back
-                connection.execute("ROLLBACK")
+                connection.execute("ROLLBACK", prepare=False)
             raise
         try:
-            connection.execute("COMMIT")
+            connection.execute("COMMIT", prepare=False)
         except psycopg.Error as error:
             if _lost(connection, error):
                 raise OutcomeUnknown(
@@ -214,7 +214,9 @@ def _parameters(url: str) -> dict[str, Any]:
         given = conninfo.conninfo_to_dict(url)
     except psycopg.Error:
         given = {}
-    if not url.startswith(("postgresql://", "postgres://")) or "dbname" not in given:
+    # A password with a stroke in it makes a host of the user, a port of itself and a database of the rest.
+    clear = "@" not in str(given.get("dbname", "@")) and not str(given.get("port", "")).strip("0123456789,")
+    if not url.startswith(("postgresql://", "postgres://")) or not clear:
         raise Invalid("the address of a PostgreSQL must look like postgresql://user@host:5432/database")
     if bad := sorted(_OURS & given.keys()):
         raise Invalid(f"{bad[0]!r} in the address of a PostgreSQL is decided by Strandline; leave it out")
@@ -245,5 +247,6 @@ def _secret(given: Any) -> str:
 
 def _where(parameters: dict[str, Any]) -> str:
     hosts = str(parameters.get("host", "localhost")).split(",")
-    ports = str(parameters.get("port", 5432)).split(",")
-    return ",".join(f"{host}:{port}" for host, port in zip(hosts, ports * len(hosts), strict=False))
+    ports = str(parameters.get("port", "")).split(",")
+    pairs = zip(hosts, ports * len(hosts), strict=False)
+    return ",".join(f"{host}:{port or 5432}" for host, port in pairs)

@@ -1,4 +1,4 @@
-"""A wire to ZooKeeper that loses what a test wants it to lose."""
+"""A wire to a server that loses what a test wants it to lose."""
 
 from __future__ import annotations
 

@@ -1,0 +1,330 @@
+"""What adapters rely on: whole transactions, honest answers, and a pool that finds back by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from lossy_proxy import LossyProxy
+from postgres_server import GUARDED, PostgresServer
+from services import free_port
+from strandline.engine import postgres as engine
+from strandline.engine.postgres import Postgres, Session
+from strandline.errors import Conflict, Invalid, OutcomeUnknown, StorageFull, Unavailable
+
+COMMIT = b"COMMIT\0"
+FAIL = "DO $$ BEGIN RAISE EXCEPTION 'as the test wants it' USING ERRCODE = '{}'; END $$"
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> str:
+    name = postgres.new_database()
+    postgres.execute("CREATE TABLE notes (note TEXT PRIMARY KEY)", name)
+    return name
+
+
+@pytest.fixture
+def db(postgres: PostgresServer, database: str) -> Iterator[Postgres]:
+    opened = Postgres(postgres.url(database))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def proxy(postgres: PostgresServer) -> Iterator[LossyProxy]:
+    made = LossyProxy(postgres.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def behind(postgres: PostgresServer, database: str, proxy: LossyProxy) -> Iterator[Postgres]:
+    """The same database through the lossy wire."""
+    opened = Postgres(postgres.url(database, port=proxy.port))
+    yield opened
+    opened.close()
+
+
+def note(text: str, db: Session) -> None:
+    db.execute("INSERT INTO notes VALUES (%s)", (text,))
+
+
+def notes(db: Postgres) -> list[str]:
+    return [text for (text,) in db.fetch("SELECT note FROM notes ORDER BY note")]
+
+
+# -- transactions
+
+
+def test_a_transaction_is_all_or_nothing(db):
+    """What was written before an error is gone, whoever raised it."""
+
+    def work(session: Session) -> None:
+        note("a", session)
+        raise Conflict("no")
+
+    with pytest.raises(Conflict):
+        db.transaction(work)
+    assert notes(db) == []
+    db.transaction(lambda session: note("b", session))
+    assert notes(db) == ["b"]
+
+
+def test_many_rows_go_in_one_call(db):
+    """Or none of them."""
+    db.transaction(lambda session: session.execute_many("INSERT INTO notes VALUES (%s)", [("a",), ("b",)]))
+    with pytest.raises(Unavailable, match="duplicate key"):
+        db.transaction(lambda session: session.execute_many("INSERT INTO notes VALUES (%s)", [("c",), ("a",)]))
+    assert notes(db) == ["a", "b"]
+
+
+def test_transactions_that_block_each_other_both_go_through(db):
+    """The server ends one of two that wait for each other; its work is done again."""
+    db.transaction(lambda s: s.execute_many("INSERT INTO notes VALUES (%s)", [("a",), ("b",)]))
+    runs = []
+    both = threading.Barrier(2)
+
+    def cross(first: str, second: str) -> None:
+        met = []
+
+        def work(session: Session) -> None:
+            runs.append(first)
+            session.execute("SELECT 1 FROM notes WHERE note = %s FOR UPDATE", (first,))
+            if not met:
+                met.append(both.wait(10))
+            session.execute("SELECT 1 FROM notes WHERE note = %s FOR UPDATE", (second,))
+            note(f"{first} then {second}", session)
+
+        db.transaction(work)
+
+    threads = [threading.Thread(target=cross, args=names) for names in (("a", "b"), ("b", "a"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert notes(db) == ["a", "a then b", "b", "b then a"]
+    assert len(runs) == 3
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+def test_collisions_are_tried_again_a_few_times(db, state):
+    """Then it is Unavailable, with the driver's error as the cause."""
+    runs = []
+
+    def work(session: Session, failures: int) -> None:
+        runs.append(1)
+        note(f"run {len(runs)} of {failures}", session)
+        if len(runs) <= failures:
+            session.execute(FAIL.format(state))
+
+    db.transaction(lambda session: work(session, 3))
+    assert notes(db) == ["run 4 of 3"]
+    runs.clear()
+    with pytest.raises(Unavailable, match="busy") as caught:
+        db.transaction(lambda session: work(session, 9))
+    assert isinstance(caught.value.__cause__, psycopg.errors.OperationalError)
+    assert len(runs) == 4
+    assert notes(db) == ["run 4 of 3"]
+
+
+def test_a_full_disk_is_said_to_be_full(db):
+    """Nothing was written; the caller may free some space."""
+    with pytest.raises(StorageFull) as caught:
+        db.transaction(lambda session: session.execute(FAIL.format("53100")))
+    assert isinstance(caught.value.__cause__, psycopg.errors.DiskFull)
+
+
+def test_who_sleeps_in_a_transaction_does_not_hold_up_others_for_long(postgres, database, monkeypatch):
+    """The server ends it, others go on, and the sleeper does its work again."""
+    monkeypatch.setitem(engine._SETTINGS, "idle_in_transaction_session_timeout", 300)
+    db = Postgres(postgres.url(database))
+    db.transaction(lambda session: note("a", session))
+    locked, other_is_done = threading.Event(), threading.Event()
+
+    def sleepy(session: Session) -> None:
+        session.execute("UPDATE notes SET note = note || '!'")
+        if not locked.is_set():
+            locked.set()
+            other_is_done.wait(10)
+
+    sleeper = threading.Thread(target=lambda: db.transaction(lambda s: (sleepy(s), note("late", s))))
+    sleeper.start()
+    locked.wait(10)
+    db.transaction(lambda session: session.execute("UPDATE notes SET note = 'b'"))
+    other_is_done.set()
+    sleeper.join()
+    assert notes(db) == ["b!", "late"]
+    db.close()
+
+
+# -- lost answers
+
+
+def test_a_lost_answer_to_the_commit_is_an_unknown_outcome(db, behind, proxy):
+    """Here it did happen."""
+    proxy.lose_answer_to(COMMIT)
+    with pytest.raises(OutcomeUnknown) as caught:
+        behind.transaction(lambda session: note("a", session))
+    assert isinstance(caught.value.__cause__, psycopg.OperationalError)
+    assert notes(db) == ["a"]
+    assert notes(behind) == ["a"], "and the pool has found back"
+
+
+def test_a_lost_commit_is_an_unknown_outcome(db, behind, proxy):
+    """Here it did not happen, which nobody on this side of the wire can tell."""
+    proxy.lose_request(COMMIT)
+    with pytest.raises(OutcomeUnknown):
+        behind.transaction(lambda session: note("a", session))
+    assert notes(db) == []
+
+
+def test_what_is_lost_before_the_commit_is_done_again(db, behind, proxy):
+    """Once, and nobody notices."""
+    for lose in (proxy.lose_answer_to, proxy.lose_request):
+        text = lose.__name__
+        lose(b"INSERT INTO")
+        behind.transaction(lambda session, text=text: note(text, session))
+        assert proxy.lost.is_set()
+    lose(b"SELECT note")
+    assert notes(behind) == notes(db) == ["lose_answer_to", "lose_request"]
+
+
+# -- servers that go, come and keep silent
+
+
+def test_connections_that_died_are_replaced(postgres, database, db):
+    """All at once, as after a restart; the next call of everybody goes through."""
+    threads = [threading.Thread(target=notes, args=(db,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for _ in range(3):
+        postgres.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            database,
+        )
+        assert notes(db) == []
+
+
+def test_a_silent_server_is_given_up_after_a_while(postgres, db, monkeypatch):
+    """Reads are Unavailable; a commit under way is unknown; when it speaks again, so do we."""
+    monkeypatch.setattr(engine, "_ANSWER_SECONDS", 0.4)
+    monkeypatch.setattr(db._pool, "timeout", 0.4)
+    monkeypatch.setitem(db._parameters, "connect_timeout", 2)
+
+    def work(session: Session) -> None:
+        note("a", session)
+        postgres.pause()
+
+    try:
+        began = time.monotonic()
+        with pytest.raises(OutcomeUnknown, match="no answer"):
+            db.transaction(work)
+        with pytest.raises(Unavailable):
+            notes(db)
+        assert time.monotonic() - began < 8
+    finally:
+        postgres.bring_back()
+    assert notes(db) == ["a"]
+
+
+def test_a_server_that_is_down_is_unavailable_until_it_is_back(postgres, db, monkeypatch):
+    """With the reason and when to come again; without anybody's help it works again."""
+    monkeypatch.setattr(db._pool, "timeout", 0.3)
+    db.transaction(lambda session: note("a", session))
+    postgres.kill()
+    try:
+        for act in (lambda: notes(db), lambda: db.transaction(lambda session: note("b", session))):
+            with pytest.raises(Unavailable, match=r"cannot be reached at 127\.0\.0\.1") as caught:
+                act()
+            assert caught.value.retry_after > 0
+            assert isinstance(caught.value.__cause__, psycopg.OperationalError)
+    finally:
+        postgres.bring_back()
+    assert notes(db) == ["a"]
+
+
+def test_nobody_there_is_said_at_once():
+    """With the address."""
+    port = free_port()
+    with pytest.raises(Unavailable, match=f"127.0.0.1:{port}"):
+        Postgres(f"postgresql://me@127.0.0.1:{port}/none")
+
+
+def test_of_several_hosts_the_one_that_answers_is_taken(postgres, database):
+    """And the one that takes writes, if there are replicas."""
+    url = postgres.url(database).replace("@", f"@127.0.0.1:{free_port()},")
+    db = Postgres(url)
+    assert notes(db) == []
+    db.close()
+
+
+def test_closed_is_unavailable(db):
+    """Closing again is harmless."""
+    db.close()
+    db.close()
+    with pytest.raises(Unavailable, match="closed"):
+        notes(db)
+
+
+# -- settings
+
+
+@pytest.mark.parametrize(("given", "ours"), [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")])
+def test_commits_wait_for_the_disk_at_least(postgres, database, given, ours):
+    """Whatever the database's own default is."""
+    postgres.execute(f"ALTER DATABASE {database} SET synchronous_commit = {given}")
+    db = Postgres(postgres.url(database))
+    assert db.fetch("SELECT current_setting('synchronous_commit')") == [(ours,)]
+    db.close()
+
+
+def test_a_password_comes_from_the_environment(postgres, database, monkeypatch, caplog):
+    """It opens the door, and a wrong one is shown nowhere."""
+    postgres.execute(f"CREATE ROLE {GUARDED} LOGIN PASSWORD 'right-one'")
+    url = postgres.url(database, user=f"{GUARDED}:env:SOME_PASSWORD")
+    monkeypatch.setenv("SOME_PASSWORD", "right-one")
+    db = Postgres(url)
+    assert db.fetch("SELECT current_user") == [(GUARDED,)]
+    db.close()
+    monkeypatch.setenv("SOME_PASSWORD", "wrong-one")
+    with pytest.raises(Unavailable, match="password authentication failed") as caught:
+        Postgres(url)
+    assert "wrong-one" not in f"{caught.value!r} {caught.value.__cause__!r} {caplog.text}"
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("postgresql://me:s3cret@host/db", "by reference"),
+        ("postgresql://me@host/db?password=s3cret", "by reference"),
+        ("postgresql://me@host/db?sslpassword=s3cret", "by reference"),
+        ("postgresql://me:env:NOT_THERE@host/db", "NOT_THERE, which is not set"),
+        ("postgresql://me@host/db?options=-cfsync%3Ds3cret", "'options'"),
+        ("postgresql://me:s3cret/@host/db", "must look like"),
+        ("postgresql://me:53437/s3cret@host/db", "must look like"),
+        ("postgresql://me@host", "must look like"),
+        ("mysql://me:s3cret@host/db", "must look like"),
+        ("host=here dbname=db password=s3cret", "must look like"),
+    ],
+)
+def test_addresses_that_cannot_be_used_are_refused(url, says):
+    """With what to do instead, and without what may be a secret."""
+    with pytest.raises(Invalid, match=says) as caught:
+        Postgres(url)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_without_the_driver_it_says_what_to_install():
+    """Word for word."""
+    code = "import sys; sys.modules['psycopg'] = None; import strandline.engine.postgres"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install 'strandline[postgres]'" in done.stderr
