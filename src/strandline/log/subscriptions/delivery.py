@@ -121,13 +121,15 @@ class Delivery:
 
     def hold(self, shares: Iterable[Share], now_ms: int) -> None:
         """The partitions that the stream has now, with their committed cursors."""
-        lanes: dict[Slot, Lane] = {}
+        held: dict[Slot, Lane] = {}
         for share in shares:
             lane = self._lanes.get(share.slot) or Lane(share, now_ms)
             lane.leaving = share.heir is not None
             lane.commit(share.position, now_ms)
-            lanes[share.slot] = lane
-        self._lanes = lanes
+            held[share.slot] = lane
+        # Whose turn it is stays as it was.
+        order = dict.fromkeys([*self._lanes, *held])
+        self._lanes = {slot: held[slot] for slot in order if slot in held}
 
     def given_up(self) -> list[Slot]:
         """Partitions that another stream waits for and that nothing is uncommitted of."""
@@ -177,14 +179,23 @@ class Delivery:
         return chunks
 
     def _chunks(self, now_ms: int, *, ending: bool) -> list[Chunk]:
+        """Partitions take turns, one batch each: the window must not go to the one with the longest backlog."""
         chunks: list[Chunk] = []
-        for lane in self._lanes.values():
-            while self._left != 0 and self._due(lane, now_ms, ending=ending):
-                chunk = lane.take(0 if lane.leaving else self._most(), now_ms)
-                if self._left is not None and chunk.records is not None:
-                    self._left -= chunk.records.num_rows
-                chunks.append(chunk)
+        due = True
+        while due:
+            due = False
+            for slot, lane in list(self._lanes.items()):
+                if self._left != 0 and self._due(lane, now_ms, ending=ending):
+                    due = True
+                    chunks.append(self._chunk(lane, now_ms))
+                    self._lanes[slot] = self._lanes.pop(slot)
         return chunks
+
+    def _chunk(self, lane: Lane, now_ms: int) -> Chunk:
+        chunk = lane.take(0 if lane.leaving else self._most(), now_ms)
+        if self._left is not None and chunk.records is not None:
+            self._left -= chunk.records.num_rows
+        return chunk
 
     def _room(self) -> int:
         """How many more events may be sent without a commit."""
