@@ -6,8 +6,10 @@ import contextlib
 import uuid
 from pathlib import Path
 
+import msgspec
+
 from strandline.errors import Conflict
-from strandline.log.catalog import Catalog
+from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.catalog.postgres import PostgresCatalog
 from strandline.log.catalog.sqlite import SqliteCatalog
 from strandline.log.model import (
@@ -16,8 +18,10 @@ from strandline.log.model import (
     KafkaConfiguration,
     Schema,
     StorageInfo,
+    Switch,
     Timeline,
 )
+from strandline.log.switching import State
 
 # Of a kind that every catalog takes; nobody connects to it.
 FIRST = StorageInfo("default", "kafka", kafka_configuration=KafkaConfiguration("nowhere:9092"))
@@ -59,6 +63,29 @@ def create(catalog: Catalog, name: str, **definition: object) -> CatalogEntry:
     entry = catalog.get(name)
     assert entry is not None
     return entry
+
+
+def switch_of(entry: CatalogEntry, token: str | None = None, kind: str = "switch") -> Switch:
+    """A switch of an event type to a new topic, as it begins."""
+    token = token or str(uuid.uuid4())
+    return Switch(
+        token=token,
+        event_type=entry.event_type.name,
+        kind=kind,  # type: ignore[arg-type]
+        state=State.PREPARING,
+        storage_id="default",
+        topic=f"{entry.event_type.name}.{token}",
+        partitions=entry.event_type.partition_count,
+        initiator="me",
+        started_at=CREATED_AT,
+    )
+
+
+def effect(entry: CatalogEntry, switch: Switch) -> SwitchEffect:
+    """The old timeline closed, the new one open."""
+    closed = msgspec.structs.replace(entry.active, switched_at="then", latest_position={"0": 41})
+    opened = msgspec.structs.replace(timeline(entry.event_type.name, entry.active.order + 1), topic=switch.topic)
+    return SwitchEffect(closed, opened)
 
 
 def schema(version: str) -> Schema:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
-
 import msgspec
 import pytest
-from catalog_place import FIRST, CatalogPlace, create, timeline
+from catalog_place import FIRST, CatalogPlace, create, effect, switch_of
 
 from strandline.errors import Conflict, NotFound
 from strandline.log.catalog import Catalog, SwitchEffect
@@ -17,25 +15,9 @@ OTHER = StorageInfo("other", "kafka", kafka_configuration=KafkaConfiguration("el
 
 
 def prepare(catalog: Catalog, entry: CatalogEntry, kind: str = "switch") -> Switch:
-    switch = Switch(
-        token=str(uuid.uuid4()),
-        event_type=entry.event_type.name,
-        kind=kind,  # type: ignore[arg-type]
-        state=State.PREPARING,
-        storage_id="default",
-        topic=f"{entry.event_type.name}.{uuid.uuid4().hex}",
-        partitions=entry.event_type.partition_count,
-        initiator="me",
-        started_at="2024-05-01T12:00:00.000Z",
-    )
+    switch = switch_of(entry, kind=kind)
     catalog.switches.begin(entry, switch, 1_000)
     return switch
-
-
-def effect(entry: CatalogEntry, switch: Switch) -> SwitchEffect:
-    closed = msgspec.structs.replace(entry.active, switched_at="then", latest_position={"0": 41})
-    opened = msgspec.structs.replace(timeline(entry.event_type.name, entry.active.order + 1), topic=switch.topic)
-    return SwitchEffect(closed, opened)
 
 
 def again(catalog: Catalog, name: str = "orders") -> CatalogEntry:

@@ -1,0 +1,303 @@
+"""What only the PostgreSQL catalog promises: many machines, a server that dies, answers that get lost."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+from catalog_place import FIRST, CatalogPlace, create, effect, switch_of
+
+from lossy_proxy import LossyProxy
+from postgres_server import PostgresServer
+from services import environment
+from strandline.errors import Conflict, Invalid, OutcomeUnknown, StrandlineError, Unavailable
+from strandline.log.catalog import Catalog
+from strandline.log.catalog.postgres import PostgresCatalog
+from strandline.log.model import SqliteConfiguration, StorageInfo
+from strandline.log.switching import State
+from waiting import eventually
+
+HERE = Path(__file__).parent
+
+
+class Other:
+    """Another process at the same catalog."""
+
+    def __init__(self, url: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "catalog_worker.py"), url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(PYTHONPATH=str(HERE.parents[1])),
+        )
+
+    def send(self, line: str) -> None:
+        print(line, file=self.process.stdin, flush=True)
+
+    def receive(self) -> str:
+        return self.process.stdout.readline().strip()
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> str:
+    return postgres.new_database()
+
+
+@pytest.fixture
+def url(postgres: PostgresServer, database: str) -> str:
+    return postgres.url(database)
+
+
+@pytest.fixture
+def place(url: str) -> Iterator[CatalogPlace]:
+    made = CatalogPlace(url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def others(url: str) -> Iterator[list[Other]]:
+    made = [Other(url) for _ in range(2)]
+    assert [other.receive() for other in made] == ["ready"] * 2
+    yield made
+    for other in made:
+        other.process.communicate()
+
+
+def raced(others: list[Other], *lines: str) -> list[str]:
+    """The answers to what is asked of both at the same time."""
+    for other, line in zip(others, lines, strict=True):
+        other.send(line)
+    return [other.receive() for other in others]
+
+
+# -- starting
+
+
+def test_processes_that_start_at_once_make_one_catalog(url, others):
+    """The two others began on an empty database; of eight more nobody makes it anew."""
+    with ThreadPoolExecutor(8) as pool:
+        catalogs = list(pool.map(lambda _: PostgresCatalog(url), range(8)))
+    assert {catalog.version() for catalog in catalogs} == {0}
+    for catalog in catalogs:
+        catalog.close()
+
+
+def test_a_catalog_of_a_newer_release_is_refused(postgres, database, url):
+    """With what to do about it, and untouched."""
+    PostgresCatalog(url).close()
+    postgres.execute("UPDATE strandline.catalog SET layout = 99", database)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="upgrade"):
+            PostgresCatalog(url)
+    assert postgres.execute("SELECT layout FROM strandline.catalog", database) == [(99,)]
+
+
+def test_once_it_is_made_a_role_without_the_right_to_make_tables_can_use_it(postgres, database, url):
+    """As an administrator may want it."""
+    PostgresCatalog(url).close()
+    role = f"role_{uuid.uuid4().hex}"
+    for statement in (
+        f"CREATE ROLE {role} LOGIN",
+        f"GRANT USAGE ON SCHEMA strandline TO {role}",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA strandline TO {role}",
+    ):
+        postgres.execute(statement, database)
+    mine = CatalogPlace(postgres.url(database, user=role))
+    assert create(mine.open(), "a").event_type.name == "a"
+    mine.close()
+
+
+def test_it_begins_without_a_storage(url):
+    """The first one that is added is the default; one that is on one machine is refused."""
+    catalog = PostgresCatalog(url)
+    assert catalog.storages.list() == []
+    with pytest.raises(Invalid, match="on one machine"):
+        catalog.storages.add(StorageInfo("s", "sqlite", sqlite_configuration=SqliteConfiguration("s")))
+    catalog.storages.add(FIRST)
+    catalog.storages.add(msgspec.structs.replace(FIRST, id="second"))
+    assert [(found.id, found.default) for found in catalog.storages.list()] == [
+        ("default", True),
+        ("second", False),
+    ]
+    catalog.close()
+
+
+def test_a_definition_written_with_fewer_fields_can_be_updated(postgres, database, place):
+    """An older release knew less; its event types must not be stuck."""
+    catalog = place.open()
+    create(catalog, "a")
+    postgres.execute("""UPDATE strandline.event_types SET definition = '{"name":"a"}'""", database)
+    entry = catalog.get("a")
+    catalog.update(entry, msgspec.structs.replace(entry.event_type, labels={"k": "1"}))
+    assert catalog.get("a").event_type.labels == {"k": "1"}
+    with pytest.raises(Conflict):
+        catalog.update(entry, entry.event_type)
+
+
+def test_the_version_is_never_used_twice(postgres, database, place):
+    """Not even when the database is set back to an older state: caches of what was lost must notice."""
+    catalog = place.open()
+    before = postgres.execute("SELECT version FROM strandline.catalog", database)[0][0]
+    create(catalog, "a")
+    lost = catalog.version()
+    postgres.execute(
+        f"DELETE FROM strandline.event_types; UPDATE strandline.catalog SET version = {before}",  # noqa: S608
+        database,
+    )
+    assert catalog.version() == before
+    create(catalog, "b")
+    assert catalog.version() not in {before, lost}
+
+
+# -- two processes, one switch
+
+
+def test_of_two_processes_one_begins_a_switch(place, others):
+    """The other gets Conflict, whichever was first."""
+    catalog = place.open()
+    for number in range(20):
+        create(catalog, f"e{number}")
+        answers = raced(others, *(f"begin e{number} {uuid.uuid4()}" for _ in others))
+        assert sorted(answers) == ["Conflict", "True"]
+    assert len(catalog.switches.undecided()) == 20
+
+
+@pytest.mark.parametrize(
+    ("acts", "before", "allowed"),
+    [
+        # An abort comes before or after a close; the close finds out.
+        (("close", "abort"), State.PREPARING, {("True", "True"), ("False", "True")}),
+        (("close", "close"), State.PREPARING, {("True", "False"), ("False", "True")}),
+        (("commit", "abort"), State.CLOSING, {("True", "False"), ("False", "True")}),
+        (("commit", "commit"), State.CLOSING, {("True", "False"), ("False", "True")}),
+    ],
+)
+def test_of_two_processes_one_decides_a_switch(place, others, acts, before, allowed):
+    """Done with its effect or aborted without it, and both were told the truth."""
+    catalog = place.open()
+    for number in range(20):
+        entry = create(catalog, f"e{number}")
+        switch = switch_of(entry)
+        catalog.switches.begin(entry, switch, 1_000)
+        if before is State.CLOSING:
+            assert catalog.switches.close(switch.token)
+        answers = raced(others, *(f"{act} e{number} {switch.token}" for act in acts))
+        assert tuple(answers) in allowed
+        committed = ("commit", "True") in zip(acts, answers, strict=True)
+        assert len(catalog.get(f"e{number}").timelines) == 1 + committed
+        aborted = ("abort", "True") in zip(acts, answers, strict=True)
+        assert (catalog.switches.get(switch.token).state is State.ABORTED) == aborted
+
+
+# -- lost answers
+
+
+@pytest.fixture
+def proxy(postgres: PostgresServer) -> Iterator[LossyProxy]:
+    made = LossyProxy(postgres.port)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_commit_whose_answer_got_lost_is_unknown_and_can_be_looked_up(
+    postgres, database, place, proxy, happened
+):
+    """By its token, which says what became of it."""
+    catalog = place.open()
+    entry = create(catalog, "a")
+    switch = switch_of(entry)
+    catalog.switches.begin(entry, switch, 1_000)
+    catalog.switches.close(switch.token)
+    behind = PostgresCatalog(postgres.url(database, port=proxy.port))
+    (proxy.lose_answer_to if happened else proxy.lose_request)(b"COMMIT\0")
+    with pytest.raises(OutcomeUnknown):
+        behind.switches.commit(switch.token, effect(entry, switch))
+    # Where the server never got the commit it takes it a moment to notice that nobody is there any more.
+    eventually(lambda: behind.switches.get(switch.token).state is (State.DONE if happened else State.CLOSING))
+    assert len(behind.get("a").timelines) == 1 + happened
+    assert behind.switches.commit(switch.token, effect(entry, switch)) is not happened
+    behind.close()
+
+
+# -- a server that dies
+
+
+class Life:
+    """Event types that come, are switched and go, one after the other, and what was answered to each step."""
+
+    def __init__(self, catalog: Catalog, name: str) -> None:
+        self.catalog = catalog
+        self.name = name
+        self.created: set[str] = set()
+        self.done: set[str] = set()
+        self.deleted: set[str] = set()
+        self.unsure: set[str] = set()
+
+    def live(self, stop: threading.Event) -> None:
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            name = f"{self.name}.e{number}"
+            try:
+                self._one(name, delete=number % 3 == 2)
+            except StrandlineError:
+                self.unsure.add(name)
+
+    def _one(self, name: str, *, delete: bool) -> None:
+        entry = create(self.catalog, name)
+        self.created.add(name)
+        switch = switch_of(entry)
+        self.catalog.switches.begin(entry, switch, 1_000)
+        assert self.catalog.switches.close(switch.token)
+        assert self.catalog.switches.commit(switch.token, effect(entry, switch))
+        self.done.add(name)
+        if delete:
+            self.catalog.delete(self.catalog.get(name), 0)
+            self.deleted.add(name)
+
+
+def test_a_killed_server_leaves_nothing_half_done(postgres, place):
+    """Three times in the middle of writes; what was answered is there, and the pool finds back by itself."""
+    catalog = place.open()
+    lives = [Life(catalog, f"l{number}") for number in range(4)]
+    stop = threading.Event()
+    threads = [threading.Thread(target=life.live, args=(stop,)) for life in lives]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(3):
+            seen = [len(life.done) for life in lives]
+            # Everybody is at work again before the next blow.
+            eventually(lambda seen=seen: all(len(life.done) > n + 2 for life, n in zip(lives, seen, strict=True)))
+            postgres.kill()
+            postgres.start()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        postgres.bring_back()
+    entries = {entry.event_type.name: entry for entry in catalog.entries()}
+    for life in lives:
+        sure = life.created - life.unsure
+        assert not entries.keys() & (life.deleted - life.unsure)
+        assert entries.keys() >= sure - life.deleted
+        assert all(len(entries[name].timelines) == 2 for name in life.done - life.deleted - life.unsure)
+    for entry in entries.values():
+        is_done = entry.switch is not None and entry.switch.state is State.DONE
+        assert len(entry.timelines) == 1 + is_done
+        assert (entry.timelines[0].latest_position is not None) == is_done
+        assert len(catalog.schemas(entry)) == 1
+    owned = {found.topic for entry in entries.values() for found in entry.timelines}
+    assert not owned & {topic for _, topic in catalog.doomed_topics(10**15)}
+    assert any(life.unsure for life in lives), "no write was hit"
