@@ -216,7 +216,9 @@ def _state(entry: CatalogEntry, timeline: Timeline) -> State | None:
     """The state of the switch that closes this timeline, if there is one."""
     if timeline.latest_position is not None:
         return State.DONE
-    return entry.switch.state if entry.switch is not None and entry.switch.kind == "switch" else None
+    switch = entry.switch
+    # A decided one has closed an older timeline, or none.
+    return switch.state if switch is not None and switch.kind == "switch" and not switch.state.final else None
 
 
 def _flow_id(plan: Plan) -> str:
