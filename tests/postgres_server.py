@@ -93,10 +93,12 @@ class PostgresServer:
             return
         family = psutil.Process(self._process.pid)
         family.suspend()  # so that none is born meanwhile
-        for process in [*family.children(recursive=True), family]:
+        processes = [*family.children(recursive=True), family]
+        for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         self._process.wait(20)
+        until(lambda: all(map(_ended, processes)), 20, "the end of PostgreSQL's processes")
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
@@ -118,6 +120,14 @@ class PostgresServer:
             until(self._answers, 60, "PostgreSQL's answer")
         else:
             self.start()
+
+
+def _ended(process: psutil.Process) -> bool:
+    """Gone, or waiting to be buried by whoever buries orphans here; it holds nothing any more."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _programs(folder: Path) -> tuple[Path, dict[str, Any]]:
