@@ -14,13 +14,13 @@ from strandline.cli import failures
 COMMANDS = {
     "up": ("serve", "Run the whole platform on this machine."),
     "serve": ("serve", "Serve a data directory over HTTP."),
-    "event-types": ("event_types", "List, show, create, update and delete event types."),
+    "event-types": ("event_types", "List, show, create, update, grow and delete event types."),
     "publish": ("publish", "Publish events from a file or standard input."),
     "consume": ("consume", "Print events, one JSON object a line."),
     "partitions": ("partitions", "Show the oldest and newest offset of every partition."),
     "subscriptions": ("subscriptions", "Show, create, reset and delete subscriptions."),
-    "timelines": ("timelines", "Show the storage epochs of an event type."),
-    "storages": ("storages", "Show where records are stored."),
+    "timelines": ("timelines", "Show and switch the storage epochs of an event type."),
+    "storages": ("storages", "Show, add, choose and remove storages."),
     "doctor": ("doctor", "Check this machine, a data directory and a server."),
 }
 

@@ -19,7 +19,7 @@ Fields = dict[str, Any]
 
 @click.group()
 def event_types() -> None:
-    """List, show, create, update and delete event types."""
+    """List, show, create, update, grow and delete event types."""
 
 
 @event_types.command("list")
@@ -122,6 +122,17 @@ def delete(target: Target, name: str, *, yes: bool) -> None:
         output.print_json({"deleted": name})
     else:
         print(f"deleted {name}")
+
+
+@event_types.command("grow")
+@click.argument("name")
+@click.argument("partitions", type=click.IntRange(min=1))
+@on_target
+def grow(target: Target, name: str, partitions: int) -> None:
+    """Give event type NAME that many PARTITIONS while it is written and read."""
+    with target.open() as rooms:
+        rooms.log.admin.grow(name, partitions)
+    output.print_done(f"{name} has {partitions} partitions", {"partitions": partitions}, as_json=target.as_json)
 
 
 def _from_file(file: BinaryIO | None) -> Fields:

@@ -24,6 +24,14 @@ def print_json(value: Any) -> None:
     print(msgspec.json.encode(value).decode())
 
 
+def print_done(text: str, value: Any, *, as_json: bool) -> None:
+    """What was done: a sentence for people, the value for machines."""
+    if as_json:
+        print_json(value)
+    else:
+        print(text)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
     """A table of texts; `empty` is said instead when there are no rows."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)

@@ -11,7 +11,7 @@ from strandline.log.model import Timeline
 
 @click.group()
 def timelines() -> None:
-    """Show the storage epochs of an event type."""
+    """Show and switch the storage epochs of an event type."""
 
 
 @timelines.command("list")
@@ -28,6 +28,55 @@ def list_timelines(target: Target, name: str) -> None:
         ("order", "storage", "state", "created", "switched", "topic"),
         ((t.order, t.storage_id, _state(t), t.created_at, t.switched_at, t.topic) for t in found),
         "no timelines",
+    )
+
+
+@timelines.command("switch")
+@click.argument("name")
+@click.argument("storage")
+@click.option("--dry-run", is_flag=True, help="Only check whether it could be done now.")
+@on_target
+def switch(target: Target, name: str, storage: str, *, dry_run: bool) -> None:
+    """Move event type NAME to STORAGE while it is written and read."""
+    with target.open() as rooms:
+        if dry_run:
+            rooms.log.admin.check_switch(name, storage)
+            output.print_done(
+                f"{name} could be switched to {storage} now", {"possible": True}, as_json=target.as_json
+            )
+            return
+        created = rooms.log.admin.switch(name, storage)
+    output.print_done(
+        f"{name} is on {created.storage_id} since timeline {created.order}", created, as_json=target.as_json
+    )
+
+
+@timelines.command("status")
+@click.argument("name")
+@on_target
+def status(target: Target, name: str) -> None:
+    """Show the newest switch of event type NAME and what became of it."""
+    with target.open() as rooms:
+        found = rooms.log.admin.current_switch(name)
+    if found is None:
+        output.print_done(f"{name} was never switched", None, as_json=target.as_json)
+        return
+    output.print_done(
+        f"{found.kind} to {found.storage_id}: {found.state} (started {found.started_at})",
+        found,
+        as_json=target.as_json,
+    )
+
+
+@timelines.command("abort")
+@click.argument("name")
+@on_target
+def abort(target: Target, name: str) -> None:
+    """Give up a switch of event type NAME that is not decided yet."""
+    with target.open() as rooms:
+        aborted = rooms.log.admin.abort_switch(name)
+    output.print_done(
+        f"the {aborted.kind} of {name} was aborted; publishing goes on as before", aborted, as_json=target.as_json
     )
 
 

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 import msgspec
 
+from strandline.client.admin import HttpAdmin
 from strandline.client.lanes import Lanes
 from strandline.client.reading import Reading, identity, plan
 from strandline.client.subscriptions import HttpSubscriptions
@@ -53,6 +54,7 @@ class HttpLog(Log):
         self._retry_unknown = retry_unknown
         self._lanes = Lanes(_THREADS)
         self.subscriptions = HttpSubscriptions(transport)
+        self.admin = HttpAdmin(transport)
 
     # -- event types
 

@@ -13,7 +13,7 @@ import msgspec
 from strandline import failpoints
 from strandline.clock import Clock, to_rfc3339
 from strandline.config import LogSettings
-from strandline.errors import Conflict, Invalid, LeaseLost, NotFound, OutcomeUnknown, StrandlineError, Unavailable
+from strandline.errors import Conflict, Invalid, LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, Timeline
 from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, decided, encode
@@ -71,7 +71,7 @@ class Initiator:
 
     def _refuse_unknown(self, storage_id: str) -> None:
         if storage_id not in {storage.id for storage in self._catalog.storages.list()}:
-            raise NotFound(f"storage {storage_id!r} does not exist")
+            raise Invalid(f"storage {storage_id!r} does not exist; add it first")
 
     def grow(self, entry: CatalogEntry, partitions: int) -> None:
         """Give an event type more partitions."""

@@ -16,6 +16,7 @@ from strandline.log.model import (
     Schema,
     ShiftedCursor,
     StorageInfo,
+    Switch,
     Timeline,
 )
 from strandline.log.publishing import Events
@@ -29,6 +30,8 @@ Start = str | Mapping[str, str] | Sequence[CursorText]
 
 class Log(ABC):
     """Event types, publishing, reading. Thread-safe and synchronous."""
+
+    admin: Admin
 
     #: Reading in groups, with cursors that the platform keeps.
     subscriptions: Subscriptions
@@ -136,3 +139,43 @@ class Log(ABC):
     @abstractmethod
     def close(self) -> None:
         """Finish what was started and let go of files, connections and threads."""
+
+
+class Admin(ABC):
+    """What an operator does to the log while it runs."""
+
+    @abstractmethod
+    def add_storage(self, storage: StorageInfo) -> StorageInfo:
+        """Make a place for records known. Conflict if the id is taken."""
+
+    @abstractmethod
+    def set_default_storage(self, storage_id: str) -> StorageInfo:
+        """Where new event types go from now on."""
+
+    @abstractmethod
+    def remove_storage(self, storage_id: str) -> None:
+        """Forget a storage that nothing uses."""
+
+    @abstractmethod
+    def switch(self, name: str, storage_id: str) -> Timeline:
+        """Move an event type to another storage while it is written and read; its new timeline.
+
+        Either it happened completely or not at all. Conflict if another switch of it is under way, Unavailable if
+        the nodes did not confirm in time.
+        """
+
+    @abstractmethod
+    def check_switch(self, name: str, storage_id: str) -> list[Timeline]:
+        """A dry run: the same errors as `switch`, but nothing changes; the timelines as they are."""
+
+    @abstractmethod
+    def current_switch(self, name: str) -> Switch | None:
+        """The newest switch of an event type, whatever became of it."""
+
+    @abstractmethod
+    def abort_switch(self, name: str) -> Switch:
+        """Give up a switch that is not decided yet. Conflict if there is none."""
+
+    @abstractmethod
+    def grow(self, name: str, partitions: int) -> None:
+        """Give an event type more partitions; as many as it has is fine, fewer are Invalid."""

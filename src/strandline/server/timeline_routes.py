@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from strandline.errors import Invalid, NotFound
+from strandline.errors import NotFound
 from strandline.log.model import StorageInfo, Switch, Timeline
 from strandline.server.routing import Call, Endpoint, json_response
 
@@ -31,15 +31,9 @@ async def list_timelines(call: Call) -> Response:
 
 async def switch_timeline(call: Call) -> Response:
     name, storage_id = call.path("name"), call.body.storage_id
-    try:
-        if call.query.dry_run:
-            return json_response(await call.node.run(call.log.admin.check_switch, name, storage_id))
-        created = await call.node.run(call.log.admin.switch, name, storage_id)
-    except NotFound as error:
-        if "storage" in error.detail:
-            raise Invalid(error.detail) from None
-        raise
-    return json_response(created, 201)
+    if call.query.dry_run:
+        return json_response(await call.node.run(call.log.admin.check_switch, name, storage_id))
+    return json_response(await call.node.run(call.log.admin.switch, name, storage_id), 201)
 
 
 async def current_switch(call: Call) -> Response:
