@@ -1,0 +1,244 @@
+"""Streams over a real store and a real log, against a plain model, with a clock that the test moves.
+
+Clients come, leave, die without a word, commit late or never, cursors are reset: every event is delivered at least
+once, nothing that was committed comes again, and in a partition everything comes in order.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from strandline.clock import ManualClock
+from strandline.config import Settings
+from strandline.errors import Conflict, Invalid
+from strandline.log.cursors import Position
+from strandline.log.model import EventType
+from strandline.log.subscriptions.model import Member, Share, Slot, StreamParameters, Subscription, complete
+from strandline.log.subscriptions.session import Session
+from strandline.log.subscriptions.sqlite import SqliteSubscriptions
+from strandline.platform import Platform
+
+PARTITIONS = 3
+LEASE_MS = 6_000
+WINDOW = 6
+START = Position(1, -1)
+PARAMETERS = StreamParameters(
+    max_uncommitted_events=WINDOW, batch_limit=2, batch_flush_timeout=1, commit_timeout=20, stream_timeout=4000
+)
+
+
+class Client:
+    """A stream and what its client was given and has not committed, by partition."""
+
+    def __init__(self, session: Session, node: str, epoch: int) -> None:
+        self.session, self.node, self.epoch = session, node, epoch
+        self.given: dict[int, list[Position]] = {}
+        self.last: dict[int, Position] = {}
+        self.uncommitted: dict[int, list[tuple[Position, int]]] = {}
+        self.ended_ms: int | None = None
+
+
+WHO = st.integers(0, 5)
+seldom = st.integers(0, 5).map(lambda number: number == 0)
+
+
+class Subscriptions(RuleBasedStateMachine):
+    @initialize()
+    def start(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.clock = ManualClock()
+        self.platform = Platform(self.folder, Settings(), self.clock)
+        self.log = self.platform.log
+        self.log.create(
+            EventType("orders", partitions=PARTITIONS, partition_strategy="hash", partition_key_fields=("n",))
+        )
+        entry = self.log.entry("orders")
+        self.store = SqliteSubscriptions(self.folder / "catalog.db", lease_ms=LEASE_MS, now=self.clock.now_ms)
+        made = complete(Subscription("app", ("orders",)), str(uuid.uuid4()), "now")
+        self.slots = [Slot(entry.id, p) for p in range(PARTITIONS)]
+        self.store.create(made, [Share(slot, "orders", START) for slot in self.slots])
+        self.ident = str(made.id)
+        self.alive: list[Client] = []
+        self.ever: list[Client] = []
+        self.published = 0
+        self.epoch = 0
+        self.committed = dict.fromkeys(range(PARTITIONS), START)
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.drain()
+            self.store.close()
+            self.platform.close()
+            shutil.rmtree(self.folder)
+
+    # -- what happens
+
+    @rule(count=st.integers(1, 20))
+    def publish(self, count: int) -> None:
+        events = [{"n": self.published + n} for n in range(count)]
+        self.log.publish("orders", events).raise_for_failed()
+        self.published += count
+
+    @rule()
+    def join(self) -> None:
+        node = str(uuid.uuid4())
+        session = Session(
+            str(uuid.uuid4()), self.ident, self.store, self.log, self.clock, PARAMETERS, lambda: None, eager=False
+        )
+        try:
+            self.store.leases.join(self.ident, Member(session.id), node)
+        except Conflict:
+            assert len(self.store.layout(self.ident)[1]) == PARTITIONS
+            return
+        self.alive.append(Client(session, node, self.epoch))
+        self.ever.append(self.alive[-1])
+
+    def client(self, who: int) -> Client:
+        return self.alive[who % len(self.alive)]
+
+    @precondition(lambda self: self.alive)
+    @rule(who=WHO, times=st.integers(1, 4), commits=st.booleans())
+    def work(self, who: int, times: int, *, commits: bool) -> None:
+        for number in range(times):
+            if self.alive:
+                self.step(self.client(who + number), commits=commits)
+
+    def step(self, client: Client, *, commits: bool) -> None:
+        """A client takes what its stream has, and commits it or not; its node has noticed what others did."""
+        client.session.changed()
+        chunks = [chunk for chunk in client.session.step() if chunk.records is not None]
+        for chunk in chunks:
+            self.take(client, chunk)
+        for chunk in chunks if commits else ():
+            self.commit(client, chunk.partition, chunk.position)
+        if client.session.finished:
+            self.ended(client)
+
+    def take(self, client: Client, chunk) -> None:
+        offsets = [Position(chunk.position.order, n) for n in chunk.records["offset"].to_pylist()]
+        assert offsets[-1] == chunk.position
+        assert offsets[0] > self.committed[chunk.partition], "it was committed before"
+        before = client.last.get(chunk.partition, START)
+        assert all(earlier < later for earlier, later in zip([before, *offsets], offsets, strict=False))
+        client.last[chunk.partition] = chunk.position
+        client.given.setdefault(chunk.partition, []).append(chunk.position)
+        client.uncommitted.setdefault(chunk.partition, []).append((chunk.position, len(offsets)))
+
+    @precondition(lambda self: any(client.given for client in self.ever))
+    @rule(who=WHO, partition=st.integers(0, PARTITIONS - 1), which=WHO)
+    def commit_any(self, who: int, partition: int, which: int) -> None:
+        """Any batch that any client was given, also long after and after its stream is over."""
+        served = [client for client in self.ever if client.given]
+        client = served[-1 - who % len(served)]
+        given = client.given.get(partition) or next(iter(client.given.values()))
+        partition = partition if partition in client.given else next(iter(client.given))
+        self.commit(client, partition, given[-1 - which % len(given)])
+
+    def commit(self, client: Client, partition: int, position: Position) -> None:
+        late = client.ended_ms is not None and self.clock.now_ms() - client.ended_ms > 60_000 + LEASE_MS
+        if client.epoch != self.epoch or late:
+            with pytest.raises((Conflict, Invalid)):
+                self.store.commit(self.ident, client.session.id, [("orders", partition, position)])
+            return
+        try:
+            (verdict,) = self.store.commit(self.ident, client.session.id, [("orders", partition, position)])
+        except Invalid:
+            # One that died ended with its lease: the model does not know the moment exactly.
+            assert client.ended_ms is not None
+            return
+        assert verdict == ("committed" if position > self.committed[partition] else "outdated")
+        self.committed[partition] = max(self.committed[partition], position)
+
+    @precondition(lambda self: len(self.alive) > 1)
+    @rule(who=WHO, says_goodbye=st.booleans())
+    def go(self, who: int, *, says_goodbye: bool) -> None:
+        """A client leaves, or its node is killed."""
+        client = self.client(who)
+        if says_goodbye:
+            client.session.close()
+        self.ended(client)
+
+    def ended(self, client: Client) -> None:
+        self.alive.remove(client)
+        client.ended_ms = self.clock.now_ms()
+
+    @rule(ms=st.sampled_from([100, 1_000, 2_000, 2_000, 5_000]))
+    def wait(self, ms: int) -> None:
+        """Time passes, and those who live renew their leases."""
+        self.clock.advance(ms)
+        for client in self.alive:
+            self.store.leases.renew(client.node)
+
+    @rule(ms=st.sampled_from([LEASE_MS, 61_000]), really=seldom)
+    def sleep(self, ms: int, *, really: bool) -> None:
+        """Everybody sleeps past their lease."""
+        self.clock.advance(ms if really else 0)
+
+    @rule(partition=st.integers(0, PARTITIONS - 1), really=seldom)
+    def reset(self, partition: int, *, really: bool) -> None:
+        if not really:
+            return
+        self.store.reset(self.ident, [Share(self.slots[partition], "orders", START)])
+        self.committed[partition] = START
+        self.epoch += 1
+
+    # -- what is always true
+
+    @invariant()
+    def the_store_agrees(self) -> None:
+        if not hasattr(self, "folder"):
+            return
+        shares, members = self.store.layout(self.ident)
+        assert {share.slot.partition: share.position for share in shares} == self.committed
+        assert {share.owner for share in shares} <= {None, *(member.id for member in members)}
+
+    @invariant()
+    def nobody_has_more_than_the_window(self) -> None:
+        for client in getattr(self, "alive", ()):
+            waiting = [
+                count
+                for partition, sent in client.uncommitted.items()
+                for position, count in sent
+                if position > self.committed[partition] and client.epoch == self.epoch
+            ]
+            # Partitions that went to others and came back are counted anew by the stream.
+            assert sum(waiting) <= WINDOW * (1 + len(client.uncommitted))
+
+    def drain(self) -> None:
+        """At the end one client comes that commits everything: it gets exactly what is left."""
+        self.clock.advance(LEASE_MS + 1)
+        for client in self.alive:
+            client.session.close()
+        node = "the last one"
+        session = Session(
+            str(uuid.uuid4()), self.ident, self.store, self.log, self.clock, PARAMETERS, lambda: None, eager=True
+        )
+        self.store.leases.join(self.ident, Member(session.id), node)
+        found: dict[int, list[Position]] = {p: [] for p in range(PARTITIONS)}
+        idle = False
+        while not idle:
+            session.changed()
+            chunks = [chunk for chunk in session.step() if chunk.records is not None]
+            idle = session.idle
+            for chunk in chunks:
+                offsets = chunk.records["offset"].to_pylist()
+                found[chunk.partition] += [Position(chunk.position.order, n) for n in offsets]
+                self.store.commit(self.ident, session.id, [("orders", chunk.partition, chunk.position)])
+        ends = [info.newest_available_offset for info in self.log.partitions("orders")]
+        for partition, end in enumerate(ends):
+            last = Position(1, int(end[9:]))
+            expected = [Position(1, n) for n in range(self.committed[partition].offset + 1, last.offset + 1)]
+            assert found[partition] == expected
+        session.close()
+
+
+Subscriptions.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestSubscriptions = Subscriptions.TestCase
