@@ -1,0 +1,112 @@
+"""Appends that meet a switch: by a storage that seals, and by one that cannot.
+
+Two processes' worth of platforms on one data directory. The first is "asleep": its append is held back while its
+membership is gone, the second switches meanwhile, and then the append goes through.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+
+import pytest
+
+import strandline
+from services import until
+from strandline import EventType
+from strandline.log.model import SqliteConfiguration, StorageInfo
+from strandline.log.records import NewRecords
+from strandline.log.storage import Placed, Storage
+
+OTHER = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("other"))
+
+
+class Unsealable(Storage):
+    """A storage as Kafka is one: everything but a seal."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        for verb in ("create_topic", "delete_topic", "read", "bounds", "find", "watch", "purge", "grow", "close"):
+            setattr(self, verb, getattr(storage, verb))
+
+    def append(
+        self, topic: str, batches: Mapping[int, NewRecords], *, waits: bool = False
+    ) -> Future[dict[int, Placed]]:
+        return self._storage.append(topic, batches, waits=waits)
+
+
+Unsealable.__abstractmethods__ = frozenset()
+
+
+@pytest.fixture(params=["seals", "cannot seal"])
+def opened(request, tmp_path) -> Iterator[Callable[[], strandline.platform.Platform]]:
+    """Opens the platform, as many times as wanted."""
+    platforms = []
+
+    def one_more():
+        platform = strandline.open(tmp_path)
+        if request.param == "cannot seal":
+            storages = platform.log._storages
+            connect = storages._connect
+            storages._connect = lambda storage_id: Unsealable(connect(storage_id))
+        platforms.append(platform)
+        return platform
+
+    first = one_more()
+    first.log.create(EventType("orders"))
+    first.log.admin.add_storage(OTHER)
+    yield one_more
+    for platform in platforms:
+        platform.close()
+
+
+def numbers(platform) -> list[int]:
+    return [event["n"] for batch in platform.log.read("orders") for event in batch.events]
+
+
+def test_publishing_goes_on_after_a_switch(opened):
+    """Once each, however many switches there were before."""
+    platform = opened()
+    for round_ in range(4):
+        platform.log.publish("orders", [{"n": 2 * round_}]).raise_for_failed()
+        platform.log.publish("orders", [{"n": 2 * round_ + 1}, *[]]).raise_for_failed()
+        platform.log.admin.switch("orders", "other" if round_ % 2 == 0 else "default")
+    assert numbers(platform) == list(range(8))
+
+
+def hold_appends(platform) -> threading.Event:
+    """The platform's appends to the old storage wait for the event."""
+    storage = platform.log._storages.get("default")
+    append, go = storage.append, threading.Event()
+
+    def late(topic, batches, *, waits=False):
+        assert go.wait(20)
+        return append(topic, batches, waits=waits)
+
+    storage.append = late
+    return go
+
+
+def test_an_append_that_comes_too_late_moves_to_the_new_timeline(opened):
+    """It is never acknowledged and lost, and never seen twice."""
+    sleeper, awake = opened(), opened()
+    sleeper.log.publish("orders", [{"n": 0}]).raise_for_failed()
+    awake.log.publish("orders", [{"n": 1}]).raise_for_failed()
+    go = hold_appends(sleeper)
+    reports = []
+    publishing = threading.Thread(
+        target=lambda: reports.append(sleeper.log.publish("orders", [{"n": 2}])), daemon=True
+    )
+    publishing.start()
+    until(lambda: sleeper.log.node.gate("orders")._running == 1, what="the publish under way")
+    sleeper.log.node.coordination.close()  # its session is over for everybody else
+    awake.log.admin.switch("orders", "other")
+    go.set()
+    publishing.join(20)
+    assert reports[0].ok
+    awake.log.publish("orders", [{"n": 3}]).raise_for_failed()
+    assert numbers(awake) == [0, 1, 2, 3]
+    old, new = awake.log.timelines("orders")
+    assert old.latest_position == {"0": 1}
+    assert awake.log._storages.get("other").bounds(new.topic)[0].last == 1
