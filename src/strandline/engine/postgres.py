@@ -196,6 +196,11 @@ class Postgres:
         self._pool.close()
 
 
+def is_plain(name: str) -> bool:
+    """Whether a name from outside can be one of ours; others may hold what PostgreSQL does not take for text."""
+    return name.isascii() and "\0" not in name
+
+
 def _configure(connection: _Connection) -> None:
     connection.execute(_DURABLE.encode())
 

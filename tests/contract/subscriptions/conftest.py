@@ -11,9 +11,13 @@ from subscriptions_place import SubscriptionsPlace
 from strandline.log.subscriptions.port import SubscriptionStore
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SubscriptionsPlace]:
-    made = SubscriptionsPlace(f"{request.param}:{tmp_path / 'catalog.db'}")
+    if request.param == "sqlite":
+        made = SubscriptionsPlace(f"sqlite:{tmp_path / 'catalog.db'}")
+    else:
+        server = request.getfixturevalue("postgres")
+        made = SubscriptionsPlace(server.url(server.new_database()))
     yield made
     made.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from strandline.log.cursors import Position
 from strandline.log.subscriptions.model import Member, Share, Slot, Subscription, complete
 from strandline.log.subscriptions.port import SubscriptionStore
+from strandline.log.subscriptions.postgres import PostgresSubscriptions
 from strandline.log.subscriptions.sqlite import SqliteSubscriptions
 
 LEASE_MS = 6_000
@@ -24,9 +25,11 @@ class SubscriptionsPlace:
         self._opened: list[SubscriptionStore] = []
 
     def open(self) -> SubscriptionStore:
-        kind, _, where = self.address.partition(":")
-        assert kind == "sqlite"
-        store = SqliteSubscriptions(Path(where), lease_ms=LEASE_MS, now=lambda: self.now_ms)
+        if self.address.startswith("sqlite:"):
+            file = Path(self.address.removeprefix("sqlite:"))
+            store: SubscriptionStore = SqliteSubscriptions(file, lease_ms=LEASE_MS, now=lambda: self.now_ms)
+        else:
+            store = PostgresSubscriptions(self.address, lease_ms=LEASE_MS, now=lambda: self.now_ms)
         self._opened.append(store)
         return store
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from strandline.engine import sql
-from strandline.engine.postgres import Postgres, Session
+from strandline.engine.postgres import Postgres, Session, is_plain
 from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 from strandline.log.catalog import rows
 from strandline.log.catalog.port import Catalog, StorageBook, SwitchBook, SwitchEffect
@@ -159,15 +159,10 @@ class PostgresStorageBook(StorageBook):
 
 def _existing(db: Session, storage_id: str) -> bool:
     """Whether it is the default; NotFound if there is no such storage."""
-    found = db.execute(_SQL["is_storage"], (storage_id,)) if _is_text(storage_id) else []
+    found = db.execute(_SQL["is_storage"], (storage_id,)) if is_plain(storage_id) else []
     if not found:
         raise NotFound(f"storage {storage_id!r} does not exist")
     return bool(found[0][0])
-
-
-def _is_text(name: str) -> bool:
-    """Names that come from outside may hold what PostgreSQL does not take for text; nothing is called so."""
-    return name.isascii() and "\0" not in name
 
 
 class PostgresCatalog(Catalog):
@@ -186,6 +181,9 @@ class PostgresCatalog(Catalog):
 
     def _make(self, db: Session) -> None:
         db.execute(_SQL["turn"])
+        ((encoding,),) = db.execute(_SQL["encoding"])
+        if encoding != "UTF8":
+            raise Unavailable(f"the database is encoded in {encoding}; make one with ENCODING 'UTF8'")
         ((made,),) = db.execute(_SQL["is_made"])
         if not made:
             db.execute(_SQL["create"])
@@ -200,7 +198,7 @@ class PostgresCatalog(Catalog):
         return self._place.version()
 
     def get(self, name: str) -> CatalogEntry | None:
-        found = rows.entries(self._place.fetch(_SQL["entry"], (name,))) if _is_text(name) else []
+        found = rows.entries(self._place.fetch(_SQL["entry"], (name,))) if is_plain(name) else []
         return found[0] if found else None
 
     def entries(self) -> list[CatalogEntry]:

@@ -2,6 +2,9 @@
 -- One at a time makes the tables, of all rooms.
 SELECT pg_advisory_xact_lock(hashtextextended('strandline', 0));
 
+-- name: encoding
+SELECT current_setting('server_encoding');
+
 -- name: is_made
 SELECT to_regclass('strandline.catalog') IS NOT NULL;
 
