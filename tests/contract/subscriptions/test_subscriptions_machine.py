@@ -38,12 +38,17 @@ PARAMETERS = StreamParameters(
 class Client:
     """A stream and what its client was given and has not committed, by partition."""
 
-    def __init__(self, session: Session, node: str, epoch: int) -> None:
-        self.session, self.node, self.epoch = session, node, epoch
+    def __init__(self, session: Session, node: str, epoch: int, expires_ms: int) -> None:
+        self.session, self.node, self.epoch, self.expires_ms = session, node, epoch, expires_ms
         self.given: dict[int, list[Position]] = {}
         self.last: dict[int, Position] = {}
         self.uncommitted: dict[int, list[tuple[Position, int]]] = {}
-        self.ended_ms: int | None = None
+        self.left_ms: int | None = None
+
+    @property
+    def latest_end_ms(self) -> int:
+        """Its lease runs out, unless it says goodbye before; if nobody noticed in time, its goodbye counts."""
+        return self.expires_ms if self.left_ms is None else self.left_ms
 
 
 WHO = st.integers(0, 5)
@@ -98,7 +103,7 @@ class Subscriptions(RuleBasedStateMachine):
         except Conflict:
             assert len(self.store.layout(self.ident)[1]) == PARTITIONS
             return
-        self.alive.append(Client(session, node, self.epoch))
+        self.alive.append(Client(session, node, self.epoch, self.clock.now_ms() + LEASE_MS))
         self.ever.append(self.alive[-1])
 
     def client(self, who: int) -> Client:
@@ -120,7 +125,8 @@ class Subscriptions(RuleBasedStateMachine):
         for chunk in chunks if commits else ():
             self.commit(client, chunk.partition, chunk.position)
         if client.session.finished:
-            self.ended(client)
+            self.alive.remove(client)
+            client.left_ms = self.clock.now_ms()
 
     def take(self, client: Client, chunk) -> None:
         offsets = [Position(chunk.position.order, n) for n in chunk.records["offset"].to_pylist()]
@@ -143,16 +149,16 @@ class Subscriptions(RuleBasedStateMachine):
         self.commit(client, partition, given[-1 - which % len(given)])
 
     def commit(self, client: Client, partition: int, position: Position) -> None:
-        late = client.ended_ms is not None and self.clock.now_ms() - client.ended_ms > 60_000 + LEASE_MS
-        if client.epoch != self.epoch or late:
+        now_ms = self.clock.now_ms()
+        commits = [("orders", partition, position)]
+        if client.epoch != self.epoch or now_ms - client.latest_end_ms > 60_000:
             with pytest.raises((Conflict, Invalid)):
-                self.store.commit(self.ident, client.session.id, [("orders", partition, position)])
+                self.store.commit(self.ident, client.session.id, commits)
             return
         try:
-            (verdict,) = self.store.commit(self.ident, client.session.id, [("orders", partition, position)])
+            (verdict,) = self.store.commit(self.ident, client.session.id, commits)
         except Invalid:
-            # One that died ended with its lease: the model does not know the moment exactly.
-            assert client.ended_ms is not None
+            assert now_ms - client.expires_ms > 60_000
             return
         assert verdict == ("committed" if position > self.committed[partition] else "outdated")
         self.committed[partition] = max(self.committed[partition], position)
@@ -162,13 +168,10 @@ class Subscriptions(RuleBasedStateMachine):
     def go(self, who: int, *, says_goodbye: bool) -> None:
         """A client leaves, or its node is killed."""
         client = self.client(who)
+        self.alive.remove(client)
         if says_goodbye:
             client.session.close()
-        self.ended(client)
-
-    def ended(self, client: Client) -> None:
-        self.alive.remove(client)
-        client.ended_ms = self.clock.now_ms()
+            client.left_ms = self.clock.now_ms()
 
     @rule(ms=st.sampled_from([100, 1_000, 2_000, 2_000, 5_000]))
     def wait(self, ms: int) -> None:
@@ -176,6 +179,8 @@ class Subscriptions(RuleBasedStateMachine):
         self.clock.advance(ms)
         for client in self.alive:
             self.store.leases.renew(client.node)
+            if client.expires_ms > self.clock.now_ms():
+                client.expires_ms = self.clock.now_ms() + LEASE_MS
 
     @rule(ms=st.sampled_from([LEASE_MS, 61_000]), really=seldom)
     def sleep(self, ms: int, *, really: bool) -> None:
