@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -162,3 +163,17 @@ def test_a_refused_creation_leaves_no_topic(tmp_path):
         assert len(topics(tmp_path)) == 1
         platform.log.delete("a")
         assert topics(tmp_path) == set()
+
+
+def test_other_tenants_of_the_file_are_no_news(tmp_path):
+    """Subscriptions commit all the time: caches and waiting readers of the catalog must not notice."""
+    catalog = SqliteCatalog(tmp_path / "catalog.db", FIRST)
+    before = catalog.version()
+    with closing(sqlite.Database(tmp_path / "catalog.db")) as tenant:
+        tenant.execute("CREATE TABLE others (n)")
+        for n in range(3):
+            tenant.execute("INSERT INTO others VALUES (?)", (n,))
+            assert catalog.version() == before
+    create(catalog, "a")
+    assert catalog.version() != before
+    catalog.close()

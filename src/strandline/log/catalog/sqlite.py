@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from strandline.engine import sql, sqlite
@@ -117,11 +119,21 @@ def _existing(db: sqlite.Database, storage_id: str) -> bool:
     return bool(found[0][0])
 
 
+class _File(sqlite.Database):
+    """Counts its own transactions: the file has other tenants, whose many commits are no news of the catalog."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite.Database]:
+        with super().transaction() as db:
+            yield db
+            db.execute(_SQL["changed"])
+
+
 class SqliteCatalog(Catalog):
     def __init__(self, path: Path, first_storage: StorageInfo) -> None:
         sqlite.check_library()
         sqlite.make_directory(path.parent)
-        self._db = sqlite.Database(path, create=True)
+        self._db = _File(path, create=True)
         with self._db.transaction() as db:
             (layout,) = db.execute("PRAGMA user_version")[0]
             if layout > _LAYOUT:
@@ -131,11 +143,17 @@ class SqliteCatalog(Catalog):
             db.execute(f"PRAGMA user_version = {_LAYOUT}")
         # Lookups never wait behind a commit, and see our own commits like those of anybody else.
         self._reader = sqlite.Database(path)
+        self._seen: tuple[int, int] | None = None
         self.switches = SqliteSwitchBook(self._db, self._reader)
         self.storages = SqliteStorageBook(self._db, self._reader)
 
     def version(self) -> int:
-        return self._reader.data_version()
+        file_version = self._reader.data_version()
+        seen = self._seen
+        if seen is None or seen[0] != file_version:
+            ((changes,),) = self._reader.execute(_SQL["changes"])
+            seen = self._seen = file_version, changes
+        return seen[1]
 
     def get(self, name: str) -> CatalogEntry | None:
         return next(iter(rows.entries(self._reader.execute(_SQL["entries"], (name,)))), None)

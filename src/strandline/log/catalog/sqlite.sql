@@ -45,6 +45,19 @@ CREATE TABLE IF NOT EXISTS doomed_topics (
     PRIMARY KEY (storage_id, topic)
 );
 
+-- How many transactions have changed anything above.
+CREATE TABLE IF NOT EXISTS catalog_changes (
+    only_row  INTEGER PRIMARY KEY CHECK (only_row = 1),
+    number    INTEGER NOT NULL
+);
+INSERT INTO catalog_changes VALUES (1, 0) ON CONFLICT DO NOTHING;
+
+-- name: changed
+UPDATE catalog_changes SET number = number + 1;
+
+-- name: changes
+SELECT number FROM catalog_changes;
+
 -- name: add_first_storage
 INSERT INTO storages (id, definition, is_default)
 SELECT ?, ?, 1 WHERE NOT EXISTS (SELECT 1 FROM storages);
