@@ -405,3 +405,32 @@ def test_a_stopping_node_lets_its_streams_go_at_once(tmp_path, name):
         publish(stays.url, name, range(1))
         with open_stream(stays.url, ident) as (_, batches):
             assert take(batches, 1)[0] == [0]
+
+
+def test_a_subscription_reads_through_switches_and_growth(nodes, name):
+    """Cursors of every timeline count, and partitions that come later are read from their start."""
+    one, other = nodes
+    create_event_type(one.url, name, 2)
+    storage = f"s{uuid.uuid4().hex[:8]}"
+    body = {"id": storage, "storage_type": "sqlite", "sqlite_configuration": {"directory": storage}}
+    assert httpx.post(f"{one.url}/storages", json=body).status_code == 201
+    ident = subscribe(one.url, name)
+    ledger = Ledger()
+    clients = [Subscriber(node.url, ident, ledger) for node in nodes]
+    for client in clients:
+        client.start()
+    for round_, target in enumerate([storage, "default"]):
+        publish(one.url, name, range(round_ * 100, round_ * 100 + 100))
+        switched = httpx.post(f"{other.url}/event-types/{name}/timelines", json={"storage_id": target}, timeout=60)
+        assert switched.status_code == 201, switched.text
+    publish(one.url, name, range(200, 300))
+    until(lambda: len(ledger.committed) == 300, 30, "300 committed events")
+    grown = httpx.put(f"{one.url}/event-types/{name}/partition-count", json={"partition_count": 4}, timeout=60)
+    assert grown.status_code == 204, grown.text
+    publish(other.url, name, range(300, 500))
+    until(lambda: len(ledger.committed) == 500, 30, "500 committed events")
+    until(lambda: sorted(Counter(streams(one.url, ident)).values()) == [2, 2], what="equal parts of four")
+    for client in clients:
+        client.stop()
+    assert Counter(n for _, n in ledger.delivered) == Counter(range(500))
+    assert [client.errors for client in clients] == [[], []]
