@@ -72,6 +72,16 @@ class LogSettings:
 
 
 @dataclass(frozen=True)
+class CatalogSettings:
+    url: str = _setting(
+        "",
+        "Where event types, timelines and subscriptions are kept: `postgresql://user:env:NAME@host:port/database` "
+        "with the password in the environment variable NAME; empty: a file in the data directory, for the "
+        "processes of one machine. Goes together with `coordination.url`.",
+    )
+
+
+@dataclass(frozen=True)
 class CoordinationSettings:
     url: str = _setting(
         "",
@@ -95,6 +105,7 @@ class Settings:
 
     server: ServerSettings = field(default_factory=ServerSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    catalog: CatalogSettings = field(default_factory=CatalogSettings)
     coordination: CoordinationSettings = field(default_factory=CoordinationSettings)
     logs: LogsSettings = field(default_factory=LogsSettings)
 

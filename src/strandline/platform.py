@@ -7,16 +7,15 @@ from types import TracebackType
 from typing import Self
 
 from strandline import config
-from strandline.clock import Clock, system_clock, to_rfc3339
+from strandline.clock import Clock, system_clock
 from strandline.config import Settings
 from strandline.coordination.connect import connect
-from strandline.log.catalog.sqlite import SqliteCatalog
+from strandline.log.catalog.connect import connect as connect_catalog
 from strandline.log.local import LocalLog
-from strandline.log.model import SqliteConfiguration, StorageInfo
 from strandline.log.node import Node
 from strandline.log.storages import Storages
+from strandline.log.subscriptions.connect import connect as connect_subscriptions
 from strandline.log.subscriptions.local import LocalSubscriptions
-from strandline.log.subscriptions.sqlite import SqliteSubscriptions
 
 
 class Platform:
@@ -26,17 +25,11 @@ class Platform:
         self.data = data
         self.settings = settings
         self.clock = clock
-        default = StorageInfo(
-            "default",
-            "sqlite",
-            sqlite_configuration=SqliteConfiguration("topics"),
-            created_at=to_rfc3339(clock.now_ms()),
-        )
-        catalog = SqliteCatalog(data / "catalog.db", default)
+        catalog = connect_catalog(settings, data, clock)
         storages = Storages(catalog.storages.list, data, settings.log)
         node = Node(lambda: connect(settings.coordination, data), catalog, storages, settings.log, clock)
         self.log = LocalLog(catalog, storages, node, settings.log, clock)
-        store = SqliteSubscriptions(data / "catalog.db", lease_ms=settings.coordination.session_timeout_ms)
+        store = connect_subscriptions(settings, data)
         self.log.subscriptions = LocalSubscriptions(store, self.log, storages.get, settings, clock)
 
     def close(self) -> None:

@@ -37,11 +37,18 @@ class LocalAdmin(Admin):
             raise Invalid(f"{place.directory!r} is not a directory; write a path, relative to the data directory")
         stored = msgspec.structs.replace(storage, default=False)
         self._catalog.storages.add(stored)
-        return stored
+        return self._storage(storage.id)
 
     def set_default_storage(self, storage_id: str) -> StorageInfo:
         self._catalog.storages.set_default(storage_id)
-        return next(storage for storage in self._catalog.storages.list() if storage.id == storage_id)
+        return self._storage(storage_id)
+
+    def _storage(self, storage_id: str) -> StorageInfo:
+        """As the catalog has it: the first one of all is the default without being asked."""
+        for storage in self._catalog.storages.list():
+            if storage.id == storage_id:
+                return storage
+        raise NotFound(f"storage {storage_id!r} does not exist")
 
     def remove_storage(self, storage_id: str) -> None:
         self._catalog.storages.remove(storage_id)

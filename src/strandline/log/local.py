@@ -72,7 +72,9 @@ class LocalLog(Log):
     def create(self, event_type: EventType) -> EventType:
         now_ms = self._clock.now_ms()
         complete = definitions.new(event_type, self._settings, now_ms)
-        storage = next(s for s in self._catalog.storages.list() if s.default)
+        storage = next((s for s in self._catalog.storages.list() if s.default), None)
+        if storage is None:
+            raise Conflict("there is no storage for events yet; add one of type kafka first (POST /storages)")
         topic = f"{complete.name[:120]}.{uuid.uuid4().hex}"
         timeline = Timeline(str(uuid.uuid4()), complete.name, 1, storage.id, topic, created_at=to_rfc3339(now_ms))
         # Announced before it is made: whatever crashes from here on, the topic is owned or swept.

@@ -56,7 +56,10 @@ class SwitchBook(ABC):
 
 
 class StorageBook(ABC):
-    """The storages there are; exactly one is the default. Every method is one transaction."""
+    """The storages there are; exactly one is the default. Every method is one transaction.
+
+    A catalog that several machines share begins without any, and takes none that is on one machine (Invalid).
+    """
 
     @abstractmethod
     def list(self) -> list[StorageInfo]:
@@ -64,7 +67,7 @@ class StorageBook(ABC):
 
     @abstractmethod
     def add(self, storage: StorageInfo) -> None:
-        """Record a storage. Conflict if the id is taken."""
+        """Record a storage; the first one of all is the default. Conflict if the id is taken."""
 
     @abstractmethod
     def set_default(self, storage_id: str) -> None:

@@ -1,0 +1,89 @@
+"""Which catalog the settings open, and which combinations are refused at start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from postgres_server import PostgresServer
+from services import free_port, run_cli
+from strandline.clock import ManualClock
+from strandline.config import CatalogSettings, CoordinationSettings, Settings
+from strandline.errors import Conflict, Invalid
+from strandline.log.catalog.connect import connect
+from strandline.log.catalog.postgres import PostgresCatalog
+from strandline.log.catalog.sqlite import SqliteCatalog
+from strandline.log.model import EventType, SqliteConfiguration, StorageInfo
+from strandline.platform import Platform
+
+ZOOKEEPER = CoordinationSettings("zookeeper://127.0.0.1:1")  # nobody asks it before the first publish
+
+
+def shared(url: str) -> Settings:
+    return Settings(catalog=CatalogSettings(url), coordination=ZOOKEEPER)
+
+
+def test_without_a_url_it_is_a_file_in_the_data_directory(tmp_path):
+    """With a storage beside it, so that a start needs nothing else."""
+    catalog = connect(Settings(), tmp_path / "data", ManualClock())
+    assert isinstance(catalog, SqliteCatalog)
+    assert [storage.id for storage in catalog.storages.list()] == ["default"]
+    catalog.close()
+
+
+def test_a_url_leads_to_postgresql(tmp_path, postgres: PostgresServer):
+    """Which has no storage, and leaves nothing in the data directory."""
+    catalog = connect(shared(postgres.url(postgres.new_database())), tmp_path, ManualClock())
+    assert isinstance(catalog, PostgresCatalog)
+    assert catalog.storages.list() == []
+    assert [*tmp_path.iterdir()] == []
+    catalog.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (Settings(catalog=CatalogSettings("postgresql://me@host/db")), "coordination.url is empty"),
+        (Settings(coordination=ZOOKEEPER), "catalog.url is empty"),
+        (shared("mysql://me@host/db"), "must look like postgresql://"),
+        (shared("catalog.db"), "must look like postgresql://"),
+    ],
+)
+def test_other_combinations_are_refused(tmp_path, settings, says):
+    """With what to set, before anything is made."""
+    with pytest.raises(Invalid, match=says):
+        connect(settings, tmp_path / "data", ManualClock())
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_node_does_not_start_with_them(tmp_path):
+    """It says why and ends."""
+    done = run_cli(
+        *("serve", "--data", str(tmp_path), "--port", str(free_port())),
+        *("--catalog-url", "postgresql://me@127.0.0.1:1/db"),
+    )
+    assert done.returncode != 0
+    assert b"coordination.url is empty" in done.stderr
+
+
+def test_before_there_is_a_storage_no_event_type_can_be_made(tmp_path, postgres: PostgresServer):
+    """And the error says what to do; a storage of one machine is no way out."""
+    with Platform(tmp_path, shared(postgres.url(postgres.new_database())), ManualClock()) as platform:
+        with pytest.raises(Conflict, match="POST /storages"):
+            platform.log.create(EventType("a"))
+        with pytest.raises(Invalid, match="use kafka"):
+            platform.log.admin.add_storage(
+                StorageInfo("s", "sqlite", sqlite_configuration=SqliteConfiguration("s"))
+            )
+        assert platform.log.event_types() == []
+
+
+def test_the_embedded_form_needs_no_driver(tmp_path):
+    """PostgreSQL's is an extra."""
+    code = (
+        "import sys; sys.modules['psycopg'] = None; import strandline;"
+        "strandline.open(sys.argv[1]).close(); assert 'strandline.engine.postgres' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
