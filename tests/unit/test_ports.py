@@ -9,6 +9,7 @@ import pytest
 import strandline.client
 import strandline.log.local
 from strandline.log.catalog import Catalog
+from strandline.log.catalog.postgres import PostgresCatalog
 from strandline.log.catalog.sqlite import SqliteCatalog
 from strandline.log.room import Log
 from strandline.log.storage import Storage
@@ -49,4 +50,5 @@ def test_arguments_have_the_ports_names(kind, port, name):
 
 def test_every_port_has_its_adapter():
     """The list above is not empty by accident."""
-    assert {SqliteStorage, SqliteCatalog, strandline.log.local.LocalLog} <= {case.values[0] for case in CASES}
+    known = {SqliteStorage, SqliteCatalog, PostgresCatalog, strandline.log.local.LocalLog}
+    assert known <= {case.values[0] for case in CASES}

@@ -7,6 +7,7 @@ one that dies after it makes the outcome unknown. A password is given as `env:NA
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
@@ -25,6 +26,9 @@ except ImportError as cause:
     raise Unavailable("PostgreSQL's driver is not installed here: pip install 'strandline[postgres]'") from cause
 
 _T = TypeVar("_T")
+
+# Whatever keeps the pool from a connection is told to whoever needs one.
+logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
 
 _CONNECTIONS = 8
 _ATTEMPTS = 4

@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -157,6 +158,24 @@ def test_the_version_is_never_used_twice(postgres, database, place):
     assert catalog.version() == before
     create(catalog, "b")
     assert catalog.version() not in {before, lost}
+
+
+def test_threads_that_ask_for_the_version_at_once_share_the_answer(place, monkeypatch):
+    """Also a bad one: while the server keeps silent nobody waits for more than the look before and one more."""
+    catalog = place.open()
+    looks = []
+
+    def slow(*_: object) -> list[tuple[int]]:
+        looks.append(1)
+        time.sleep(0.3)
+        raise Unavailable("no answer", retry_after=2)
+
+    with monkeypatch.context() as patched, ThreadPoolExecutor(8) as pool:
+        patched.setattr(catalog._place, "fetch", slow)
+        failures = [asked.exception() for asked in [pool.submit(catalog.version) for _ in range(8)]]
+    assert [failure.retry_after for failure in failures] == [2] * 8
+    assert len(looks) <= 2
+    assert catalog.version() == catalog.version()
 
 
 # -- two processes, one switch

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from strandline.engine import sql
 from strandline.engine.postgres import Postgres, Session, is_plain
-from strandline.errors import Conflict, Invalid, NotFound, Unavailable
+from strandline.errors import Conflict, Invalid, NotFound, StrandlineError, Unavailable
 from strandline.log.catalog import rows
 from strandline.log.catalog.port import Catalog, StorageBook, SwitchBook, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, Switch, Timeline
@@ -28,7 +28,7 @@ class _Place:
         self.fetch = database.fetch
         self._lock = threading.Lock()
         self._looks = 0
-        self._version: int | None = None
+        self._seen: int | StrandlineError = 0
 
     def write(self, work: Callable[[Session], _T]) -> _T:
         def change(db: Session) -> _T:
@@ -40,13 +40,25 @@ class _Place:
         return self._database.transaction(change)
 
     def version(self) -> int:
-        """Of many threads that ask at once only some look: what was read since a thread came is true for it."""
+        """Of many threads that ask at once only some look: what was found since a thread came is true for it.
+
+        That goes for errors as well: they take long, and threads that waited for each other's would take for ever.
+        """
         before = self._looks
         with self._lock:
-            if self._looks == before or self._version is None:
-                self._looks, self._version = self._looks + 1, None
-                ((self._version,),) = self.fetch(_SQL["version"])
-            return self._version
+            if self._looks == before:
+                self._looks += 1
+                self._seen = self._look()
+            seen = self._seen
+        if isinstance(seen, StrandlineError):
+            raise seen
+        return seen
+
+    def _look(self) -> int | StrandlineError:
+        try:
+            return int(self.fetch(_SQL["version"])[0][0])
+        except StrandlineError as error:
+            return error
 
 
 class PostgresSwitchBook(SwitchBook):
