@@ -5,6 +5,7 @@ import random
 import signal
 import threading
 import time
+import uuid
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from ledger import Ledger
 from load import start_publishers, stop_publishers
 
 import strandline
+from kafka_broker import running_broker
 from services import free_port, start_server, until
 
 NODES = 2
@@ -78,18 +80,34 @@ def disturb(dice: random.Random, nodes: list, data) -> None:
         os.kill(nodes[number].pid, signal.SIGCONT)
 
 
-@pytest.fixture(params=["sqlite", "kafka"])
-def other(request):
-    """A second storage to switch to."""
-    if request.param == "sqlite":
-        return {"id": "other", "storage_type": "sqlite", "sqlite_configuration": {"directory": "other"}}
-    broker = request.getfixturevalue("kafka")
+def kafka_storage(storage_id: str, broker) -> dict:
     configuration = {"bootstrap_servers": broker.bootstrap_servers}
-    return {"id": "other", "storage_type": "kafka", "kafka_configuration": configuration}
+    return {"id": storage_id, "storage_type": "kafka", "kafka_configuration": configuration}
+
+
+@pytest.fixture(params=["sqlite", "kafka", "production"])
+def storages(request, tmp_path):
+    """The storages to add: `other`, and with PostgreSQL and ZooKeeper also `default`, on a broker each."""
+    if request.param == "sqlite":
+        yield [{"id": "other", "storage_type": "sqlite", "sqlite_configuration": {"directory": "other"}}]
+        return
+    kafka = request.getfixturevalue("kafka")
+    if request.param == "kafka":
+        yield [kafka_storage("other", kafka)]
+        return
+    postgres, zookeeper = (request.getfixturevalue(name) for name in ("postgres", "zookeeper"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "strandline.toml").write_text(
+        f'[catalog]\nurl = "{postgres.url(postgres.new_database())}"\n'
+        f'[coordination]\nurl = "zookeeper://{zookeeper.hosts}/{uuid.uuid4().hex}"\n'
+    )
+    (tmp_path / "second").mkdir()
+    with running_broker(tmp_path / "second") as second:
+        yield [kafka_storage("default", kafka), kafka_storage("other", second)]
 
 
 @pytest.mark.parametrize("switches", [3, pytest.param(20, marks=pytest.mark.slow)])
-def test_switching_under_load_and_disturbance(tmp_path, other, switches):
+def test_switching_under_load_and_disturbance(tmp_path, storages, switches):
     """Every acknowledged event is read exactly once and in order, live and afterwards; no lock or topic stays."""
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     dice = random.Random(seed)
@@ -97,7 +115,8 @@ def test_switching_under_load_and_disturbance(tmp_path, other, switches):
     nodes = nodes_of(data, [free_port() for _ in range(NODES)])
     urls = [node.url for node in nodes]
     ledger = Ledger()
-    httpx.post(f"{urls[0]}/storages", json=other).raise_for_status()
+    for storage in storages:
+        httpx.post(f"{urls[0]}/storages", json=storage).raise_for_status()
     httpx.post(f"{urls[0]}/event-types", json={"name": "chaos", "partitions": 4}).raise_for_status()
     followers = [Follower(data) for _ in range(2)]
     for follower in followers:
@@ -132,18 +151,17 @@ def test_switching_under_load_and_disturbance(tmp_path, other, switches):
         assert follower.error is None
         assert follower.found == expected
     httpx.delete(f"{urls[0]}/event-types/chaos").raise_for_status()
-    until(lambda: not topics(data, other), 60, "no topic left behind")
+    until(lambda: not topics(data, storages), 60, "no topic left behind")
     for node in nodes:
         node.stop()
     print(f"seed {seed}: {switches} switches {outcomes}, {len(ledger.acknowledged)} acknowledged, {total} stored")  # noqa: T201
 
 
-def topics(data, other) -> list[str]:
+def topics(data, storages) -> list[str]:
     """Topics of this event type that are still there, wherever."""
-    files = [path.stem for folder in ("topics", "other") for path in (data / folder).glob("*.db")]
-    if other["storage_type"] == "sqlite":
-        return files
-    quiet = {"bootstrap.servers": other["kafka_configuration"]["bootstrap_servers"], "log_level": 0}
-    return files + [
-        name for name in AdminClient(quiet).list_topics(timeout=10).topics if name.startswith("chaos.")
-    ]
+    found = [path.stem for folder in ("topics", "other") for path in (data / folder).glob("*.db")]
+    for storage in storages:
+        if storage["storage_type"] == "kafka":
+            quiet = {"bootstrap.servers": storage["kafka_configuration"]["bootstrap_servers"], "log_level": 0}
+            found += AdminClient(quiet).list_topics(timeout=10).topics
+    return [name for name in found if name.startswith("chaos.")]
