@@ -32,8 +32,8 @@ up: $(VENV)/.ready
 	@exec $(BIN)/strandline up --port $(PORT) --data $(DATA)
 
 check: $(VENV)/.dev
-	@$(BIN)/ruff format --check src tests bench docs
-	@$(BIN)/ruff check src tests bench docs
+	@$(BIN)/ruff format --no-cache --check src tests bench docs
+	@$(BIN)/ruff check --no-cache src tests bench docs
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from coordination_place import NOTICED, TIMEOUT_MS, Calls, Place, succeeds
 from kazoo.client import KazooClient
-from lossy_proxy import LossyProxy
 
+from lossy_proxy import LossyProxy
 from services import free_port, until
 from strandline.coordination.zookeeper import ZookeeperCoordination
 from strandline.engine import zookeeper as engine
