@@ -38,8 +38,8 @@ _POOL_SECONDS = 3.0
 _ANSWER_SECONDS = 10.0
 _SETTINGS = {
     "statement_timeout": 8_000,
-    "lock_timeout": 5_000,
-    # A node that sleeps in the middle of a transaction holds up all others for no longer than this.
+    "lock_timeout": 7_000,
+    # A node that sleeps in the middle of a transaction holds up others for no longer, and they wait longer.
     "idle_in_transaction_session_timeout": 5_000,
 }
 # What our promises rest on is not for the address to change.
