@@ -128,6 +128,12 @@ def stocked_server(tmp_path_factory) -> Iterator[Server]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def subscription(stocked_server: Server) -> str:
+    body = {"owning_application": "app", "event_types": ["plain"], "read_from": "begin"}
+    return httpx.post(f"{stocked_server.url}/subscriptions", json=body).json()["id"]
+
+
 def _not_about_one(context: HasAPIOperation) -> bool:
     """Nothing new in other requests, and a deleted event type would not be known any more."""
     return "{name}" not in context.operation.path or context.operation.method.upper() == "DELETE"
@@ -142,6 +148,22 @@ def test_any_request_is_answered_as_documented(case: Case, server: Server):
 @known_request.exclude(_not_about_one).parametrize()
 def test_requests_about_known_event_types_are_answered_as_documented(case: Case, stocked_server: Server):
     """The same where the event type exists."""
+    _send(case, stocked_server)
+
+
+def _not_about_one_subscription(context: HasAPIOperation) -> bool:
+    """Streams would go on for an hour where a request is not as wrong as it was meant to be."""
+    path, method = context.operation.path, context.operation.method.upper()
+    return "{subscription_id}" not in path or path.endswith("/events") or method == "DELETE"
+
+
+@known_request.exclude(_not_about_one_subscription).parametrize()
+def test_requests_about_a_known_subscription_are_answered_as_documented(
+    case: Case, stocked_server: Server, subscription: str
+):
+    """The same for a subscription that exists."""
+    if not case.meta.is_negative_at(ParameterLocation.PATH):
+        case.path_parameters = {"subscription_id": subscription}
     _send(case, stocked_server)
 
 
