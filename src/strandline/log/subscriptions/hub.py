@@ -50,6 +50,10 @@ class Hub:
         unwatch()
         session.close()
 
+    def changed(self, subscription_id: str) -> None:
+        """Tell this process's streams at once; those of others look every few milliseconds."""
+        self._watcher.notify(subscription_id)
+
     def _run(self) -> None:
         while True:
             with self._condition:

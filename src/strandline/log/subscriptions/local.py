@@ -129,6 +129,7 @@ class LocalSubscriptions(Subscriptions):
         views = {name: places.view_of(self._room, name) for name in {cursor.event_type for cursor in cursors}}
         commits = [places.committed(views[cursor.event_type], cursor) for cursor in cursors]
         verdicts = self._store.commit(subscription_id, stream_id, commits)
+        self._hub.changed(subscription_id)
         return [CommitResult(cursor, verdict) for cursor, verdict in zip(cursors, verdicts, strict=True)]
 
     def reset(self, subscription_id: str, cursors: Sequence[SubscriptionCursor] = ()) -> None:
