@@ -23,6 +23,8 @@ PUBLISH = "POST /event-types/{name}/events"
 FINE: dict[tuple[str, str], Any] = {
     ("PUT", "/event-types/{name}"): {"name": "nobody"},
     ("POST", "/event-types/{name}/schemas"): {"schema": "{}"},
+    ("POST", "/event-types/{name}/timelines"): {"storage_id": "default"},
+    ("PUT", "/event-types/{name}/partition-count"): {"partition_count": 1},
 }
 
 
