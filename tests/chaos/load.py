@@ -7,6 +7,8 @@ import httpx
 import msgspec
 from ledger import Ledger
 
+import strandline
+
 
 class Publisher(threading.Thread):
     """Publishes one batch after the other to any of the nodes; never sends an event twice."""
@@ -58,3 +60,12 @@ def stop_publishers(publishers: list[Publisher]) -> None:
     for publisher in publishers:
         publisher.join()
     assert [error for publisher in publishers for error in publisher.errors] == []
+
+
+def stored(data) -> dict[str, list[tuple[int, int]]]:
+    """The ids of every partition, in the order in which they are read."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    with strandline.open(data) as sl:
+        for batch in sl.log.read("chaos"):
+            found.setdefault(batch.partition, []).extend((e["publisher"], e["number"]) for e in batch.events)
+    return found

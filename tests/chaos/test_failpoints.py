@@ -12,9 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 from ledger import Ledger
-from load import Publisher, start_publishers, stop_publishers
+from load import Publisher, start_publishers, stop_publishers, stored
 
-import strandline
 from services import start_server, until
 from strandline.log.switching import Step
 
@@ -95,14 +94,6 @@ def switch(url: str) -> int:
     except httpx.TransportError:
         return 0
     return answer.status_code
-
-
-def stored(data) -> dict[str, list[tuple[int, int]]]:
-    found: dict[str, list[tuple[int, int]]] = {}
-    with strandline.open(data) as sl:
-        for batch in sl.log.read("chaos"):
-            found.setdefault(batch.partition, []).extend((e["publisher"], e["number"]) for e in batch.events)
-    return found
 
 
 def topics(data) -> list[str]:

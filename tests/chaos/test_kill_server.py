@@ -8,9 +8,8 @@ import time
 import httpx
 import pytest
 from ledger import Ledger
-from load import start_publishers, stop_publishers
+from load import start_publishers, stop_publishers, stored
 
-import strandline
 from services import free_port, start_server, until
 
 PUBLISHERS = 4
@@ -23,14 +22,6 @@ def listens(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def stored(data) -> dict[str, list[tuple[int, int]]]:
-    found: dict[str, list[tuple[int, int]]] = {}
-    with strandline.open(data) as sl:
-        for batch in sl.log.read("chaos"):
-            found.setdefault(batch.partition, []).extend((e["publisher"], e["number"]) for e in batch.events)
-    return found
 
 
 def alive(pid: int) -> bool:

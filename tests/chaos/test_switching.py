@@ -11,7 +11,7 @@ import httpx
 import pytest
 from confluent_kafka.admin import AdminClient
 from ledger import Ledger
-from load import start_publishers, stop_publishers
+from load import start_publishers, stop_publishers, stored
 
 import strandline
 from kafka_broker import running_broker
@@ -57,14 +57,6 @@ def switch(url: str, storage: str) -> int:
         ).status_code
     except httpx.TransportError:
         return 0
-
-
-def stored(data) -> dict[str, list[tuple[int, int]]]:
-    found: dict[str, list[tuple[int, int]]] = {}
-    with strandline.open(data) as sl:
-        for batch in sl.log.read("chaos"):
-            found.setdefault(batch.partition, []).extend((e["publisher"], e["number"]) for e in batch.events)
-    return found
 
 
 def disturb(dice: random.Random, nodes: list, data) -> None:

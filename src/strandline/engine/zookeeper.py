@@ -103,7 +103,7 @@ class Zookeeper:
 
     def _attend_to_handshakes(self) -> None:
         connection = self._client._connection  # noqa: SLF001 - there is no other way to either of the two
-        invoke = connection._invoke  # noqa: SLF001
+        invoke = connection._invoke  # noqa: SLF001 - same
 
         def shaking(timeout: float, request: Any, xid: int | None = None) -> Any:
             if not isinstance(request, Connect):
@@ -115,7 +115,7 @@ class Zookeeper:
                 self.session_timeout_ms = answer[0].time_out
             return answer
 
-        connection._invoke = shaking  # noqa: SLF001
+        connection._invoke = shaking  # noqa: SLF001 - same
 
     def _state_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:
