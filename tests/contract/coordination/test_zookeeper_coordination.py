@@ -110,8 +110,8 @@ def test_a_restarted_server_keeps_the_session(tmp_path: Path):
             until(lambda: sure)
             told = len(sure)
             server.kill()
-            until(lambda: len(sure) > told)
-            assert sure[told] is False, "a suspended connection is doubt already"
+            # A suspended connection is doubt already. (A late call about the bump may come before it.)
+            until(lambda: False in sure[told:])
             with pytest.raises(StrandlineError):
                 coordination.version()
             with calls.expected(20):
