@@ -30,7 +30,7 @@ class Platform:
         node = Node(lambda: connect(settings.coordination, data), catalog, storages, settings.log, clock)
         self.log = LocalLog(catalog, storages, node, settings.log, clock)
         store = connect_subscriptions(settings, data)
-        self.log.subscriptions = LocalSubscriptions(store, self.log, storages.get, settings, clock)
+        self.log.subscriptions = LocalSubscriptions(store, self.log, settings, clock)
 
     def close(self) -> None:
         self.log.subscriptions.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from strandline import clock
 from strandline.errors import Invalid, InvalidCursor, NotFound, Unavailable
 from strandline.log import cursors, partitioning
 from strandline.log.cursors import Position, Span
@@ -19,6 +21,7 @@ from strandline.log.storage.watcher import Watcher
 from strandline.log.switching import State, visible_end
 
 _decode = msgspec.json.Decoder()
+_is_time = re.compile(r"\d{4}-\d\d-\d\d[Tt ]").match
 _DECISION_SECONDS = 0.01
 _PATIENCE = 1000
 
@@ -165,6 +168,33 @@ class View:
                 raise Invalid(f'there are two cursors for partition "{partition}"; give one')
             found[partition] = position
         return found
+
+    def locate(self, partition: int, spans: Sequence[Span], text: str) -> Position:
+        """A place in a partition: an offset that is available, BEGIN, END, or just before a moment in time."""
+        if text.upper() == "END":
+            return cursors.at_index(spans, cursors.end_index(spans))
+        if _is_time(text):
+            return self._before(partition, spans, _moment(text))
+        return cursors.available(spans, cursors.parse(text))
+
+    def _before(self, partition: int, spans: Sequence[Span], moment_ms: int) -> Position:
+        """The position whose next record is the first one of that moment or later."""
+        timelines = {timeline.order: timeline for timeline in self.entry.timelines}
+        for span in spans:
+            if span.first > span.last:
+                continue
+            place = timelines[span.order]
+            offset = self._storage(place.storage_id).find(place.topic, partition, moment_ms)
+            if offset <= span.last:
+                return Position(span.order, max(offset, span.first) - 1)
+        return cursors.at_index(spans, cursors.end_index(spans))
+
+
+def _moment(text: str) -> int:
+    try:
+        return clock.parse_rfc3339(text)
+    except ValueError as error:
+        raise InvalidCursor(str(error), reason="INVALID_FORMAT") from None
 
 
 def _closed(timeline: Timeline) -> bool:

@@ -15,7 +15,6 @@ from strandline.clock import Clock, to_rfc3339
 from strandline.config import Settings
 from strandline.errors import Conflict, Invalid, InvalidCursor, NotFound
 from strandline.log.model import CatalogEntry
-from strandline.log.storage import Storage
 from strandline.log.subscriptions import model, places, rules, stats
 from strandline.log.subscriptions.hub import Hub
 from strandline.log.subscriptions.model import (
@@ -45,13 +44,11 @@ class LocalSubscriptions(Subscriptions):
         self,
         store: SubscriptionStore,
         room: Readable,
-        storage: Callable[[str], Storage],
         settings: Settings,
         clock: Clock,
     ) -> None:
         self._store = store
         self._room = room
-        self._storage = storage
         self._clock = clock
         lease_ms = settings.coordination.session_timeout_ms
         self._hub = Hub(store.leases, lease_ms, settings.log.poll_interval_ms, self._grow)
@@ -142,7 +139,7 @@ class LocalSubscriptions(Subscriptions):
             if cursor.event_type not in subscription.event_types:
                 raise Invalid(f"the subscription does not read {cursor.event_type!r}")
             view = places.view_of(self._room, cursor.event_type)
-            shares.append(places.target(view, self._storage, cursor))
+            shares.append(places.target(view, cursor))
         self._initialise(subscription, ignoring={share.event_type for share in shares})
         if shares:
             self._store.reset(subscription_id, shares)

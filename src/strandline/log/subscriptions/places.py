@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from strandline import clock
 from strandline.errors import Invalid, InvalidCursor, NotFound
 from strandline.log import cursors
 from strandline.log.cursors import Position, Span
 from strandline.log.model import CatalogEntry, CursorText
 from strandline.log.reading import Reader, View
 from strandline.log.room import Start
-from strandline.log.storage import Storage
 from strandline.log.subscriptions.model import Share, Slot, SubscriptionCursor
-
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]").match
 
 
 class Readable(Protocol):
@@ -81,36 +76,7 @@ def committed(view: View, cursor: SubscriptionCursor) -> tuple[str, int, Positio
     return view.entry.event_type.name, partition, position
 
 
-def target(view: View, storage: Callable[[str], Storage], cursor: SubscriptionCursor) -> Share:
+def target(view: View, cursor: SubscriptionCursor) -> Share:
     """Where a reset puts a cursor: an offset that is available, BEGIN, END, or just before a moment in time."""
     partition = view.partition(cursor.partition)
-    spans = view.spans()[partition]
-    if cursor.offset.upper() == "END":
-        position = cursors.at_index(spans, cursors.end_index(spans))
-    elif _TIME(cursor.offset):
-        position = _before(view, storage, partition, spans, _moment(cursor.offset))
-    else:
-        position = cursors.available(spans, cursors.parse(cursor.offset))
-    return _share(view, partition, position)
-
-
-def _moment(text: str) -> int:
-    try:
-        return clock.parse_rfc3339(text)
-    except ValueError as error:
-        raise InvalidCursor(str(error), reason="INVALID_FORMAT") from None
-
-
-def _before(
-    view: View, storage: Callable[[str], Storage], partition: int, spans: Sequence[Span], moment_ms: int
-) -> Position:
-    """The position whose next record is the first one of that moment or later."""
-    timelines = {timeline.order: timeline for timeline in view.entry.timelines}
-    for span in spans:
-        if span.first > span.last:
-            continue
-        place = timelines[span.order]
-        offset = storage(place.storage_id).find(place.topic, partition, moment_ms)
-        if offset <= span.last:
-            return Position(span.order, max(offset, span.first) - 1)
-    return cursors.at_index(spans, cursors.end_index(spans))
+    return _share(view, partition, view.locate(partition, view.spans()[partition], cursor.offset))
