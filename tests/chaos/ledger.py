@@ -11,15 +11,22 @@ class Ledger:
 
     acknowledged: set = field(default_factory=set)
     attempted: set = field(default_factory=set)
+    refused: set = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def attempt(self, ids) -> None:
         with self.lock:
             self.attempted.update(ids)
+            self.refused.difference_update(ids)
 
     def acknowledge(self, ids) -> None:
         with self.lock:
             self.acknowledged.update(ids)
+
+    def refuse(self, ids) -> None:
+        """They were told to be not stored, and count as such until they are attempted again."""
+        with self.lock:
+            self.refused.update(ids)
 
     def check(self, stored: dict[str, list[tuple[int, int]]]) -> None:
         """`stored` has the ids of every partition in the order in which they are read."""
@@ -36,3 +43,5 @@ class Ledger:
         assert not lost, f"{len(lost)} acknowledged events are lost, for example {sorted(lost)[:5]}"
         invented = seen.keys() - self.attempted
         assert not invented, f"never published: {sorted(invented)[:5]}"
+        kept = self.refused & seen.keys()
+        assert not kept, f"{len(kept)} events were refused and are stored, for example {sorted(kept)[:5]}"

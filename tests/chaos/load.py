@@ -1,26 +1,39 @@
-"""Publishers that write down what they attempted and were told."""
+"""Publishers that write down what they attempted and were told, and readers of all that is there."""
 
 import random
 import threading
+from collections import Counter
 
 import httpx
 import msgspec
 from ledger import Ledger
 
 import strandline
+from services import until
+
+Ids = list[tuple[int, int]]
 
 
 class Publisher(threading.Thread):
-    """Publishes one batch after the other to any of the nodes; never sends an event twice."""
+    """Publishes one batch after the other to any of the nodes.
 
-    def __init__(self, number: int, urls: list[str], ledger: Ledger, seed: int) -> None:
+    What was refused is sent again until it is taken; what got no answer may be stored, and is never sent again.
+    """
+
+    def __init__(self, number: int, urls: list[str], name: str, ledger: Ledger, seed: int) -> None:
         super().__init__(name=f"publisher-{number}")
-        self.number, self.urls, self.ledger = number, urls, ledger
+        self.number, self.urls, self.path, self.ledger = number, urls, f"/event-types/{name}/events", ledger
         self.random = random.Random(f"{seed}/{number}")
         self.stopping = threading.Event()
         self.next = 0
-        self.answers = 0
+        self.again: Ids = []
+        self.answers: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()
         self.errors: list[str] = []
+
+    @property
+    def acknowledged(self) -> int:
+        return self.answers.total()
 
     def run(self) -> None:
         with httpx.Client(timeout=60) as client:
@@ -28,30 +41,56 @@ class Publisher(threading.Thread):
                 self.publish(client)
 
     def publish(self, client: httpx.Client) -> None:
-        ids = [(self.number, self.next + n) for n in range(self.random.choice([1, 1, 3, 20, 200]))]
-        self.next += len(ids)
+        ids, self.again = self.again or self._new(), []
         body = msgspec.json.encode([{"publisher": p, "number": n, "pad": "x" * 50} for p, n in ids])
+        url = self.random.choice(self.urls)
         self.ledger.attempt(ids)
         try:
-            answer = client.post(f"{self.random.choice(self.urls)}/event-types/chaos/events", content=body)
+            answer = client.post(url + self.path, content=body)
         except httpx.TransportError:
-            # No answer: each event may or may not be there, and is not sent again.
             self.stopping.wait(0.02)
             return
         if answer.status_code == 200:
             self.ledger.acknowledge(ids)
-            self.answers += 1
-        elif answer.status_code == 503:
+            self.answers[url] += 1
+        elif answer.status_code == 503 and "Retry-After" in answer.headers:
+            self.ledger.refuse(ids)
+            self.again = ids
+            self.refusals[url] += 1
             self.stopping.wait(0.02)
-        elif answer.status_code != 207 or "outcome_unknown" not in answer.text:
+        elif answer.status_code == 207:
+            self._note(ids, answer.json())
+        else:
             self.errors.append(f"{answer.status_code} {answer.text[:200]}")
 
+    def _new(self) -> Ids:
+        first, count = self.next, self.random.choice([1, 1, 3, 20, 200])
+        self.next += count
+        return [(self.number, first + n) for n in range(count)]
 
-def start_publishers(count: int, urls: list[str], ledger: Ledger, seed: int) -> list[Publisher]:
-    publishers = [Publisher(number, urls, ledger, seed) for number in range(count)]
+    def _note(self, ids: Ids, items: list[dict]) -> None:
+        """The storage took some, and of others nobody knows."""
+        results = list(zip(ids, items, strict=True))
+        self.ledger.acknowledge([i for i, item in results if item["publishing_status"] == "submitted"])
+        failed = [item for item in items if item["publishing_status"] != "submitted"]
+        self.errors += [str(item) for item in failed if item["detail"] != "outcome_unknown"]
+
+
+def start_publishers(count: int, urls: list[str], name: str, ledger: Ledger, seed: int) -> list[Publisher]:
+    publishers = [Publisher(number, urls, name, ledger, seed) for number in range(count)]
     for publisher in publishers:
         publisher.start()
     return publishers
+
+
+def until_more(publishers: list[Publisher], seconds: float = 30) -> None:
+    """Every one of them has got some more acknowledgements."""
+    before = [publisher.acknowledged for publisher in publishers]
+    until(
+        lambda: all(p.acknowledged > b + 3 for p, b in zip(publishers, before, strict=True)),
+        seconds,
+        "publishers going on",
+    )
 
 
 def stop_publishers(publishers: list[Publisher]) -> None:
@@ -62,10 +101,40 @@ def stop_publishers(publishers: list[Publisher]) -> None:
     assert [error for publisher in publishers for error in publisher.errors] == []
 
 
-def stored(data) -> dict[str, list[tuple[int, int]]]:
+def _collect(batches, found: dict[str, Ids]) -> None:
+    for batch in batches:
+        found.setdefault(batch.partition, []).extend((e["publisher"], e["number"]) for e in batch.events)
+
+
+def stored(data, name: str) -> dict[str, Ids]:
     """The ids of every partition, in the order in which they are read."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    found: dict[str, Ids] = {}
     with strandline.open(data) as sl:
-        for batch in sl.log.read("chaos"):
-            found.setdefault(batch.partition, []).extend((e["publisher"], e["number"]) for e in batch.events)
+        _collect(sl.log.read(name), found)
     return found
+
+
+class Follower(threading.Thread):
+    """Reads everything as it comes, through all switches, until the event type is deleted."""
+
+    def __init__(self, opened, name: str) -> None:
+        """`opened` gives the platform, in process or over HTTP."""
+        super().__init__(name="follower", daemon=True)
+        self._opened, self._event_type = opened, name
+        self.found: dict[str, Ids] = {}
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            with self._opened() as sl:
+                _collect(sl.log.read(self._event_type, follow=True), self.found)
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            self.error = error
+
+    def check(self, expected: dict[str, Ids]) -> None:
+        """It comes to see exactly this."""
+        total = sum(map(len, expected.values()))
+        until(lambda: self.error or sum(map(len, self.found.values())) >= total, 30, "the follower at the end")
+        assert self.error is None
+        assert self.found == expected

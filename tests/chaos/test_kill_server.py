@@ -42,11 +42,11 @@ def test_killing_the_server_loses_doubles_and_reorders_nothing(tmp_path, rounds)
     httpx.post(f"{server.url}/event-types", json={"name": "chaos", "partitions": PARTITIONS}).raise_for_status()
     ledger = Ledger()
     began = time.monotonic()
-    publishers = start_publishers(PUBLISHERS, [server.url], ledger, seed)
+    publishers = start_publishers(PUBLISHERS, [server.url], "chaos", ledger, seed)
     try:
         for number in range(rounds):
-            before = sum(publisher.answers for publisher in publishers)
-            until(lambda before=before: sum(p.answers for p in publishers) > before + 5, 30, "five more answers")
+            before = sum(publisher.acknowledged for publisher in publishers)
+            until(lambda b=before: sum(p.acknowledged for p in publishers) > b + 5, 30, "five more answers")
             time.sleep(dice.uniform(0, 0.3))  # the moment of the kill is what is random here
             server.kill()
             assert not alive(server.pid)
@@ -57,7 +57,7 @@ def test_killing_the_server_loses_doubles_and_reorders_nothing(tmp_path, rounds)
     finally:
         stop_publishers(publishers)
         server.stop()
-    ledger.check(stored(tmp_path))
+    ledger.check(stored(tmp_path, "chaos"))
     print(  # noqa: T201
         f"seed {seed}: {rounds} kills, {len(ledger.acknowledged)} acknowledged of {len(ledger.attempted)} "
         f"attempted events, {time.monotonic() - began:.0f} s"
