@@ -32,9 +32,9 @@ def rows(part: NewRecords) -> list[tuple[object, ...]]:
 @given(st.lists(parts(), min_size=1, max_size=4))
 def test_parts_become_one_batch_in_order(made):
     """Every column of every part, missing keys and headers as nulls."""
-    batch = to_arrow(made)
-    assert batch.schema in STORED
-    found = [tuple(row.values())[1:] for row in with_offsets(0, [batch]).to_pylist()]
+    layout, batch = to_arrow(made)
+    assert batch.schema == STORED[layout]
+    found = [tuple(row.values())[1:] for row in with_offsets(0, [batch], [made[0].timestamp_ms]).to_pylist()]
     assert found == [row for part in made for row in rows(part)]
 
 
@@ -50,11 +50,21 @@ def test_splitting_keeps_every_record(part, most):
 @pytest.mark.parametrize("count", [1, 3])
 def test_read_batches_have_offsets(count):
     """From the given one on, over all batches."""
-    stored = [to_arrow([NewRecords(1, [b"a", b"b"])]) for _ in range(count)]
-    batch = with_offsets(40, stored)
+    stored = [to_arrow([NewRecords(1, [b"a", b"b"])])[1] for _ in range(count)]
+    batch = with_offsets(40, stored, range(count))
     assert batch.schema == READ
     assert batch["offset"].to_pylist() == list(range(40, 40 + 2 * count))
     assert batch["value"].to_pylist() == [b"a", b"b"] * count
+    assert batch["timestamp"].to_pylist() == [number for number in range(count) for _ in "ab"]
+
+
+@given(st.lists(st.lists(parts(), min_size=1, max_size=2), min_size=1, max_size=4))
+def test_batches_of_different_layouts_become_one(appends):
+    """Whatever columns each of them has, and with the timestamps that the rows keep."""
+    stored = [to_arrow(made)[1] for made in appends]
+    batch = with_offsets(0, stored, [made[0].timestamp_ms for made in appends])
+    found = [tuple(row.values())[1:] for row in batch.to_pylist()]
+    assert found == [row for made in appends for part in made for row in rows(part)]
 
 
 def test_an_empty_batch_has_all_columns():

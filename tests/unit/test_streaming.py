@@ -17,8 +17,8 @@ START = {0: Position(1, -1), 1: Position(1, -1)}
 
 def batch(partition: int, first: int, count: int, *, timeline: int = 1, size: int = 2) -> Batch:
     values = [b"{}".ljust(size) for _ in range(count)]
-    stored = records.to_arrow([NewRecords(1, values)])
-    return Batch("orders", str(partition), timeline, records.with_offsets(first, [stored]))
+    _, stored = records.to_arrow([NewRecords(1, values)])
+    return Batch("orders", str(partition), timeline, records.with_offsets(first, [stored], [1]))
 
 
 def offsets(chunk) -> list[int]:
@@ -175,7 +175,7 @@ def test_everything_read_is_sent_once_and_in_order(batch_limit, stream_limit, st
 def test_records_keep_their_bytes():
     """A chunk is a slice of what was read, not a copy with other content."""
     state = StreamState(StreamLimits(batch_limit=1), {0: Position(1, -1)}, 0)
-    stored = records.to_arrow([NewRecords(1, [b'{"a":1.10}', b'{"b":1E5}'])])
-    state.add(Batch("orders", "0", 1, records.with_offsets(0, [stored])))
+    _, stored = records.to_arrow([NewRecords(1, [b'{"a":1.10}', b'{"b":1E5}'])])
+    state.add(Batch("orders", "0", 1, records.with_offsets(0, [stored], [1])))
     chunks = state.take(0)
     assert [chunk.records["value"] for chunk in chunks] == [pa.array([b'{"a":1.10}']), pa.array([b'{"b":1E5}'])]

@@ -37,6 +37,8 @@ class Job(Future[_R], Generic[_G, _R]):
 class QuickJob(Generic[_G, _R]):
     """The same for callers that do nothing but wait: a lock costs a third of a future."""
 
+    __slots__ = ("_answer", "_combiner", "_pending", "given")
+
     def __init__(self, given: _G, combiner: Combiner[_G, _R]) -> None:
         self.given = given
         self._combiner = combiner
@@ -90,6 +92,7 @@ class Combiner(Generic[_G, _R]):
         self._weight = weight
         self._free = free
         self._changed = threading.Condition(threading.Lock())
+        # Anybody adds to it; only the one at work takes away.
         self._queue: deque[Job[_G, _R] | QuickJob[_G, _R]] = deque()
         self._working = False
         self._called = False  # a thread of the executor is on its way
@@ -97,8 +100,7 @@ class Combiner(Generic[_G, _R]):
     def add(self, given: _G, *, waits: bool) -> Job[_G, _R]:
         """Queue a job; if its caller waits for the result at once, nobody is called to do it."""
         job = Job(given, self)
-        with self._changed:
-            self._queue.append(job)
+        self._queue.append(job)
         if not waits:
             self._call()
         return job
@@ -106,13 +108,14 @@ class Combiner(Generic[_G, _R]):
     def do(self, given: _G, timeout: float) -> _R:
         """Queue a job and wait until it is done, by whomever. TimeoutError if that takes too long."""
         job = QuickJob(given, self)
-        with self._changed:
-            self._queue.append(job)
+        self._queue.append(job)
         return job.result(timeout)
 
     def help(self, job: Job[_G, _R] | QuickJob[_G, _R]) -> None:
         """See to it that a job is done, best by this thread."""
-        if not self._working and self._free():
+        if self._working:
+            return  # whoever is at it looks at the queue once more after letting go of it
+        if self._free():
             self._work(job)
         if not job.done():
             self._call()
@@ -129,6 +132,8 @@ class Combiner(Generic[_G, _R]):
 
     def _call(self) -> None:
         """Have what is queued done by the executor, unless somebody is at it, who will not leave before."""
+        if self._working:
+            return
         with self._changed:
             if self._working or self._called or not self._queue:
                 return
@@ -171,11 +176,10 @@ class Combiner(Generic[_G, _R]):
 
     def _take(self, group: list[Job[_G, _R] | QuickJob[_G, _R]]) -> None:
         weight = 0.0
-        with self._changed:
-            while self._queue and weight < 1:
-                group.append(self._queue.popleft())
-                if self._queue:  # nothing to weigh it against otherwise
-                    weight += self._weight(group[-1].given)
+        while self._queue and weight < 1:
+            group.append(self._queue.popleft())
+            if self._queue:  # nothing to weigh it against otherwise
+                weight += self._weight(group[-1].given)
 
 
 def _answer(group: Sequence[Job[_G, _R] | QuickJob[_G, _R]], results: Sequence[_R | Exception]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +26,15 @@ READ = pa.schema(
     ]
 )
 
-# Most records have no key and no headers, and a column of nothing costs time and room in every batch.
-_LAYOUTS: list[tuple[str, ...]] = [(), ("key",), ("headers",), ("key", "headers")]
-#: What is stored: the schema of a batch by the number of its layout.
-STORED = [pa.schema([READ.field(name) for name in ("timestamp", "value", *names)]) for names in _LAYOUTS]
+# What most records do not have costs time and room in every batch: a key, headers, a time of their own.
+_OPTIONAL = ("key", "headers", "timestamp")
+#: What is stored: the schema of a batch by the number of its layout, in which each optional column has its bit.
+STORED = [
+    pa.schema([READ.field(name) for name in ("value", *(n for i, n in enumerate(_OPTIONAL) if number >> i & 1))])
+    for number in range(1 << len(_OPTIONAL))
+]
 _COMPLETE = pa.schema([field for field in READ if field.name != "offset"])
+_HAS_TIMESTAMPS = 1 << _OPTIONAL.index("timestamp")
 
 
 @dataclass(frozen=True)
@@ -79,10 +85,9 @@ class NewRecords:
         )
 
 
-def to_arrow(parts: Sequence[NewRecords]) -> pa.RecordBatch:
-    """One batch of all parts, in order, in one of the `STORED` layouts; OverflowError past 2 GB."""
-    values = parts[0].values if len(parts) == 1 else [value for part in parts for value in part.values]
-    arrays = [_timestamps(parts), _array(values, pa.binary())]
+def to_arrow(parts: Sequence[NewRecords]) -> tuple[int, pa.RecordBatch]:
+    """One batch of all parts, in order, after the number of its layout; OverflowError past 2 GB."""
+    arrays = [_values(parts[0].values if len(parts) == 1 else [value for part in parts for value in part.values])]
     number = 0
     if any(part.keys is not None for part in parts):
         number += 1
@@ -90,50 +95,61 @@ def to_arrow(parts: Sequence[NewRecords]) -> pa.RecordBatch:
     if any(part.headers is not None for part in parts):
         number += 2
         arrays.append(_column(parts, [part.headers for part in parts], HEADERS))
-    return pa.RecordBatch.from_arrays(arrays, schema=STORED[number])
+    if any(part.timestamp_ms != parts[0].timestamp_ms for part in parts):
+        number += _HAS_TIMESTAMPS
+        arrays.append(_times([part.timestamp_ms for part in parts], [len(part) for part in parts]))
+    return number, pa.RecordBatch.from_arrays(arrays, schema=STORED[number])
 
 
-def layout(batch: pa.RecordBatch) -> int:
-    """The number of a batch's layout."""
-    return _LAYOUTS.index(tuple(batch.schema.names[2:]))
+def _values(values: Sequence[bytes]) -> pa.Array:
+    """The same as `pa.array`, without a look at the type of every value."""
+    ends = array("i", accumulate(map(len, values), initial=0))
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))], 0
+    )
 
 
-def _timestamps(parts: Sequence[NewRecords]) -> pa.Array:
-    if len(parts) == 1:
-        return pa.array(np.full(len(parts[0]), parts[0].timestamp_ms))
-    return pa.array(np.repeat([part.timestamp_ms for part in parts], [len(part) for part in parts]))
+def _times(times: Sequence[int], counts: Sequence[int]) -> pa.Array:
+    return pa.array(np.repeat(np.array(times, np.int64), counts))
 
 
 def _column(parts: Sequence[NewRecords], lists: Sequence[Sequence[object] | None], kind: pa.DataType) -> pa.Array:
     filled = (
         values if values is not None else [None] * len(part) for part, values in zip(parts, lists, strict=True)
     )
-    return _array([value for values in filled for value in values], kind)
-
-
-def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
-    array = pa.array(values, kind)
-    if isinstance(array, pa.ChunkedArray):
+    column = pa.array([value for values in filled for value in values], kind)
+    if isinstance(column, pa.ChunkedArray):
         raise OverflowError
-    return array
+    return column
 
 
-def with_offsets(first: int, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Stored batches that follow each other, from the given offset on, as one `READ` batch."""
+def with_offsets(first: int, batches: Sequence[pa.RecordBatch], times: Sequence[int]) -> pa.RecordBatch:
+    """Stored batches that follow each other, from the given offset on, as one `READ` batch.
+
+    `times` has the timestamp of every batch, for those whose records all have the same.
+    """
     schema = batches[0].schema
-    if any(batch.schema != schema for batch in batches):
-        batches = [_completed(batch) for batch in batches]
-    whole = _completed(batches[0] if len(batches) == 1 else pa.concat_batches(batches))
+    if len(batches) > 1 and any(batch.schema != schema for batch in batches):
+        complete = [
+            _completed(batch, [time], [batch.num_rows]) for batch, time in zip(batches, times, strict=True)
+        ]
+        whole = pa.concat_batches(complete)
+    else:
+        together = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        whole = _completed(together, times, [batch.num_rows for batch in batches])
     offsets = pa.array(np.arange(first, first + whole.num_rows))
     return pa.RecordBatch.from_arrays([offsets, *whole.columns], schema=READ)
 
 
-def _completed(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _completed(batch: pa.RecordBatch, times: Sequence[int], counts: Sequence[int]) -> pa.RecordBatch:
     """A stored batch of any layout with all columns."""
     there = batch.schema.names
+    columns = {name: batch.column(name) for name in there}
+    if "timestamp" not in there:
+        columns["timestamp"] = _times(times, counts)
     arrays = [
-        batch.column(name) if name in there else pa.nulls(batch.num_rows, READ.field(name).type)
-        for name in _COMPLETE.names
+        columns[field.name] if field.name in columns else pa.nulls(batch.num_rows, field.type)
+        for field in _COMPLETE
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=_COMPLETE)
 

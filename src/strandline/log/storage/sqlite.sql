@@ -1,6 +1,6 @@
 -- name: create
 -- One file is one topic. `batches` holds Arrow IPC record batches in partition order, `layout` which columns they
--- have. Rows come in the order of appends and a small index finds them by offset, so that a commit fills one page
+-- have (without timestamps all records have the row's). Rows come in the order of appends and a small index finds them by offset, so that a commit fills one page
 -- after the other instead of one page for every partition. `partitions` remembers
 -- where a partition starts and ends once purging has taken rows away; `seal` has a row while a switch closes us.
 CREATE TABLE IF NOT EXISTS batches (
@@ -43,14 +43,14 @@ INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: read
 -- From the batch that holds the offset onwards; the caller stops when it has enough.
-SELECT first_offset, layout, payload FROM batches
+SELECT first_offset, min_timestamp, layout, payload FROM batches
 WHERE partition = ?1 AND first_offset >= coalesce(
     (SELECT max(first_offset) FROM batches WHERE partition = ?1 AND first_offset <= ?2), 0)
 ORDER BY first_offset;
 
 -- name: find
 -- The first batch with a record at or after a time.
-SELECT first_offset, layout, payload FROM batches
+SELECT first_offset, min_timestamp, layout, payload FROM batches
 WHERE partition = ? AND max_timestamp >= ? ORDER BY first_offset LIMIT 1;
 
 -- name: last_expired

@@ -112,9 +112,10 @@ class TopicFile:
 
     def read(self, partition: int, offset: int, max_records: int, max_bytes: int) -> pa.RecordBatch:
         found: list[pa.RecordBatch] = []
+        times: list[int] = []
         start, have, size = -1, 0, 0
         with self._reader.rows(_SQL["read"], (partition, offset)) as rows:
-            for first, layout, payload in rows:
+            for first, timestamp_ms, layout, payload in rows:
                 batch = pa.ipc.read_record_batch(pa.py_buffer(payload), records.STORED[layout])
                 if first + batch.num_rows <= offset:
                     continue
@@ -122,6 +123,7 @@ class TopicFile:
                     batch, first = batch.slice(offset - first), offset  # noqa: PLW2901 - the rest of it
                 start = first if start < 0 else start
                 found.append(batch)
+                times.append(timestamp_ms)
                 have += batch.num_rows
                 size += len(payload)
                 if have >= max_records or size >= max_bytes:
@@ -129,7 +131,7 @@ class TopicFile:
         if not found:
             self._end(partition)
             return records.empty()
-        return _within(records.with_offsets(start, found), max_records, max_bytes)
+        return _within(records.with_offsets(start, found, times), max_records, max_bytes)
 
     def bounds(self) -> list[Bounds]:
         return [Bounds(first, last) for _, first, last in self._reader.execute(_SQL["bounds"])]
@@ -138,8 +140,9 @@ class TopicFile:
         found = self._reader.execute(_SQL["find"], (partition, timestamp_ms))
         if not found:
             return self._end(partition)
-        first, layout, payload = found[0]
-        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), records.STORED[layout])
+        first, common_ms, layout, payload = found[0]
+        stored = pa.ipc.read_record_batch(pa.py_buffer(payload), records.STORED[layout])
+        batch = records.with_offsets(first, [stored], [common_ms])
         late = pc.greater_equal(batch.column("timestamp"), timestamp_ms)
         return int(first) + int(pc.index(late, value=True).as_py())
 
@@ -220,10 +223,10 @@ def _rows(parts: Sequence[NewRecords]) -> list[_Row]:
 
 def _row(parts: Sequence[NewRecords]) -> _Row:
     """records, bytes, min and max timestamp, layout, payload."""
-    batch = records.to_arrow(parts)
+    layout, batch = records.to_arrow(parts)
     payload = batch.serialize()
     times = [part.timestamp_ms for part in parts]
-    return batch.num_rows, payload.size, min(times), max(times), records.layout(batch), payload
+    return batch.num_rows, payload.size, min(times), max(times), layout, payload
 
 
 def _placed_rows(rows: Mapping[int, Sequence[_Row]], offsets: Mapping[int, int | None]) -> Iterator[_Row]:
