@@ -1,0 +1,89 @@
+"""Where files lie. Pure functions of a template such as `%Y-%m-%d/%H/{event_type}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from strandline.archive.model import Kind
+from strandline.errors import Invalid
+
+STAGING = "_staging"
+QUARANTINE = "_quarantine"
+READY = "_READY"
+LATE = "_LATE"
+DATA = "data"
+
+_NAME = "{event_type}"
+_DIRECTIVE = re.compile(r"%(.)", re.DOTALL)
+_DAY = frozenset("Ymd")
+_HOUR = _DAY | {"H"}
+
+
+class Layout:
+    """The directories of one event type. Hours of event types with equal parents lie in the same ones."""
+
+    def __init__(self, template: str, event_type: str) -> None:
+        """Invalid if hours or event types would share a directory, or a part of it could be taken for ours."""
+        _check(template)
+        self.event_type = event_type
+        self._template = template.replace(_NAME, event_type)
+        parts = self._template.split("/")
+        hour = _shortest(parts, _HOUR)
+        day = _shortest(parts, _DAY)
+        #: The directory above: None where the event type's own is the hour's.
+        self.hour_template = "/".join(parts[:hour]) if hour < len(parts) else None
+        self.day_template = "/".join(parts[:day]) if day < hour else None
+
+    def directory(self, hour_ms: int) -> str:
+        return at(self._template, hour_ms)
+
+    def data(self, hour_ms: int) -> str:
+        return f"{self.directory(hour_ms)}/{DATA}"
+
+    def flags(self, hour_ms: int) -> tuple[str, str]:
+        """Where an hour's `_READY` goes: beside the files, and one above."""
+        return f"{self.data(hour_ms)}/{READY}", f"{self.directory(hour_ms)}/{READY}"
+
+    def late(self, hour_ms: int) -> str:
+        return f"{self.directory(hour_ms)}/{LATE}"
+
+    def staging(self, run: str = "") -> str:
+        return f"{STAGING}/{self.event_type}/{run}".rstrip("/")
+
+    def quarantine(self, day_ms: int, name: str) -> str:
+        return f"{QUARANTINE}/{self.event_type}/{at('%Y-%m-%d', day_ms)}/{name}"
+
+
+def at(template: str, ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime(template)
+
+
+def file_name(event_type: str, incarnation: int, kind: Kind, place: tuple[int, int, int, int]) -> str:
+    """From event type, partition, timeline, first and last offset; no two files ever get the same one."""
+    again = f"-r{incarnation}" if incarnation > 1 else ""
+    late = "late-" if kind == "late" else ""
+    partition, timeline, first, last = place
+    return f"{late}{event_type}{again}-{partition:04d}-{timeline:04d}-{first:018d}-{last:018d}.parquet"
+
+
+def _shortest(parts: Sequence[str], wanted: frozenset[str]) -> int:
+    """How many parts it takes until all the directives were there."""
+    seen: set[str] = set()
+    for number, part in enumerate(parts, 1):
+        seen.update(_DIRECTIVE.findall(part))
+        if seen >= wanted:
+            return number
+    return len(parts) + 1
+
+
+def _check(template: str) -> None:
+    directives = set(_DIRECTIVE.findall(template))
+    if directives != _HOUR or template.count(_NAME) != 1:
+        raise Invalid(
+            f"archive.template must have %Y, %m, %d, %H and {_NAME}, and no other directive, not {template!r:.100}"
+        )
+    for part in template.split("/"):
+        if not part or part.startswith((".", "_")) or "\\" in part:
+            raise Invalid(f"archive.template has a part that is no name for a directory: {part!r:.60}")

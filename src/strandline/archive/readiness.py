@@ -1,0 +1,75 @@
+"""When an hour is complete. Pure functions.
+
+Readiness is monotone: an hour is never ready before the one that precedes it. So the newest flagged hour
+is all there is to remember, however many came before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from strandline.archive.model import HOUR_MS, Barrier, ReadyRule, Stored, Term, hour_of
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the partitions that there are now have come; `read_ms` as in `Standing`."""
+
+    count: int
+    stored: Mapping[int, Stored]
+    read_ms: int
+
+
+def due_hours(terms: Iterable[Term], flagged_ms: int, now_ms: int) -> list[int]:
+    """Every configured hour after the newest flagged one, oldest first; never the current hour."""
+    found: set[int] = set()
+    for term in terms:
+        first = max(term.from_ms, flagged_ms + HOUR_MS) if flagged_ms >= 0 else term.from_ms
+        last = hour_of(now_ms) if term.to_ms is None else min(hour_of(now_ms), term.to_ms)
+        found.update(range(first, last, HOUR_MS))
+    return sorted(found)
+
+
+def first_hour(now_ms: int, look_back_hours: int, *after_ms: int) -> int:
+    """Where a new term begins: so many hours back, but not before the event type was made or last retired."""
+    return max(hour_of(now_ms) - look_back_hours * HOUR_MS, *(hour_of(ms) for ms in after_ms))
+
+
+def barrier_due(hour_ms: int, now_ms: int, grace_ms: int) -> bool:
+    """Whether a reading of the ends at that time can be the hour's barrier."""
+    return now_ms >= hour_ms + HOUR_MS + grace_ms
+
+
+def blocked_by(hour_ms: int, progress: Progress, barrier: Barrier | None, rule: ReadyRule) -> str | None:
+    """Why an hour that has ended is not ready; None if it is."""
+    return _behind_in_time(hour_ms, progress, rule) or (
+        _behind_barrier(progress, barrier) if rule == "barrier" else None
+    )
+
+
+def _behind_in_time(hour_ms: int, progress: Progress, rule: ReadyRule) -> str | None:
+    for partition in range(progress.count):
+        stored = progress.stored.get(partition)
+        if stored is None:
+            # It came to exist after everything was looked up at `read_ms`.
+            if hour_ms + HOUR_MS > progress.read_ms:
+                return f"partition {partition} has no stored position"
+            continue
+        stamp = stored.max_timestamp_ms
+        if rule == "barrier":
+            # A partition that receives only old events must not block for ever.
+            stamp = max(stamp, stored.end_ms)
+        if not hour_ms < stamp:
+            return f"partition {partition} has not come past the start of the hour"
+    return None
+
+
+def _behind_barrier(progress: Progress, barrier: Barrier | None) -> str | None:
+    if barrier is None:
+        return "the barrier is not read yet"
+    for partition, end in barrier.ends.items():
+        stored = progress.stored.get(partition)
+        if stored is None or stored.position < end:
+            return f"partition {partition} has not reached the barrier"
+    return None

@@ -1,0 +1,146 @@
+"""Which hours are due, and what keeps one from being ready."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.archive import readiness
+from strandline.archive.model import HOUR_MS, Barrier, Stored, Term
+from strandline.archive.readiness import Progress
+from strandline.log.cursors import Position
+
+NOON = 12 * HOUR_MS
+GRACE = 30_000
+AT = Position(1, 9)
+
+
+def stored(max_timestamp_ms: int, end_ms: int = -1, position: Position = AT) -> Stored:
+    return Stored(position, max_timestamp_ms, 1, 0, end_ms)
+
+
+def progress(*partitions: Stored | None, read_ms: int = 0) -> Progress:
+    found = {number: one for number, one in enumerate(partitions) if one is not None}
+    return Progress(len(partitions), found, read_ms)
+
+
+def barrier(*ends: Position) -> Barrier:
+    return Barrier(NOON + HOUR_MS + GRACE, dict(enumerate(ends)))
+
+
+# -- due
+
+
+def test_hours_are_due_oldest_first_without_the_current_one():
+    """From the first configured hour to the one before the present."""
+    found = readiness.due_hours([Term("a", NOON - 3 * HOUR_MS)], -1, NOON + 5)
+    assert found == [NOON - 3 * HOUR_MS, NOON - 2 * HOUR_MS, NOON - HOUR_MS]
+
+
+def test_flagged_hours_are_not_due_any_more():
+    """Only what comes after the newest flagged one."""
+    found = readiness.due_hours([Term("a", 0)], NOON - 2 * HOUR_MS, NOON + HOUR_MS - 1)
+    assert found == [NOON - HOUR_MS]
+
+
+def test_hours_between_two_terms_are_not_due():
+    """A retired event type owes nothing from then on; the hour of its end is not included."""
+    terms = [Term("a", 0, HOUR_MS), Term("a", NOON - HOUR_MS)]
+    assert readiness.due_hours(terms, -1, NOON) == [0, NOON - HOUR_MS]
+
+
+def test_a_term_does_not_reach_into_the_future():
+    """A term that ends later, or begins later, owes nothing of it yet."""
+    assert readiness.due_hours([Term("a", NOON, NOON + 9 * HOUR_MS)], -1, NOON + HOUR_MS) == [NOON]
+    assert readiness.due_hours([Term("a", NOON)], -1, NOON) == []
+
+
+def test_the_first_start_looks_back():
+    """But not to before the event type was made, nor into an earlier term."""
+    assert readiness.first_hour(NOON + 5, 2, 0) == NOON - 2 * HOUR_MS
+    assert readiness.first_hour(NOON + 5, 24, NOON - HOUR_MS + 7) == NOON - HOUR_MS
+    assert readiness.first_hour(NOON + 5, 24, 0, NOON) == NOON
+
+
+def test_a_barrier_is_never_read_before_the_grace_is_over():
+    """To the millisecond; any later reading is fine."""
+    end_ms = NOON + HOUR_MS + GRACE
+    assert not readiness.barrier_due(NOON, end_ms - 1, GRACE)
+    assert readiness.barrier_due(NOON, end_ms, GRACE)
+    assert readiness.barrier_due(NOON, end_ms + 100 * HOUR_MS, GRACE)
+
+
+# -- ready
+
+
+@pytest.mark.parametrize(("stamp", "ready"), [(NOON - 1, False), (NOON, False), (NOON + 1, True)])
+def test_the_comparison_is_strict(stamp, ready):
+    """A timestamp at the very start of the hour is not past it."""
+    seed = readiness.blocked_by(NOON, progress(stored(stamp)), None, "seed")
+    assert (seed is None) is ready
+    ours = readiness.blocked_by(NOON, progress(stored(stamp)), barrier(AT), "barrier")
+    assert (ours is None) is ready
+
+
+def test_the_slowest_partition_decides():
+    """One behind is enough, and it is named."""
+    slow = progress(stored(NOON + 9), stored(NOON), stored(NOON + 9))
+    assert "partition 1" in readiness.blocked_by(NOON, slow, None, "seed")
+
+
+def test_old_events_block_only_without_the_barrier():
+    """With it, the end of the last finished shift counts as a timestamp too."""
+    old = progress(stored(NOON - 5 * HOUR_MS, NOON + HOUR_MS))
+    assert "not come past" in readiness.blocked_by(NOON, old, None, "seed")
+    assert readiness.blocked_by(NOON, old, barrier(AT), "barrier") is None
+
+
+def test_every_partition_must_have_reached_the_barrier():
+    """At it is enough; one record before is not."""
+    far = progress(stored(NOON + 1), stored(NOON + 1))
+    assert readiness.blocked_by(NOON, far, barrier(AT, AT), "barrier") is None
+    beyond = barrier(AT, Position(1, 10))
+    assert "partition 1 has not reached" in readiness.blocked_by(NOON, far, beyond, "barrier")
+    assert readiness.blocked_by(NOON, far, beyond, "seed") is None
+
+
+def test_without_a_barrier_nothing_is_ready():
+    """Somebody has to read it first."""
+    assert "not read yet" in readiness.blocked_by(NOON, progress(stored(NOON + 1)), None, "barrier")
+
+
+@pytest.mark.parametrize("rule", ["seed", "barrier"])
+def test_a_partition_without_a_stored_position_blocks(rule):
+    """Unless the hour had ended when the partition did not exist yet."""
+    both = (stored(NOON + 1), None)
+    new = progress(*both, read_ms=NOON + HOUR_MS - 1)
+    assert "partition 1 has no" in readiness.blocked_by(NOON, new, barrier(AT), rule)
+    newer = progress(*both, read_ms=NOON + HOUR_MS)
+    assert readiness.blocked_by(NOON, newer, barrier(AT), rule) is None
+
+
+def test_before_the_first_decision_everything_blocks():
+    """No hour is old enough."""
+    assert readiness.blocked_by(0, progress(None, read_ms=-1), None, "seed") is not None
+
+
+def test_a_position_without_a_finished_shift_blocks():
+    """It says where, not when."""
+    assert readiness.blocked_by(0, progress(Stored(AT)), barrier(AT), "barrier") is not None
+
+
+moments = st.integers(NOON - 3 * HOUR_MS, NOON + 3 * HOUR_MS)
+states = st.lists(
+    st.none() | st.builds(stored, moments, moments, st.sampled_from([Position(1, 1), AT])), min_size=1, max_size=3
+)
+
+
+@given(states, moments, st.sampled_from(["seed", "barrier"]), st.booleans())
+def test_an_hour_is_never_ready_before_the_one_that_precedes_it(partitions, read_ms, rule, shared):
+    """A later barrier is never behind an earlier one, so the newest flagged hour is all to remember."""
+    now = progress(*partitions, read_ms=read_ms)
+    first = barrier(*[Position(1, 1)] * len(partitions))
+    second = first if shared else barrier(*[AT] * len(partitions))
+    if readiness.blocked_by(NOON, now, second, rule) is None:
+        assert readiness.blocked_by(NOON - HOUR_MS, now, first, rule) is None
