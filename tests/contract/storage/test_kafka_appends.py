@@ -8,11 +8,14 @@ import confluent_kafka as ck
 import pytest
 from storage_place import records
 
-from strandline.errors import Unavailable
-from strandline.log.storage import FAILED
+from strandline.errors import OutcomeUnknown, TooLarge, Unavailable
+from strandline.log.storage import FAILED, UNKNOWN
 from strandline.log.storage.kafka_appends import Appender
 
 FATAL = ck.KafkaException(ck.KafkaError(ck.KafkaError._FATAL, "fenced", True))
+TIMED_OUT = ck.KafkaError(ck.KafkaError._MSG_TIMED_OUT)
+TOO_LARGE = ck.KafkaError(ck.KafkaError.MSG_SIZE_TOO_LARGE)
+NOT_TOLD = None  # stored, but the driver does not know where
 
 
 class Topics:
@@ -24,32 +27,47 @@ class Topics:
 
 
 class Reported:
-    def __init__(self, offset: int) -> None:
+    def __init__(self, value: bytes, offset: int | None) -> None:
+        self._value = value
         self._offset = offset
 
-    def offset(self) -> int:
+    def offset(self) -> int | None:
         return self._offset
+
+    def value(self) -> bytes:
+        return self._value
+
+    def latency(self) -> float:
+        return 0.01
 
 
 class Producer:
-    """Refuses with the errors it was given, one after the other, then takes and confirms everything."""
+    """Refuses with the errors it was given, one after the other, then takes everything.
 
-    def __init__(self, *errors: Exception) -> None:
+    It stores what it takes, from `first` on, but for the numbers in `reports`; of those it says what is there.
+    """
+
+    def __init__(self, *errors: Exception, reports: dict | None = None, first: int = 0) -> None:
         self.errors = list(errors)
         self.taken: list[bytes] = []
+        self._reports = reports or {}
+        self._offset = first
         self._waiting: list = []
 
     def produce(self, _topic, value, _key, _partition, callback, *_: object) -> None:
-        if self.errors:
-            raise self.errors.pop(0)
-        self._waiting.append((callback, len(self.taken)))
+        if self.errors and (error := self.errors.pop(0)):
+            raise error
+        error = self._reports.get(len(self.taken))
+        stored = len(self.taken) not in self._reports
+        self._waiting.append((callback, error, Reported(value, self._offset if stored else None)))
+        self._offset += stored
         self.taken.append(value)
 
     def poll(self, seconds: float) -> None:
         time.sleep(min(seconds, 0.001))
-        while self._waiting:
-            callback, offset = self._waiting.pop(0)
-            callback(None, Reported(offset))
+        while self._waiting:  # in no order that anybody could rely on
+            callback, error, message = self._waiting.pop()
+            callback(error, message)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -75,6 +93,44 @@ def test_a_producer_that_cannot_go_on_is_replaced(appender):
     placed = appender(first, second).append("t", {0: records(b"a", b"b", b"c")}).result(10)
     assert list(placed[0].offsets) == [0, 1, 2]
     assert (first.taken, second.taken) == ([], [b"a", b"b", b"c"])
+
+
+def test_a_producer_that_cannot_go_on_leaves_its_records_where_they_are(appender):
+    """What its successor stores is told apart from what it stored itself, wherever both are."""
+    first, second = Producer(None, None, FATAL, first=100), Producer(first=7)
+    placed = appender(first, second).append("t", {0: records(b"a", b"b", b"c")}).result(10)
+    assert list(placed[0].offsets) == [100, 101, 7]
+
+
+def test_every_record_has_its_own_outcome(appender):
+    """Whichever of them failed, and in whatever order the driver tells."""
+    producer = Producer(reports={1: TOO_LARGE, 3: TIMED_OUT, 4: NOT_TOLD})
+    placed = appender(producer).append("t", {0: records(b"a", b"b", b"c", b"d", b"", b"f")}).result(10)[0]
+    assert list(placed.offsets) == [0, FAILED, 1, UNKNOWN, UNKNOWN, 2]
+    assert isinstance(placed.error, OutcomeUnknown)
+
+
+def test_records_that_are_refused_for_certain_have_failed(appender):
+    """The error says why; the others are stored."""
+    producer = Producer(reports={0: TOO_LARGE})
+    placed = appender(producer).append("t", {0: records(b"a", b"b")}).result(10)[0]
+    assert list(placed.offsets) == [FAILED, 0]
+    assert isinstance(placed.error, TooLarge)
+
+
+def test_of_equal_records_each_has_its_own_outcome(appender):
+    """That two have the same value does not mix them up, nor the one between them."""
+    producer = Producer(reports={2: TIMED_OUT})
+    placed = appender(producer).append("t", {0: records(b"same", b"other", b"same", b"same")}).result(10)[0]
+    assert list(placed.offsets) == [0, 1, UNKNOWN, 2]
+
+
+def test_partitions_have_their_own_outcomes(appender):
+    """One that fails does not keep the other."""
+    producer = Producer(reports={0: TIMED_OUT, 1: TIMED_OUT})
+    placed = appender(producer).append("t", {0: records(b"a", b"b"), 1: records(b"a", b"b")}).result(10)
+    assert [list(placed[number].offsets) for number in (0, 1)] == [[UNKNOWN, UNKNOWN], [0, 1]]
+    assert placed[1].complete
 
 
 def test_a_full_queue_is_waited_for_in_order(appender):

@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 from strandline.engine import kafka
@@ -145,12 +144,12 @@ class Appender:
         for number, part in append.parts.items():
             try:
                 if number in missing:
-                    part.refuse(0, NotFound(f"the topic has no partition {number}"))
+                    part.refuse(NotFound(f"the topic has no partition {number}"))
                 else:
                     self._hand_over(append, number, part)
             except StrandlineError as error:
-                part.refuse(part.sent, error)
-        append.all_sent()
+                part.refuse(error)
+        append.close_one()
 
     def _hand_over(self, append: Append, partition: int, part: Part) -> None:
         while part.sent < len(part.records):
@@ -164,15 +163,20 @@ class Appender:
                     raise kafka.mapped(error.args[0], "Kafka's driver refused the record") from error
 
     def _produce(self, topic: str, partition: int, part: Part) -> None:
-        """Everything that was not handed over yet. This thread alone does it, so the order holds."""
+        """The next run of records. This thread alone does it, so the order holds."""
         produce, values = self._producers[-1].produce, part.records.values
         keys, headers, at = part.records.keys, part.records.headers, part.records.timestamp_ms
-        for number in range(part.sent, len(values)):
-            key = None if keys is None else keys[number]
-            header: Any = None if headers is None else list(headers[number] or ())
-            # By position, which is a third faster: the callback comes before its alias, then time and headers.
-            produce(topic, values[number], key, partition, partial(part.delivered, number), None, at, header)
-            part.sent += 1
+        run = part.begin()
+        number, delivered = part.sent, run.delivered
+        try:
+            while number < run.end:
+                key = None if keys is None else keys[number]
+                header: Any = None if headers is None else list(headers[number] or ())
+                # By position, which is a third faster: the callback comes before its alias, then time and headers.
+                produce(topic, values[number], key, partition, delivered, None, at, header)
+                number += 1
+        finally:
+            part.end(run, number)
 
     def _refuse_late(self, append: Append) -> None:
         if time.monotonic() > min(append.deadline, self._last_moment):
