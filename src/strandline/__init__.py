@@ -3,6 +3,7 @@
 `strandline.open(path)` gives the rooms in this process, `strandline.connect(url)` the same over HTTP.
 """
 
+import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,12 @@ _HOMES = {
 }
 
 
+# Two threads that load packages which need each other, from different ends, get half of one.
+_loading = threading.RLock()
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    with _loading:
+        return getattr(import_module(_HOMES[name]), name)
