@@ -1,0 +1,185 @@
+"""A stretch of one partition, as a value that another process can read on its own.
+
+It is cut where the catalog is and read where only the storages can be reached: in a Spark task, for example,
+on another machine. Storages are opened when first needed and kept for as long as the process lives, because
+the next stretch is likely to follow.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from strandline.config import LogSettings
+from strandline.errors import InvalidCursor, NotFound, Unavailable
+from strandline.log.cursors import Position, Span
+from strandline.log.model import StorageInfo
+from strandline.log.reading import Batch
+from strandline.log.storage import Storage
+from strandline.log.storages import Storages
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_PATIENCE_SECONDS = 60.0
+_READ_RECORDS = 100_000
+_READ_BYTES = 64 << 20
+# For reading far, not for being told soon; a storage's own properties win.
+_BULK_PROPERTIES = {
+    "queued.min.messages": "1000000",
+    "queued.max.messages.kbytes": str(64 << 10),
+    "fetch.message.max.bytes": str(8 << 20),
+}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The offsets `first` to `last`, both included, of one timeline's topic."""
+
+    timeline: int
+    storage: StorageInfo
+    topic: str
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True)
+class PartitionRange:
+    """Records of one partition that follow each other, through all its timelines.
+
+    `data` is the directory that SQLite storages lie in. Storages carry secrets as references only, to be
+    looked up by the process that reads.
+    """
+
+    event_type: str
+    partition: int
+    pieces: tuple[Piece, ...]
+    data: str
+    settings: LogSettings = field(default_factory=LogSettings)
+    #: Leave out what expired before it was read, and say so, instead of failing.
+    skip_expired: bool = False
+
+    @property
+    def size(self) -> int:
+        return sum(piece.size for piece in self.pieces)
+
+    @property
+    def of_one_machine(self) -> bool:
+        """Whether some of it lies in files that only the processes of one machine can read."""
+        return any(piece.storage.storage_type == "sqlite" for piece in self.pieces)
+
+
+def cut(spans: Sequence[Span], start: int, end: int) -> Iterator[tuple[Span, int, int]]:
+    """The timelines between two indexes, each with its first and last offset there; what is gone is left out."""
+    before = 0
+    for span in spans:
+        first, last = max(start - before, span.first), min(end - before, span.size) - 1
+        if first <= last:
+            yield span, first, last
+        before += span.size
+
+
+def read_range(wanted: PartitionRange) -> Iterator[Batch]:
+    """All records of the range, in order, in large batches.
+
+    What is not there any more is InvalidCursor, or left out if the range says so. A storage that does not answer
+    is asked again for a minute.
+    """
+    for piece in wanted.pieces:
+        try:
+            yield from _read_piece(wanted, piece)
+        except NotFound as error:
+            _expired(wanted, piece, piece.first, f"its topic is gone ({error.detail})")
+
+
+def _read_piece(wanted: PartitionRange, piece: Piece) -> Iterator[Batch]:
+    storage = _storage(wanted, piece.storage)
+    offset = piece.first
+    while offset <= piece.last:
+        records = patiently(lambda at=offset: _read(storage, wanted, piece, at))  # type: ignore[misc]  # its default
+        found = records["offset"][0].as_py() if records.num_rows else piece.last + 1
+        if found > offset:
+            _check_gap(storage, wanted, piece, offset, found)
+        if not records.num_rows:
+            return
+        yield Batch(wanted.event_type, str(wanted.partition), piece.timeline, records)
+        offset = records["offset"][-1].as_py() + 1
+
+
+def _read(storage: Storage, wanted: PartitionRange, piece: Piece, offset: int) -> pa.RecordBatch:
+    most = min(_READ_RECORDS, piece.last - offset + 1)
+    records = storage.read(piece.topic, wanted.partition, offset, max_records=most, max_bytes=_READ_BYTES)
+    if records.num_rows and records["offset"][-1].as_py() > piece.last:
+        # Offsets may have gaps, so that as many records as there are offsets reach too far.
+        inside = sum(offset <= piece.last for offset in records["offset"].to_pylist())
+        records = records.slice(0, inside)
+    return records
+
+
+def _check_gap(storage: Storage, wanted: PartitionRange, piece: Piece, offset: int, found: int) -> None:
+    """There is nothing from `offset` up to `found`: fine if there never was, which the bounds tell."""
+    bounds = patiently(lambda: storage.bounds(piece.topic))[wanted.partition]
+    if bounds.last < piece.last:
+        detail = f"{Position(piece.timeline, piece.last)} was there, but the newest offset is {bounds.last} now"
+        raise InvalidCursor(f"{_name(wanted)}: {detail}", reason="UNAVAILABLE")
+    if bounds.first > offset:
+        _expired(wanted, piece, offset, f"the oldest offset is {min(bounds.first, found)} now")
+
+
+def _expired(wanted: PartitionRange, piece: Piece, offset: int, why: str) -> None:
+    detail = f"{_name(wanted)}: {Position(piece.timeline, offset)} expired before it was read: {why}"
+    if not wanted.skip_expired:
+        raise InvalidCursor(detail, reason="UNAVAILABLE")
+    log.warning("%s; the records are left out", detail)
+
+
+def _name(wanted: PartitionRange) -> str:
+    return f"event type {wanted.event_type!r}, partition {wanted.partition}"
+
+
+def patiently(act: Callable[[], _T], seconds: float = _PATIENCE_SECONDS) -> _T:
+    """What `act` returns; as long as it is Unavailable it is tried again, but not for longer than that."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return act()
+        except Unavailable as error:
+            if time.monotonic() + error.retry_after > deadline:
+                raise
+            log.warning("%s; it is tried again", error)
+            time.sleep(error.retry_after)
+
+
+_lock = threading.Lock()
+_open: dict[tuple[str, bytes], Storage] = {}
+
+
+def _storage(wanted: PartitionRange, info: StorageInfo) -> Storage:
+    """The storage, opened once per process for every way to reach it."""
+    key = (wanted.data, msgspec.json.encode(info))
+    with _lock:
+        if key not in _open:
+            storages = Storages(lambda: [_for_bulk(info)], Path(wanted.data), wanted.settings)
+            _open[key] = storages.get(info.id)
+        return _open[key]
+
+
+def _for_bulk(info: StorageInfo) -> StorageInfo:
+    kafka = info.kafka_configuration
+    if kafka is None:
+        return info
+    properties = {**_BULK_PROPERTIES, **kafka.properties}
+    return msgspec.structs.replace(info, kafka_configuration=msgspec.structs.replace(kafka, properties=properties))

@@ -1,0 +1,1 @@
+"""Everything that runs on Spark: the session, the source and sink `format("strandline")`, and the jobs."""

@@ -1,0 +1,109 @@
+"""Where a streaming query is: its offsets as Spark keeps them, and the rules that move them. Pure.
+
+Spark compares offsets as JSON text, so that every position must have exactly one spelling: canonical cursors,
+sorted keys, every partition there is. Each event type carries its identity, because one that was deleted and
+made anew under the same name has other records at the same cursors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from strandline.errors import Invalid, InvalidCursor
+from strandline.log import cursors
+from strandline.log.cursors import Position, Span
+
+OnUnavailable = Literal["fail", "earliest", "latest"]
+
+_K = TypeVar("_K", bound=Hashable)
+
+
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a query is in one event type.
+
+    `skipped` counts, by partition, records that could not be read before they expired. `began` is in the end of
+    a query's first batch: where that batch starts, should the query die in it, because Spark asks for the
+    start anew.
+    """
+
+    id: str
+    cursors: dict[str, str]
+    skipped: dict[str, int] = {}
+    began: dict[str, str] = {}
+
+
+Places = Mapping[str, Place]
+
+
+def parse(offsets: Mapping[str, Any]) -> dict[str, Place]:
+    try:
+        return msgspec.convert(offsets, dict[str, Place])
+    except msgspec.ValidationError as error:
+        raise Invalid(f"this is not an offset of a Strandline source: {error}") from error
+
+
+def dump(places: Places) -> dict[str, Any]:
+    """As Spark keeps it: equal places become equal texts."""
+    found: dict[str, Any] = msgspec.to_builtins({name: places[name] for name in sorted(places)})
+    return {name: {key: _sorted(place[key]) for key in sorted(place)} for name, place in found.items()}
+
+
+def _sorted(value: Any) -> Any:
+    return {key: value[key] for key in sorted(value)} if isinstance(value, dict) else value
+
+
+def with_beginning(start: Places, end: Places) -> dict[str, Place]:
+    """The end of a query's first batch, with where that batch starts."""
+    return {
+        name: place if place == start.get(name) else msgspec.structs.replace(place, began=start[name].cursors)
+        for name, place in end.items()
+    }
+
+
+@dataclass(frozen=True)
+class Seat:
+    """The index to read from, and how many records before it are left out."""
+
+    index: int
+    skipped: int = 0
+
+
+def seat(spans: Sequence[Span], position: Position, on_unavailable: OnUnavailable) -> Seat:
+    """Where to go on from a position; where it is not available any more, as near to it as asked for.
+
+    `earliest` loses no record that is still there, `latest` starts over at the end.
+    """
+    try:
+        return Seat(cursors.index_of(spans, cursors.available(spans, position)))
+    except InvalidCursor:
+        if on_unavailable == "fail":
+            raise
+    begin, end = cursors.begin_index(spans), cursors.end_index(spans)
+    try:
+        index = cursors.index_of(spans, position)
+    except InvalidCursor:  # past everything: records were lost, and there is none after it
+        return Seat(end)
+    nearest = end if on_unavailable == "latest" else begin
+    return Seat(nearest, nearest - index)
+
+
+def shares(lags: Mapping[_K, int], limit: int) -> dict[_K, int]:
+    """How many records of each may be read, together at most `limit`: as even as the lags allow.
+
+    Small ones are served completely, so that none starves; what cannot be shared goes to the largest.
+    """
+    given = dict.fromkeys(lags, 0)
+    waiting = [key for key, lag in lags.items() if lag > 0]
+    while waiting and limit >= len(waiting):
+        step = min(limit // len(waiting), *(lags[key] - given[key] for key in waiting))
+        for key in waiting:
+            given[key] += step
+        limit -= step * len(waiting)
+        waiting = [key for key in waiting if given[key] < lags[key]]
+    for key in sorted(waiting, key=lambda key: given[key] - lags[key])[:limit]:
+        given[key] += 1
+    return given

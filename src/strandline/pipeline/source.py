@@ -1,0 +1,143 @@
+"""`format("strandline")`: the log as a source of batches and streams. Its offsets are our cursors.
+
+So a running query goes on through a timeline switch, and one log partition is one task, which reads its
+timelines in sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from strandline.errors import Invalid
+from strandline.log.ranges import PartitionRange, read_range
+from strandline.pipeline import columns, positions
+from strandline.pipeline.options import ReadOptions, columns_of
+from strandline.pipeline.planning import Planner
+from strandline.pipeline.positions import Place
+from strandline.pipeline.session import is_local
+
+
+class StrandlineSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "strandline"
+
+    def schema(self) -> StructType:
+        return columns.spark_schema(columns_of(self.options))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        _check(schema)
+        return BatchReader(ReadOptions.of_batch(self.options), schema.fieldNames())
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        _check(schema)
+        return StreamReader(ReadOptions.of_stream(self.options), schema.fieldNames())
+
+
+def _check(schema: StructType) -> None:
+    """A schema that the user gives may leave columns out, but not change them."""
+    names = [name for name in schema.fieldNames() if name in columns.NAMES]
+    if schema != columns.spark_schema(names):
+        raise Invalid(f"the schema must have columns of {columns.spark_schema().simpleString()}")
+
+
+@dataclass(frozen=True)
+class Task(InputPartition):
+    """What one task reads."""
+
+    part: PartitionRange
+
+
+def _read(partition: InputPartition, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, Task):  # Spark makes one up where there is nothing to read
+        return
+    refuse_remote(partition.part)
+    convert = columns.converter(names)
+    for batch in read_range(partition.part):
+        yield convert(batch)
+
+
+def refuse_remote(part: PartitionRange) -> None:
+    """Invalid if this task may be on another machine than the files it is to read."""
+    context = TaskContext.get()
+    master = context.getLocalProperty("spark.master") if context is not None else None
+    if part.of_one_machine and master is not None and not is_local(master):
+        raise Invalid(
+            f"event type {part.event_type!r} has records in SQLite files, which only this machine can read, but "
+            f"the Spark master is {master}; use local[*], or switch the event type to a Kafka storage first"
+        )
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = names
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with self._options.home.open() as platform:
+            planner = Planner(platform, self._options)
+            start, end = planner.located(self._options.start), planner.located(self._options.end)
+            return [Task(part) for part in planner.ranges(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(partition, self._names)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in a process beside the driver; only `read` happens elsewhere, on copies that were never used."""
+
+    def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = names
+        self._planner: Planner | None = None
+        self._initial: dict[str, Place] | None = None
+        self._target: dict[str, Place] | None = None
+
+    def _plan(self) -> Planner:
+        if self._planner is None:
+            self._platform = self._options.home.open()
+            self._planner = Planner(self._platform, self._options)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        # Spark asks twice for a batch, and END would be two places.
+        if self._initial is None:
+            self._initial = self._plan().located(self._options.start)
+        return positions.dump(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        limit = self._options.max_records
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._target = self._plan().located("END")
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        before = positions.parse(start)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        after = self._plan().latest(before, most, self._target)
+        if before == self._initial:
+            after = positions.with_beginning(before, after)
+        return positions.dump(after)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return positions.dump(self._plan().newest)
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        before, after = positions.parse(start), positions.parse(end)
+        return [Task(part) for part in self._plan().ranges(before, after)] if before != after else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(partition, self._names)
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._platform.close()

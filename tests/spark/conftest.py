@@ -1,0 +1,27 @@
+"""One Spark for all tests of a run: it takes seconds to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+import strandline
+from strandline.pipeline.session import spark_session
+from strandline.platform import Platform
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
+    session = spark_session("tests", master="local[2]", settings=settings)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def platform(tmp_path) -> Iterator[Platform]:
+    """A platform of its own, in `tmp_path / "data"`."""
+    with strandline.open(tmp_path / "data") as opened:
+        yield opened

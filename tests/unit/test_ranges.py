@@ -1,0 +1,77 @@
+"""Cutting a stretch out of a partition, compared with a flat list of all its records; and patience."""
+
+import itertools
+import pickle
+
+import pytest
+
+from strandline.errors import Invalid, Unavailable
+from strandline.log import ranges
+from strandline.log.cursors import Span
+from strandline.log.model import KafkaConfiguration, StorageInfo
+from strandline.log.ranges import PartitionRange, Piece, cut, patiently
+
+
+def test_a_cut_has_exactly_the_records_between_two_indexes():
+    """For all small timelines, with any number of records gone and any two indexes."""
+    for sizes in itertools.product(range(3), repeat=3):
+        for gone in itertools.product(*(range(size + 1) for size in sizes)):
+            spans = [Span(n, first, size - 1) for n, (first, size) in enumerate(zip(gone, sizes, strict=True), 1)]
+            ever = [(span.order, offset) for span in spans for offset in range(span.size)]
+            there = [(span.order, offset) for span in spans for offset in range(span.first, span.size)]
+            for start, end in itertools.combinations_with_replacement(range(len(ever) + 1), 2):
+                found = [
+                    (span.order, offset)
+                    for span, first, last in cut(spans, start, end)
+                    for offset in range(first, last + 1)
+                ]
+                assert found == [record for record in ever[start:end] if record in there]
+
+
+def test_a_range_travels_with_references_to_secrets_only():
+    """What is pickled for a worker has the name of the variable; the worker looks it up."""
+    kafka = KafkaConfiguration("broker:9092", {"sasl.password": "env:KAFKA_PASSWORD"})
+    piece = Piece(1, StorageInfo("k", "kafka", kafka_configuration=kafka), "topic", 0, 9)
+    part = PartitionRange("orders", 0, (piece,), "data")
+    assert pickle.loads(pickle.dumps(part)) == part
+    assert part.size == 10
+    assert not part.of_one_machine
+    assert b"env:KAFKA_PASSWORD" in pickle.dumps(part)
+
+
+class Flaky:
+    def __init__(self, failures, error=Unavailable) -> None:
+        self.failures, self.error, self.calls = failures, error, 0
+
+    def __call__(self):
+        self.calls += 1
+        if self.calls <= self.failures:
+            raise self.error("not now", retry_after=0.001)
+        return self.calls
+
+
+def test_what_is_unavailable_is_tried_again():
+    """A query does not end because a broker restarts."""
+    assert patiently(Flaky(3)) == 4
+
+
+def test_patience_ends():
+    """A storage that stays away is reported, in its own words."""
+    with pytest.raises(Unavailable, match="not now"):
+        patiently(Flaky(10**9), seconds=0.02)
+
+
+def test_other_errors_are_not_repeated():
+    """They would not go away."""
+    flaky = Flaky(1, Invalid)
+    with pytest.raises(Invalid):
+        patiently(flaky)
+    assert flaky.calls == 1
+
+
+def test_a_storage_keeps_its_own_properties_when_it_is_read_in_bulk():
+    """What an operator says about fetching wins over our defaults."""
+    info = StorageInfo("k", "kafka", kafka_configuration=KafkaConfiguration("b:1", {"queued.min.messages": "7"}))
+    properties = ranges._for_bulk(info).kafka_configuration.properties
+    assert properties["queued.min.messages"] == "7"
+    assert "queued.max.messages.kbytes" in properties
