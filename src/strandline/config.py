@@ -60,6 +60,9 @@ class LogSettings:
         30_000, "How long a switch waits for every node to confirm before it is rolled back.", minimum=100
     )
     purge_interval_ms: int = _setting(60_000, "How often expired records are removed.", minimum=100)
+    cleanup_delay_ms: int = _setting(
+        60_000, "How long the topic of a removed timeline stays, for reads that have begun.", minimum=0
+    )
     poll_interval_ms: int = _setting(
         25, "How often a waiting reader looks for records that other processes wrote.", minimum=1
     )
@@ -93,9 +96,6 @@ class CoordinationSettings:
     )
 
 
-@dataclass(frozen=True)
-class LogsSettings:
-    level: str = _setting("info", "Least severe message to log: debug, info, warning or error.")
 @dataclass(frozen=True)
 class ArchiveSettings:
     root: str = _setting(
@@ -145,6 +145,9 @@ class ArchiveSettings:
     file_bytes: int = _setting(128_000_000, "How large files may get; small ones are merged up to it.", minimum=1)
 
 
+@dataclass(frozen=True)
+class LogsSettings:
+    level: str = _setting("info", "Least severe message to log: debug, info, warning or error.")
     format: str = _setting("auto", "json, console, or auto: console on a terminal, json elsewhere.")
 
 
@@ -156,10 +159,10 @@ class Settings:
     log: LogSettings = field(default_factory=LogSettings)
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
     coordination: CoordinationSettings = field(default_factory=CoordinationSettings)
+    archive: ArchiveSettings = field(default_factory=ArchiveSettings)
     logs: LogsSettings = field(default_factory=LogsSettings)
 
 
-    archive: ArchiveSettings = field(default_factory=ArchiveSettings)
 @dataclass(frozen=True)
 class Setting:
     """One declared setting, as the CLI and the reference page see it."""

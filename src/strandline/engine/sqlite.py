@@ -225,5 +225,6 @@ def make_directory(path: Path) -> None:
 
 def remove(path: Path) -> None:
     """Delete a database with everything SQLite and we keep beside it; a missing one is fine."""
-    for suffix in ("-wal", "-shm", ".lock", ""):
+    # The file first: opened without what is in its log it would look like an older one.
+    for suffix in ("", "-wal", "-shm", ".lock"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

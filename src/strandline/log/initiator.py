@@ -161,7 +161,7 @@ class Initiator:
         if run.switch.kind == "grow":
             storage.grow(run.switch.topic, run.switch.partitions)
             return
-        retention_ms = run.entry.event_type.options.retention_time or self._settings.retention_ms
+        retention_ms = run.entry.event_type.retention_ms(self._settings.retention_ms)
         storage.create_topic(run.switch.topic, run.switch.partitions, retention_ms)
 
     def _warm(self, run: _Run) -> None:  # noqa: ARG002 - every step has the same form

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,8 +38,7 @@ from strandline.log.room import Log, Start
 from strandline.log.storage.watcher import Watcher
 from strandline.log.storages import Storages
 from strandline.log.subscriptions.local import LocalSubscriptions
-
-log = logging.getLogger(__name__)
+from strandline.log.upkeep import Upkeep
 
 # A topic that no event type owns after this long was left behind by a crash.
 _CREATION_MS = 600_000
@@ -65,6 +63,7 @@ class LocalLog(Log):
         )
         self.node = node
         self._publisher = Publisher(Surroundings(node, catalog, storages, self.plan, clock), settings)
+        self.upkeep = Upkeep(catalog, storages, settings, clock)
         self.admin = LocalAdmin(self, catalog, Initiator(node, catalog, storages, settings, clock))
 
     # -- event types
@@ -79,14 +78,14 @@ class LocalLog(Log):
         timeline = Timeline(str(uuid.uuid4()), complete.name, 1, storage.id, topic, created_at=to_rfc3339(now_ms))
         # Announced before it is made: whatever crashes from here on, the topic is owned or swept.
         self._catalog.doom_topic(storage.id, topic, now_ms + _CREATION_MS)
-        retention_ms = complete.options.retention_time or self._settings.retention_ms
+        retention_ms = complete.retention_ms(self._settings.retention_ms)
         self._storages.get(storage.id).create_topic(topic, complete.partition_count, retention_ms)
         try:
             self._catalog.create(str(uuid.uuid4()), complete, timeline)
         except Conflict:
             # Only now it is certain that nobody owns the topic; after any other error it waits for the sweep.
             self._catalog.doom_topic(storage.id, topic, now_ms)
-            self.sweep()
+            self.upkeep.sweep([(storage.id, topic)])
             raise
         return complete
 
@@ -103,8 +102,9 @@ class LocalLog(Log):
         return changed
 
     def delete(self, name: str) -> None:
-        self._catalog.delete(self.entry(name), self._clock.now_ms())
-        self.sweep()
+        entry = self.entry(name)
+        self._catalog.delete(entry, self._clock.now_ms())
+        self.upkeep.sweep({(timeline.storage_id, timeline.topic) for timeline in entry.timelines})
 
     def schemas(self, name: str) -> list[Schema]:
         return self._catalog.schemas(self.entry(name))
@@ -254,35 +254,6 @@ class LocalLog(Log):
         plan = cached[1] if cached is not None and unchanged else Plan.of(entry, self._settings.max_event_bytes)
         self._plans[name] = (version, plan)
         return plan
-
-    # -- upkeep
-
-    def sweep(self) -> None:
-        """Delete topics that nobody owns; what fails is tried again by the next sweep."""
-        for storage_id, topic in self._catalog.doomed_topics(self._clock.now_ms()):
-            try:
-                self._storages.get(storage_id).delete_topic(topic)
-                self._catalog.forget_topic(storage_id, topic)
-            except Exception:
-                log.exception("deleting topic %s failed; it is tried again", topic)
-
-    def purge(self) -> int:
-        """Remove records past their event type's retention; how many went."""
-        removed = 0
-        for entry in self._catalog.entries():
-            retention_ms = entry.event_type.options.retention_time or self._settings.retention_ms
-            before_ms = self._clock.now_ms() - retention_ms
-            for timeline in entry.timelines:
-                if timeline.cleaned_up_at is None:
-                    removed += self._purge(timeline, before_ms)
-        return removed
-
-    def _purge(self, timeline: Timeline, before_ms: int) -> int:
-        try:
-            return self._storages.get(timeline.storage_id).purge(timeline.topic, before_ms)
-        except Exception:
-            log.exception("purging topic %s failed; it is tried again", timeline.topic)
-            return 0
 
     def close(self) -> None:
         self._publisher.close()

@@ -83,6 +83,9 @@ class EventType(msgspec.Struct, frozen=True):
         wish = self.default_statistic or Statistics()
         return max(wish.read_parallelism, wish.write_parallelism, 1)
 
+    def retention_ms(self, default_ms: int) -> int:
+        return self.options.retention_time or default_ms
+
 
 class KafkaConfiguration(msgspec.Struct, frozen=True):
     bootstrap_servers: str

@@ -124,6 +124,9 @@ class Publication:
         error = future.exception()
         if isinstance(error, Sealed):
             self._sealed(timeline, members, error.token)
+        elif isinstance(error, NotFound) and (active := self._entry().active).order != timeline.order:
+            # Nothing is stored, and the topic is gone for good: its timeline was closed and removed meanwhile.
+            self._append(active, members)
         elif error is not None:
             raise error
         else:

@@ -97,12 +97,19 @@ class View:
         it, so that what lands too late for a switch is never seen.
         """
         for _ in range(_PATIENCE):
-            count = self.entry.event_type.partition_count
-            per_timeline = [self._bounds(timeline, count) for timeline in self.entry.timelines]
+            missing: NotFound | None = None
+            per_timeline: list[list[Bounds]] = []
+            try:
+                count = self.entry.event_type.partition_count
+                per_timeline = [self._bounds(timeline, count) for timeline in self.entry.timelines]
+            except NotFound as error:
+                missing = error  # it may have been removed since it was looked up
             before, self.entry = self.entry, self._fresh()
             if self.entry.id != before.id:
                 raise NotFound(f"event type {before.event_type.name!r} was deleted and made anew")
             if self.entry.timelines == before.timelines and self.entry.event_type == before.event_type:
+                if missing is not None:
+                    raise missing
                 visible = self._ends.limit(self.entry, per_timeline[-1])
                 if visible is not None:
                     per_timeline[-1] = visible
@@ -255,11 +262,21 @@ class Reader:
         if place is None:
             return None
         span, offset = place
-        records = view.read(partition, span, offset, max_records, max_bytes)
+        try:
+            records = view.read(partition, span, offset, max_records, max_bytes)
+        except NotFound:
+            self._refuse_expired(partition)
+            raise
+        if not records.num_rows or records["offset"][0].as_py() > offset:
+            self._refuse_expired(partition)
         if not records.num_rows:
             return None
         self.positions[partition] = Position(span.order, records["offset"][-1].as_py())
         return Batch(view.entry.event_type.name, str(partition), span.order, records)
+
+    def _refuse_expired(self, partition: int) -> None:
+        """What comes next may have gone after it was looked up: its reader is told, as one that came later is."""
+        cursors.available(self._view().spans()[partition], self.positions[partition])
 
     def reached(self, ends: Mapping[int, Position]) -> bool:
         """Whether every partition has come at least as far as the given canonical positions."""

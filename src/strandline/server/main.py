@@ -119,10 +119,8 @@ async def _upkeep(node: Node, room: LocalLog) -> None:
     """Remove what is past its retention and what crashes left behind, now and again."""
     while True:
         try:
-            await node.run(room.sweep)
-            removed = await node.run(room.purge)
-            if removed:
-                log.info("purged", extra=fields(records=removed))
+            for removed in await node.run(room.upkeep.run, room.subscriptions.unread):
+                node.metrics.removed(removed.timeline.event_type, removed.unread)
         except Exception:
             log.exception("housekeeping failed; it is tried again")
         await asyncio.sleep(node.settings.log.purge_interval_ms / 1000)

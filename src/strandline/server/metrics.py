@@ -34,6 +34,15 @@ class Metrics:
         self._streamed = Counter(
             "strandline_streamed_events", "Events sent to streams.", ["event_type"], registry=self._registry
         )
+        self._removed = Counter(
+            "strandline_removed_timelines", "Timelines removed.", ["event_type"], registry=self._registry
+        )
+        self._unread = Counter(
+            "strandline_removed_unread_events",
+            "Events of removed timelines that a subscription had not read, counted for each subscription.",
+            ["event_type"],
+            registry=self._registry,
+        )
         self.streams = Gauge("strandline_open_streams", "Streams open now.", registry=self._registry)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -47,6 +56,11 @@ class Metrics:
 
     def streamed(self, event_type: str, events: int) -> None:
         self._streamed.labels(event_type).inc(events)
+
+    def removed(self, event_type: str, unread: int) -> None:
+        """A timeline went, with so many events that somebody had not read."""
+        self._removed.labels(event_type).inc()
+        self._unread.labels(event_type).inc(unread)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

@@ -111,7 +111,7 @@ def test_a_killed_creator_leaves_nothing_that_a_sweep_does_not_find(tmp_path, ro
         owned = {platform.log.timelines(found.name)[0].topic for found in platform.log.event_types()}
         assert {found.name for found in platform.log.event_types()} >= set(created)
         assert topics(tmp_path) >= owned
-        platform.log.sweep()
+        platform.log.upkeep.sweep()
         eventually(lambda: topics(tmp_path) == owned)
         for name in created:
             assert platform.log.publish(name, [{"a": 1}]).ok
@@ -126,10 +126,10 @@ def test_a_topic_whose_creation_crashed_is_swept_after_its_time(tmp_path, monkey
             with pytest.raises(SystemExit):
                 platform.log.create(EventType("a"))
         assert len(topics(tmp_path)) == 1
-        platform.log.sweep()
+        platform.log.upkeep.sweep()
         assert len(topics(tmp_path)) == 1
         clock.advance(600_000)
-        platform.log.sweep()
+        platform.log.upkeep.sweep()
         assert topics(tmp_path) == set()
         platform.log.create(EventType("a"))
         assert platform.log.publish("a", [{"a": 1}]).ok
@@ -150,7 +150,7 @@ def test_a_creation_of_unknown_outcome_keeps_its_topic(tmp_path, monkeypatch):
             with pytest.raises(Unavailable):
                 platform.log.create(EventType("a"))
         clock.advance(10**9)
-        platform.log.sweep()
+        platform.log.upkeep.sweep()
         assert platform.log.publish("a", [{"a": 1}]).ok
 
 

@@ -226,6 +226,15 @@ def open_files(directory: Path) -> list[str]:
     return [name for name in found if name.startswith(str(directory))]
 
 
+def test_tidying_frees_the_space_of_a_deleted_file(place, directory, storage, topic):
+    """It takes up room for as long as anybody has it open."""
+    append(storage, topic, {0: [b"a"]})
+    place.open().delete_topic(topic)
+    assert open_files(directory)
+    storage.tidy()
+    assert not open_files(directory)
+
+
 @contextmanager
 def no_more_descriptors():
     """Every attempt to open a file fails."""

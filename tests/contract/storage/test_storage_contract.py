@@ -72,6 +72,18 @@ def test_deleting_while_it_is_used_hurts_nobody(storage, topic):
         append(storage, topic, {0: [b"late"]})
 
 
+def test_tidying_lets_go_of_what_others_deleted(place, storage, topic):
+    """From then on it is missing here as well; other topics stay as they are."""
+    storage.create_topic("kept", 1, DAY_MS)
+    for name in (topic, "kept"):
+        append(storage, name, {0: [b"a"]})
+    place.open().delete_topic(topic)
+    storage.tidy()
+    with pytest.raises(NotFound):
+        storage.bounds(topic)
+    assert values(storage, "kept", 0) == [b"a"]
+
+
 def test_topics_do_not_touch_each_other(storage, topic):
     """Records and deletion stay within one topic."""
     storage.create_topic("other", 1, DAY_MS)

@@ -121,6 +121,14 @@ class Catalog(ABC):
         """All schemas the event type ever had, newest first."""
 
     @abstractmethod
+    def remove_timeline(self, removed: Timeline, delete_after_ms: int) -> bool:
+        """Record a closed timeline as removed, the way it is given, and doom its topic after that time.
+
+        Its row stays, so that cursors in it go on to mean something; its storage is no longer in use by it. False,
+        and nothing changed, if somebody else was first or the event type is gone.
+        """
+
+    @abstractmethod
     def doom_topic(self, storage_id: str, topic: str, after_ms: int) -> None:
         """Announce a topic that may be deleted after that time unless an event type owns it by then."""
 

@@ -16,7 +16,7 @@ from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, S
 from strandline.log.switching import State
 
 _SQL = sql.load("strandline.log.catalog", "postgres.sql")
-_LAYOUT = 1
+_LAYOUT = 2
 _T = TypeVar("_T")
 
 
@@ -200,6 +200,8 @@ class PostgresCatalog(Catalog):
         if not made:
             db.execute(_SQL["create"])
         ((layout,),) = db.execute(_SQL["layout"])
+        if layout == 1:
+            db.execute(_SQL["from_layout_1"])
         if layout > _LAYOUT:
             where = self._database.where
             raise Unavailable(
@@ -245,6 +247,15 @@ class PostgresCatalog(Catalog):
 
     def schemas(self, entry: CatalogEntry) -> list[Schema]:
         return [rows.value(text, Schema) for (text,) in self._place.fetch(_SQL["schemas"], (entry.id,))]
+
+    def remove_timeline(self, removed: Timeline, delete_after_ms: int) -> bool:
+        def work(db: Session) -> bool:
+            found = db.execute(_SQL["remove_timeline"], (rows.text(removed), removed.id))
+            if found:
+                db.execute(_SQL["doom"], (removed.storage_id, removed.topic, delete_after_ms))
+            return bool(found)
+
+        return self._place.write(work)
 
     def doom_topic(self, storage_id: str, topic: str, after_ms: int) -> None:
         self._place.write(lambda db: db.execute(_SQL["doom"], (storage_id, topic, after_ms)))

@@ -21,7 +21,7 @@ CREATE TABLE strandline.catalog (
     layout   INTEGER NOT NULL,
     version  BIGINT NOT NULL
 );
-INSERT INTO strandline.catalog (layout, version) VALUES (1, 0);
+INSERT INTO strandline.catalog (layout, version) VALUES (2, 0);
 CREATE TABLE strandline.storages (
     id          TEXT COLLATE "C" PRIMARY KEY,
     definition  TEXT NOT NULL,
@@ -38,11 +38,12 @@ CREATE TABLE strandline.schemas (
     definition     TEXT NOT NULL,
     PRIMARY KEY (event_type_id, number)
 );
+-- A removed timeline has no storage; which one it was is in its definition.
 CREATE TABLE strandline.timelines (
     id             TEXT PRIMARY KEY,
     event_type_id  TEXT NOT NULL REFERENCES strandline.event_types (id) ON DELETE CASCADE,
     position       INTEGER NOT NULL,
-    storage_id     TEXT NOT NULL REFERENCES strandline.storages (id),
+    storage_id     TEXT REFERENCES strandline.storages (id),
     topic          TEXT NOT NULL UNIQUE,
     definition     TEXT NOT NULL,
     UNIQUE (event_type_id, position)
@@ -66,6 +67,11 @@ CREATE TABLE strandline.doomed_topics (
     after_ms    BIGINT NOT NULL,
     PRIMARY KEY (storage_id, topic)
 );
+
+-- name: from_layout_1
+-- There every timeline had to have a storage.
+ALTER TABLE strandline.timelines ALTER COLUMN storage_id DROP NOT NULL;
+UPDATE strandline.catalog SET layout = 2;
 
 -- name: change
 -- The first statement of everybody who writes: they come one after the other, and what the next statements
@@ -116,6 +122,10 @@ UPDATE strandline.timelines SET definition = %s WHERE id = %s;
 INSERT INTO strandline.timelines (id, event_type_id, position, storage_id, topic, definition)
 VALUES (%s, %s, %s, %s, %s, %s);
 
+-- name: remove_timeline
+UPDATE strandline.timelines SET storage_id = NULL, definition = %s
+WHERE id = %s AND storage_id IS NOT NULL RETURNING topic;
+
 -- name: insert_schema
 INSERT INTO strandline.schemas (event_type_id, number, definition)
 SELECT e.id, 1 + coalesce((SELECT max(number) FROM strandline.schemas WHERE event_type_id = e.id), 0), %s
@@ -130,7 +140,7 @@ ON CONFLICT (storage_id, topic) DO UPDATE SET after_ms = excluded.after_ms;
 
 -- name: doom_all_of
 INSERT INTO strandline.doomed_topics (storage_id, topic, after_ms)
-SELECT storage_id, topic, %s FROM strandline.timelines WHERE event_type_id = %s
+SELECT storage_id, topic, %s FROM strandline.timelines WHERE event_type_id = %s AND storage_id IS NOT NULL
 ON CONFLICT (storage_id, topic) DO UPDATE SET after_ms = excluded.after_ms;
 
 -- name: doomed

@@ -14,7 +14,7 @@ from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, S
 from strandline.log.switching import State
 
 _SQL = sql.load("strandline.log.catalog", "sqlite.sql")
-_LAYOUT = 1
+_LAYOUT = 2
 
 
 class SqliteSwitchBook(SwitchBook):
@@ -138,7 +138,11 @@ class SqliteCatalog(Catalog):
             (layout,) = db.execute("PRAGMA user_version")[0]
             if layout > _LAYOUT:
                 raise Unavailable(f"{path} was written by a newer Strandline (layout {layout}); upgrade this one")
+            if layout == 1:
+                db.execute(_SQL["set_layout_1_aside"])
             db.execute(_SQL["create"])
+            if layout == 1:
+                db.execute(_SQL["take_layout_1_over"])
             db.execute(_SQL["add_first_storage"], (first_storage.id, rows.text(first_storage)))
             db.execute(f"PRAGMA user_version = {_LAYOUT}")
         # Lookups never wait behind a commit, and see our own commits like those of anybody else.
@@ -185,6 +189,13 @@ class SqliteCatalog(Catalog):
 
     def schemas(self, entry: CatalogEntry) -> list[Schema]:
         return [rows.value(text, Schema) for (text,) in self._reader.execute(_SQL["schemas"], (entry.id,))]
+
+    def remove_timeline(self, removed: Timeline, delete_after_ms: int) -> bool:
+        with self._db.transaction() as db:
+            found = db.execute(_SQL["remove_timeline"], (rows.text(removed), removed.id))
+            if found:
+                db.execute(_SQL["doom"], (removed.storage_id, removed.topic, delete_after_ms))
+        return bool(found)
 
     def doom_topic(self, storage_id: str, topic: str, after_ms: int) -> None:
         with self._db.transaction() as db:

@@ -16,11 +16,12 @@ CREATE TABLE IF NOT EXISTS schemas (
     definition     TEXT NOT NULL,
     PRIMARY KEY (event_type_id, number)
 );
+-- A removed timeline has no storage; which one it was is in its definition.
 CREATE TABLE IF NOT EXISTS timelines (
     id             TEXT PRIMARY KEY,
     event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
     position       INTEGER NOT NULL,
-    storage_id     TEXT NOT NULL REFERENCES storages (id),
+    storage_id     TEXT REFERENCES storages (id),
     topic          TEXT NOT NULL UNIQUE,
     definition     TEXT NOT NULL,
     UNIQUE (event_type_id, position)
@@ -51,6 +52,14 @@ CREATE TABLE IF NOT EXISTS catalog_changes (
     number    INTEGER NOT NULL
 );
 INSERT INTO catalog_changes VALUES (1, 0) ON CONFLICT DO NOTHING;
+
+-- name: set_layout_1_aside
+-- There every timeline had to have a storage.
+ALTER TABLE timelines RENAME TO timelines_1;
+
+-- name: take_layout_1_over
+INSERT INTO timelines SELECT id, event_type_id, position, storage_id, topic, definition FROM timelines_1;
+DROP TABLE timelines_1;
 
 -- name: changed
 UPDATE catalog_changes SET number = number + 1;
@@ -96,6 +105,9 @@ UPDATE timelines SET definition = ? WHERE id = ?;
 -- name: insert_timeline
 INSERT INTO timelines (id, event_type_id, position, storage_id, topic, definition) VALUES (?, ?, ?, ?, ?, ?);
 
+-- name: remove_timeline
+UPDATE timelines SET storage_id = NULL, definition = ? WHERE id = ? AND storage_id IS NOT NULL RETURNING topic;
+
 -- name: insert_schema
 INSERT INTO schemas (event_type_id, number, definition)
 SELECT ?1, 1 + coalesce((SELECT max(number) FROM schemas WHERE event_type_id = ?1), 0), ?2;
@@ -109,7 +121,7 @@ ON CONFLICT DO UPDATE SET after_ms = excluded.after_ms;
 
 -- name: doom_all_of
 INSERT INTO doomed_topics (storage_id, topic, after_ms)
-SELECT storage_id, topic, ? FROM timelines WHERE event_type_id = ?
+SELECT storage_id, topic, ? FROM timelines WHERE event_type_id = ? AND storage_id IS NOT NULL
 ON CONFLICT DO UPDATE SET after_ms = excluded.after_ms;
 
 -- name: doomed

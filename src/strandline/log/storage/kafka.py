@@ -117,6 +117,9 @@ class KafkaStorage(Storage):
         self._refuse_closed()
         self._topics.grow(topic, partitions)
 
+    def tidy(self) -> None:
+        self._passes.expire()
+
     def close(self) -> None:
         self._closed = True
         self._watcher.close()

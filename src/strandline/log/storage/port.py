@@ -106,6 +106,10 @@ class Storage(ABC):
         """Have at least that many partitions."""
 
     @abstractmethod
+    def tidy(self) -> None:
+        """Let go of what is held of topics that others deleted; to be called now and then."""
+
+    @abstractmethod
     def close(self) -> None:
         """Finish what was started and let go of files, connections and threads; later calls are `Unavailable`."""
 

@@ -102,6 +102,13 @@ class SqliteStorage(SealableStorage):
         with self._file(topic) as file:
             file.grow(partitions)
 
+    def tidy(self) -> None:
+        with self._lock:
+            for topic, opened in [*self._open.items()]:
+                # Its space is free only once nobody has it open.
+                if not opened.users and not self._path(topic).exists():
+                    self._open.pop(topic).file.close()
+
     def close(self) -> None:
         self._watcher.close()
         with self._lock:

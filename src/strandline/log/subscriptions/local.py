@@ -14,7 +14,7 @@ import msgspec
 from strandline.clock import Clock, to_rfc3339
 from strandline.config import Settings
 from strandline.errors import Conflict, Invalid, InvalidCursor, NotFound
-from strandline.log.model import CatalogEntry
+from strandline.log.model import CatalogEntry, Timeline
 from strandline.log.subscriptions import model, places, rules, stats
 from strandline.log.subscriptions.hub import Hub
 from strandline.log.subscriptions.model import (
@@ -162,6 +162,10 @@ class LocalSubscriptions(Subscriptions):
         """Who reads which partition: `stats` without looking into the log."""
         shares, members = self._store.layout(subscription_id)
         return stats.status(shares, members)
+
+    def unread(self, event_type_id: str, timeline: Timeline) -> dict[str, int]:
+        """By subscription, how many events of a closed timeline it has not read, if any."""
+        return stats.unread(self._store, event_type_id, timeline)
 
     def consume(self, subscription_id: str, parameters: StreamParameters = SDK_PARAMETERS) -> Consumer:
         return LocalConsumer(self, self.get(subscription_id), parameters)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from strandline.errors import InvalidCursor
-from strandline.log import cursors
+from strandline.log import cursors, expiry
+from strandline.log.model import Timeline
 from strandline.log.reading import View
 from strandline.log.subscriptions import places, rules
 from strandline.log.subscriptions.model import AssignmentType, EventTypeStats, Member, PartitionStats, Share
 from strandline.log.subscriptions.places import Readable
+from strandline.log.subscriptions.port import SubscriptionStore
+
+_PAGE = 1000
 
 
 def status(shares: Sequence[Share], members: Sequence[Member]) -> list[EventTypeStats]:
@@ -36,6 +41,27 @@ def of_event_type(
         count = view.entry.event_type.partition_count
         return EventTypeStats(name, [PartitionStats(str(p), "unassigned", "") for p in range(count)])
     return EventTypeStats(name, [_measured(view, share, members, now_ms) for share in shares])
+
+
+def unread(store: SubscriptionStore, event_type_id: str, timeline: Timeline) -> dict[str, int]:
+    """How many events of a closed timeline each subscription has not read; without those that have read it all."""
+    found = {}
+    for subscription_id in _readers_of(store, timeline.event_type):
+        shares, _ = store.layout(subscription_id)
+        own = {
+            share.slot.partition: share.position for share in shares if share.slot.event_type_id == event_type_id
+        }
+        if count := expiry.unread(timeline, own):
+            found[subscription_id] = count
+    return found
+
+
+def _readers_of(store: SubscriptionStore, event_type: str) -> Iterator[str]:
+    for page in itertools.count():
+        subscriptions = store.search(None, [event_type], limit=_PAGE, offset=page * _PAGE)
+        yield from (str(subscription.id) for subscription in subscriptions)
+        if len(subscriptions) < _PAGE:
+            return
 
 
 def _assignment(share: Share, members: Sequence[Member]) -> PartitionStats:

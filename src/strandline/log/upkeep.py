@@ -1,0 +1,123 @@
+"""What is done now and then in every node: remove what is past its time, and what crashes left behind.
+
+Several nodes may be at it at once, and each may die at any statement: the catalog says what is to be done, and
+doing it twice is harmless.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from strandline import failpoints
+from strandline.clock import Clock, to_rfc3339
+from strandline.config import LogSettings
+from strandline.errors import StrandlineError, Unavailable
+from strandline.log import expiry
+from strandline.log.catalog import Catalog
+from strandline.log.model import CatalogEntry, Timeline
+from strandline.log.storages import Storages
+from strandline.logs import fields
+
+log = logging.getLogger(__name__)
+
+#: By subscription, how many events of a closed timeline of an event type's incarnation it has not read.
+Unread = Callable[[str, Timeline], Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A timeline that was removed, and how many of its events were not read, over all subscriptions."""
+
+    timeline: Timeline
+    unread: int
+
+
+class Upkeep:
+    def __init__(self, catalog: Catalog, storages: Storages, settings: LogSettings, clock: Clock) -> None:
+        self._catalog = catalog
+        self._storages = storages
+        self._settings = settings
+        self._clock = clock
+
+    def run(self, unread: Unread) -> list[Removed]:
+        """One round of everything; what fails is tried again by the next one. The timelines that went."""
+        removed = self.remove_timelines(unread)
+        self.sweep()
+        self.purge()
+        self._storages.tidy()
+        return removed
+
+    def remove_timelines(self, unread: Unread) -> list[Removed]:
+        """Mark the closed timelines whose time is over; a sweep deletes their topics some time later.
+
+        From the mark on nobody begins to read them. Who was reading then has until the sweep.
+        """
+        now_ms = self._clock.now_ms()
+        found = []
+        for entry in self._catalog.entries():
+            retention_ms = entry.event_type.retention_ms(self._settings.retention_ms)
+            for timeline in expiry.removable(entry.timelines, retention_ms, now_ms):
+                lost = self._lost(entry, timeline, unread(entry.id, timeline))
+                marked = msgspec.structs.replace(timeline, cleaned_up_at=to_rfc3339(now_ms))
+                failpoints.hit("upkeep.mark")
+                if self._catalog.remove_timeline(marked, now_ms + self._settings.cleanup_delay_ms):
+                    log.info("a timeline was removed", extra=_fields(marked))
+                    found.append(Removed(marked, lost))
+        return found
+
+    @staticmethod
+    def _lost(entry: CatalogEntry, timeline: Timeline, unread: Mapping[str, int]) -> int:
+        """Warned about before the mark: a crash in between repeats the warning, it does not swallow it."""
+        for subscription, count in unread.items():
+            log.warning(
+                "%d events of %s, timeline %d, are removed before the subscription read them",
+                count, entry.event_type.name, timeline.order, extra=fields(subscription=subscription),
+            )  # fmt: skip
+        return sum(unread.values())
+
+    def sweep(self, among: Collection[tuple[str, str]] | None = None) -> None:
+        """Delete topics that nobody owns, all or those given as (storage id, topic)."""
+        unreachable: set[str] = set()
+        for storage_id, topic in self._catalog.doomed_topics(self._clock.now_ms()):
+            if storage_id in unreachable or (among is not None and (storage_id, topic) not in among):
+                continue
+            try:
+                failpoints.hit("upkeep.delete")
+                self._storages.get(storage_id).delete_topic(topic)
+                failpoints.hit("upkeep.forget")
+                self._catalog.forget_topic(storage_id, topic)
+            except Unavailable as error:
+                # Every topic there would take as long to fail.
+                unreachable.add(storage_id)
+                log.warning("deleting topic %s failed; it is tried again: %s", topic, error.detail)
+            except Exception:
+                log.exception("deleting topic %s failed; it is tried again", topic)
+
+    def purge(self) -> int:
+        """Remove records past their event type's retention; how many went."""
+        removed = 0
+        for entry in self._catalog.entries():
+            before_ms = self._clock.now_ms() - entry.event_type.retention_ms(self._settings.retention_ms)
+            for timeline in entry.timelines:
+                if timeline.cleaned_up_at is None:
+                    removed += self._purge(timeline, before_ms)
+        if removed:
+            log.info("purged", extra=fields(records=removed))
+        return removed
+
+    def _purge(self, timeline: Timeline, before_ms: int) -> int:
+        try:
+            return self._storages.get(timeline.storage_id).purge(timeline.topic, before_ms)
+        except StrandlineError as error:
+            log.warning("purging topic %s failed; it is tried again: %s", timeline.topic, error.detail)
+        except Exception:
+            log.exception("purging topic %s failed; it is tried again", timeline.topic)
+        return 0
+
+
+def _fields(timeline: Timeline) -> dict[str, object]:
+    return fields(event_type=timeline.event_type, order=timeline.order, topic=timeline.topic)

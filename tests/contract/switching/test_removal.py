@@ -1,0 +1,345 @@
+"""Closed timelines whose time is over: marked, kept a while, deleted; over every catalog and storage there is.
+
+Two nodes' worth of platforms share what they keep. Time stands still but for the tests.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from strandline import EventType
+from strandline.clock import ManualClock
+from strandline.config import CatalogSettings, CoordinationSettings, LogSettings, Settings
+from strandline.errors import Conflict, InvalidCursor, NotFound, Unavailable
+from strandline.log import CursorText, DistanceQuery, Options, StorageInfo
+from strandline.log.model import KafkaConfiguration, SqliteConfiguration
+from strandline.log.storage import kafka_topics
+from strandline.log.subscriptions.model import Subscription, SubscriptionCursor
+from strandline.platform import Platform
+
+DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+DELAY_MS = 60_000
+
+Opener = Callable[[], Platform]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=["sqlite", "sqlite, kafka", "postgres, kafka"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Opener]:
+    """Opens a node, as many times as wanted; `first` and `second` are storages, the first is the default."""
+    settings = Settings(log=LogSettings(cleanup_delay_ms=DELAY_MS))
+    if request.param.startswith("postgres"):
+        postgres, zookeeper = request.getfixturevalue("postgres"), request.getfixturevalue("zookeeper")
+        settings = Settings(
+            log=settings.log,
+            catalog=CatalogSettings(postgres.url(postgres.new_database())),
+            coordination=CoordinationSettings(f"zookeeper://{zookeeper.hosts}/{uuid.uuid4().hex}"),
+        )
+    platforms: list[Platform] = []
+
+    def one_more() -> Platform:
+        platforms.append(Platform(tmp_path, settings, clock))
+        return platforms[-1]
+
+    admin = one_more().log.admin
+    for name in ("first", "second"):
+        if request.param == "sqlite":
+            admin.add_storage(StorageInfo(name, "sqlite", sqlite_configuration=SqliteConfiguration(name)))
+        else:
+            servers = request.getfixturevalue("kafka").bootstrap_servers
+            configuration = KafkaConfiguration(servers, {"client.id": name})
+            admin.add_storage(StorageInfo(name, "kafka", kafka_configuration=configuration))
+    admin.set_default_storage("first")
+    yield one_more
+    for platform in platforms:
+        platform.close()
+
+
+@pytest.fixture
+def node(opened: Opener, clock: ManualClock) -> Platform:
+    """Its event type `orders` had three events, moved, and got two more an hour later."""
+    platform = opened()
+    platform.log.create(EventType("orders", options=Options(DAY_MS)))
+    publish(platform, 0, 1, 2)
+    platform.log.admin.switch("orders", "second")
+    clock.advance(HOUR_MS)
+    publish(platform, 3, 4)
+    return platform
+
+
+def publish(platform: Platform, *numbers: int) -> None:
+    platform.log.publish("orders", [{"n": n} for n in numbers]).raise_for_failed()
+
+
+def read(platform: Platform, start: object = "BEGIN") -> list[int]:
+    return [event["n"] for batch in platform.log.read("orders", start) for event in batch.events]
+
+
+def upkeep(platform: Platform) -> list[tuple[int, int]]:
+    """One round: the orders of the timelines it removed, and how many events went unread."""
+    done = platform.log.upkeep.run(platform.log.subscriptions.unread)
+    return [(removed.timeline.order, removed.unread) for removed in done]
+
+
+def has_topic(platform: Platform) -> bool:
+    """Whether the storage has the first timeline's topic."""
+    first = platform.log.timelines("orders")[0]
+    try:
+        platform.log._storages.get(first.storage_id).bounds(first.topic)
+    except NotFound:
+        return False
+    return True
+
+
+def cursor(offset: str) -> dict[str, str]:
+    return {"0": offset}
+
+
+OLDER = "001-0001-000000000000000001"
+END = "001-0001-000000000000000002"
+LATER = "001-0002-000000000000000000"
+
+
+def test_a_timeline_goes_after_the_retention_time(opened: Opener, node: Platform, clock: ManualClock):
+    """First it is marked, for everybody; its topic follows when reads that had begun are over; its row stays."""
+    other = opened()
+    clock.advance(DAY_MS - HOUR_MS - 1)
+    assert upkeep(node) == []
+    assert node.log.timelines("orders")[0].cleaned_up_at is None
+    clock.advance(1)
+    assert upkeep(node) == [(1, 0)]
+    assert upkeep(other) == upkeep(node) == []
+    for platform in (node, other):
+        old, new = platform.log.timelines("orders")
+        assert (old.cleaned_up_at is None, new.cleaned_up_at) == (False, None)
+        assert old.latest_position == {"0": 2}
+    assert has_topic(node)
+    clock.advance(DELAY_MS - 1)
+    upkeep(other)
+    assert has_topic(node)
+    assert has_topic(other)
+    clock.advance(1)
+    upkeep(other)
+    assert not has_topic(other)
+    upkeep(node)
+    assert not has_topic(node)
+    publish(node, 5)
+    assert read(other) == [3, 4, 5]
+    assert [timeline.order for timeline in other.log.timelines("orders")] == [1, 2]
+
+
+def test_of_two_nodes_one_removes(opened: Opener, node: Platform, clock: ManualClock):
+    """At the same moment, and both may delete the topic."""
+    nodes = [node, opened()]
+    clock.advance(DAY_MS - HOUR_MS)
+    for expected in ([(1, 0)], []):
+        barrier = threading.Barrier(2)
+        found: list[tuple[int, int]] = []
+
+        def run(platform: Platform, barrier=barrier, found=found) -> None:
+            barrier.wait(10)
+            found.extend(upkeep(platform))
+
+        threads = [threading.Thread(target=run, args=(platform,)) for platform in nodes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert found == expected
+        clock.advance(DELAY_MS)
+    assert not any(map(has_topic, nodes))
+    assert read(node) == [3, 4]
+
+
+def test_cursors_in_a_removed_timeline(opened: Opener, node: Platform, clock: ManualClock):
+    """Its end is the start of the next one, what is further back is gone: before its topic goes and after."""
+    clock.advance(DAY_MS - HOUR_MS)
+    upkeep(node)
+    fresh = opened()
+    for _ in range(2):
+        for platform in (node, fresh):
+            assert read(platform) == read(platform, cursor(END)) == read(platform, cursor("001-0002--1")) == [3, 4]
+            for gone in (OLDER, "001-0001--1", "1", "-1"):
+                with pytest.raises(InvalidCursor) as refused:
+                    read(platform, cursor(gone))
+                assert refused.value.reason == "UNAVAILABLE"
+                assert "available are 001-0002-000000000000000000 to 001-0002-000000000000000001" in str(
+                    refused.value
+                )
+            with pytest.raises(InvalidCursor) as refused:
+                read(platform, cursor("001-0001-000000000000000003"))
+            assert refused.value.reason == "INVALID_OFFSET"
+            query = DistanceQuery(CursorText("0", OLDER), CursorText("0", LATER))
+            assert platform.log.distances("orders", [query])[0].distance == 2
+            (info,) = platform.log.partitions("orders", [CursorText("0", END)])
+            assert (info.oldest_available_offset, info.unconsumed_events) == (LATER, 2)
+        clock.advance(DELAY_MS)
+        upkeep(fresh)
+        upkeep(node)
+    assert not has_topic(node)
+
+
+def test_a_reader_that_is_behind_is_told(node: Platform, clock: ManualClock):
+    """One in the removed timeline gets an error; one that had come to its end goes on."""
+    behind = node.log.reader("orders", cursor(OLDER))
+    through = node.log.reader("orders", cursor(END))
+    clock.advance(DAY_MS - HOUR_MS)
+    upkeep(node)
+    with pytest.raises(InvalidCursor) as refused:
+        behind.poll(10, 1 << 20)
+    assert refused.value.reason == "UNAVAILABLE"
+    assert [event["n"] for batch in through.poll(10, 1 << 20) for event in batch.events] == [3, 4]
+
+
+@pytest.mark.parametrize("verb", ["bounds", "read"])
+def test_a_topic_that_goes_while_it_is_looked_at(opened: Opener, node: Platform, clock: ManualClock, verb: str):
+    """A reader that slept past the delay does not take the missing topic for a missing event type."""
+    other = opened()
+    storage = node.log._storages.get("first")
+    act = getattr(storage, verb)
+
+    def removed_meanwhile(*arguments: object, **options: object) -> object:
+        setattr(storage, verb, act)
+        clock.advance(DAY_MS)
+        upkeep(other)
+        clock.advance(DELAY_MS)
+        upkeep(other)
+        storage.tidy()
+        return act(*arguments, **options)
+
+    reader = node.log.reader("orders", cursor(OLDER))
+    setattr(storage, verb, removed_meanwhile)
+    with pytest.raises(InvalidCursor) as refused:
+        reader.poll(10, 1 << 20)
+    assert refused.value.reason == "UNAVAILABLE"
+    assert not has_topic(node)
+
+
+def test_what_a_subscription_has_not_read_is_warned_about(node: Platform, clock: ManualClock, caplog):
+    """And counted: two of three events for one, none for one that has read them, or that has not begun."""
+    for group, offset in {"behind": "001-0001-000000000000000000", "through": END}.items():
+        cursors = (SubscriptionCursor("orders", "0", offset),)
+        asked = Subscription("app", ("orders",), group, "cursors", cursors)
+        node.log.subscriptions.create(asked)
+    node.log.subscriptions.create(Subscription("app", ("orders",), "idle", "begin"))
+    clock.advance(DAY_MS)
+    with caplog.at_level(logging.WARNING, "strandline.log.upkeep"):
+        assert upkeep(node) == [(1, 2)]
+    (warning,) = [record for record in caplog.records if record.name == "strandline.log.upkeep"]
+    assert warning.getMessage() == "2 events of orders, timeline 1, are removed before the subscription read them"
+
+
+def test_a_storage_can_be_given_up(node: Platform, clock: ManualClock):
+    """Once its last topic is gone; another one of that name may be elsewhere."""
+    node.log.admin.set_default_storage("second")
+    clock.advance(DAY_MS)
+    upkeep(node)
+    with pytest.raises(Conflict, match="in use"):
+        node.log.admin.remove_storage("first")
+    clock.advance(DELAY_MS)
+    upkeep(node)
+    opened = node.log._storages.get("first")
+    node.log.admin.remove_storage("first")
+    upkeep(node)
+    with pytest.raises(Unavailable, match="closed"):
+        opened.bounds("anything")
+    with pytest.raises(NotFound):
+        node.log._storages.get("first")
+    publish(node, 5)
+    assert read(node)[-1:] == [5]
+
+
+def test_an_unavailable_storage_holds_up_nothing_but_its_topics(
+    node: Platform, clock: ManualClock, monkeypatch, request
+):
+    """The mark needs the catalog only; the deletion is tried again until it is done."""
+    broker = request.getfixturevalue("kafka") if "kafka" in request.node.callspec.params["opened"] else None
+    storage = node.log._storages.get("first")
+    clock.advance(DAY_MS)
+    with monkeypatch.context() as patched:
+        if broker is not None:
+            patched.setattr(kafka_topics, "_REQUEST_SECONDS", 1.0)
+            broker.pause()
+        else:
+            patched.setattr(storage, "delete_topic", refuse)
+        try:
+            node.log.upkeep.remove_timelines(node.log.subscriptions.unread)
+            assert node.log.timelines("orders")[0].cleaned_up_at is not None
+            clock.advance(DELAY_MS)
+            node.log.upkeep.sweep()
+        finally:
+            if broker is not None:
+                broker.bring_back()
+    assert node.log._catalog.doomed_topics(clock.now_ms())
+    upkeep(node)
+    assert not node.log._catalog.doomed_topics(clock.now_ms())
+    assert not has_topic(node)
+
+
+def refuse(topic: str) -> None:
+    raise Unavailable(f"{topic} cannot be reached")
+
+
+def test_a_publish_that_slept_meanwhile_goes_to_the_new_timeline(
+    opened: Opener, node: Platform, clock: ManualClock
+):
+    """Its topic is gone, so nothing is stored there, and the event type is not: it belongs where the others go."""
+    sleeper = opened()
+    sleeper.log.create(EventType("visits", options=Options(DAY_MS)))
+    sleeper.log.publish("visits", [{"n": 0}]).raise_for_failed()
+    storage = sleeper.log._storages.get("first")
+    append = storage.append
+
+    def sleeps(topic, batches, *, waits=False):
+        storage.append = append
+        sleeper.log.node.coordination.close()  # its session is over for everybody else
+        node.log.admin.switch("visits", "second")
+        clock.advance(DAY_MS)
+        upkeep(node)
+        clock.advance(DELAY_MS)
+        upkeep(node)
+        storage.tidy()
+        if hasattr(storage, "_topics"):
+            storage._topics.forget(topic)
+        return append(topic, batches, waits=waits)
+
+    storage.append = sleeps
+    report = sleeper.log.publish("visits", [{"n": 1}])
+    assert report.ok
+    batches = node.log.read("visits", {"0": "001-0001-000000000000000000"})
+    assert [event["n"] for batch in batches for event in batch.events] == [1]
+
+
+def test_records_that_expire_between_a_look_and_a_read_are_not_skipped(tmp_path, clock: ManualClock):
+    """A reader that is about to miss some of them is told, though the topic has more."""
+    with Platform(tmp_path, Settings(), clock) as platform:
+        platform.log.create(EventType("orders", options=Options(DAY_MS)))
+        publish(platform, 0)
+        clock.advance(HOUR_MS)
+        publish(platform, 1)
+        storage = platform.log._storages.get("default")
+        act = storage.read
+
+        def expired_meanwhile(*arguments: object, **options: object) -> object:
+            clock.advance(DAY_MS - HOUR_MS + 1)
+            upkeep(platform)
+            return act(*arguments, **options)
+
+        reader = platform.log.reader("orders", "BEGIN")
+        storage.read = expired_meanwhile
+        with pytest.raises(InvalidCursor) as refused:
+            reader.poll(10, 1 << 20)
+        assert refused.value.reason == "UNAVAILABLE"
+        storage.read = act
+        assert read(platform) == [1]
