@@ -124,15 +124,26 @@ class Node:
             self._thread.start()
 
     def _run(self) -> None:
+        failing = False
         while not self._closed:
             self._news.wait(_LOOK_SECONDS)
             self._news.clear()
             try:
                 self.look()
+                failing = False
             except StrandlineError as error:
-                log.warning("looking for switches failed: %s", error.detail)
+                if not failing:  # said once, not twice a second
+                    log.warning("looking for switches failed; it is tried again: %s", error.detail)
+                failing = True
             except Exception:
                 log.exception("looking for switches failed")
+            self._refuse_late()
+
+    def _refuse_late(self) -> None:
+        """Whoever waits at a gate has a deadline, also while nobody can be asked about the switch."""
+        now_ms = self._clock.now_ms()
+        for gate in [*self._gates.values()]:
+            gate.expire(now_ms)
 
     def look(self) -> None:
         """Bring every gate in line with locks and catalog, then confirm the version that was seen."""
@@ -155,9 +166,6 @@ class Node:
         for name in {*locks, *gated, *(switch.event_type for switch in undecided)}:
             self._settle(name, locks.get(name), undecided)
         self._confirm(version)
-        now_ms = self._clock.now_ms()
-        for gate in [*self._gates.values()]:
-            gate.expire(now_ms)
 
     def _confirm(self, version: int) -> None:
         gates = [*self._gates.values()]
