@@ -88,7 +88,10 @@ class Initiator:
         """Give up an undecided switch, whoever started it."""
         aborted = self._node.abort(entry, switch)
         if aborted:
-            self._node.coordination.bump()
+            try:
+                self._node.coordination.bump()
+            except StrandlineError as error:
+                log.warning("nodes find out by themselves that the switch was aborted: %s", error)
         return aborted
 
     def _switch_row(self, entry: CatalogEntry, kind: str, storage_id: str, topic: str, partitions: int) -> Switch:
@@ -116,7 +119,7 @@ class Initiator:
             step = next_step(step, outcome)
         log.info("switch ended", extra=fields(event_type=switch.event_type, kind=switch.kind, done=run.done))
         if not run.done:
-            raise run.error or Unavailable("the switch was aborted; publishing goes on as before", retry_after=1)
+            raise _told(run.error)
 
     def _do(self, step: Step, run: _Run) -> Outcome:
         try:
@@ -264,6 +267,13 @@ class Initiator:
 _STEPS: dict[Step, Callable[[Initiator, _Run], None]] = {
     step: getattr(Initiator, f"_{step}") for step in Step if step is not Step.END
 }
+
+
+def _told(error: StrandlineError | None) -> StrandlineError:
+    """Why there was no switch. That is certain, whatever answer got lost on the way: try again."""
+    if error is None or isinstance(error, OutcomeUnknown | LeaseLost):
+        return Unavailable("the switch was aborted; publishing goes on as before", retry_after=1)
+    return error
 
 
 def _grown(kind: EventType, partitions: int, now: str) -> EventType:

@@ -86,6 +86,7 @@ class Publication:
         self._done = done
         self._gate = around.node.gate(name)
         self._prepared = Prepared(0, {}, {}, ())
+        self._taken = False
         # Where each record of a partition is, and what went wrong there; filled once some had to move.
         self._offsets: dict[int, list[int]] = {}
         self._errors: dict[int, StrandlineError] = {}
@@ -150,6 +151,7 @@ class Publication:
         """The storage took it; if it cannot seal, the state read now says whether anybody will see it."""
         late: dict[int, list[int]] = {}
         if not isinstance(self._around.storages.get(timeline.storage_id), SealableStorage):
+            self._taken = True
             entry = self._entry()
             now = next(t for t in entry.timelines if t.order == timeline.order)
             state = _state(entry, now)
@@ -193,12 +195,13 @@ class Publication:
 
     def _fail(self, error: BaseException) -> None:
         self._gate.leave()
-        if isinstance(error, OutcomeUnknown):
+        if not isinstance(error, StrandlineError):
+            log.error("a publish failed", exc_info=error)
+        # Nothing that the storage took may be called failed, whatever went wrong afterwards.
+        if isinstance(error, OutcomeUnknown) or (self._taken and not isinstance(error, NotFound)):
             log.warning("a publish ended with unknown outcome: %s", error)
             self._done.set_result(publishing.unknown_report(self._prepared.events))
             return
-        if not isinstance(error, StrandlineError):
-            log.error("a publish failed", exc_info=error)
         self._done.set_exception(error)
 
 

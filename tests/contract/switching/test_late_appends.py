@@ -15,9 +15,10 @@ import pytest
 import strandline
 from services import until
 from strandline import EventType
+from strandline.errors import Unavailable
 from strandline.log.model import SqliteConfiguration, StorageInfo
 from strandline.log.records import NewRecords
-from strandline.log.storage import Placed, Storage
+from strandline.log.storage import Placed, SealableStorage, Storage
 
 OTHER = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("other"))
 
@@ -110,3 +111,28 @@ def test_an_append_that_comes_too_late_moves_to_the_new_timeline(opened):
     old, new = awake.log.timelines("orders")
     assert old.latest_position == {"0": 1}
     assert awake.log._storages.get("other").bounds(new.topic)[0].last == 1
+
+
+def test_what_the_storage_took_is_never_called_failed(opened, monkeypatch):
+    """Where the catalog says whether anybody will see it, and does not answer, its outcome is unknown."""
+    platform = opened()
+    platform.log.publish("orders", [{"n": 0}]).raise_for_failed()
+    storage = platform.log._storages.get("default")
+    append, version = storage.append, platform.log._catalog.version
+
+    def away() -> int:
+        raise Unavailable("the catalog does not answer")
+
+    def then_away(topic, batches, *, waits=False):
+        placed = append(topic, batches, waits=waits)
+        monkeypatch.setattr(platform.log._catalog, "version", away)
+        return placed
+
+    storage.append = then_away
+    report = platform.log.publish("orders", [{"n": 1}])
+    if isinstance(storage, SealableStorage):
+        assert report.ok  # it would have refused what comes too late
+    else:
+        assert [(item.publishing_status, item.detail) for item in report.items] == [("failed", "outcome_unknown")]
+    monkeypatch.setattr(platform.log._catalog, "version", version)
+    assert numbers(platform) == [0, 1]

@@ -1,0 +1,81 @@
+"""What switches and publishers are told while those who coordinate do not answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import strandline
+from services import until
+from strandline import EventType, config
+from strandline.errors import LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
+from strandline.log.model import SqliteConfiguration, StorageInfo
+from strandline.platform import Platform
+
+OTHER = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("other"))
+
+
+@pytest.fixture
+def platform(tmp_path) -> Iterator[Platform]:
+    with strandline.open(tmp_path, settings=config.load(flags={"log.publish_wait_ms": 300})) as opened:
+        opened.log.create(EventType("orders"))
+        opened.log.admin.add_storage(OTHER)
+        opened.log.publish("orders", [{"n": 0}]).raise_for_failed()
+        yield opened
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown("lost"), Unavailable("away"), LeaseLost("gone")])
+@pytest.mark.parametrize("verb", ["lock", "bump", "members", "relock"])
+def test_a_switch_that_did_not_happen_can_be_tried_again(platform, monkeypatch, verb, error):
+    """Unavailable, whatever answer got lost: that it did not happen is certain. The next one goes through."""
+    coordination = platform.log.node.coordination
+
+    def fails(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(coordination, verb, fails)
+        with pytest.raises(Unavailable):
+            platform.log.admin.switch("orders", "other")
+    assert len(platform.log.timelines("orders")) == 1
+    platform.log.admin.switch("orders", "other")
+    platform.log.publish("orders", [{"n": 1}]).raise_for_failed()
+    assert [event["n"] for batch in platform.log.read("orders") for event in batch.events] == [0, 1]
+
+
+def test_an_abort_needs_nobody(platform, monkeypatch):
+    """The catalog decides; nodes find out by themselves."""
+    coordination = platform.log.node.coordination
+    aborted = threading.Event()
+
+    def meanwhile() -> int:
+        if not aborted.is_set():
+            aborted.set()
+            platform.log.admin.abort_switch("orders")
+        raise OutcomeUnknown("lost")
+
+    monkeypatch.setattr(coordination, "bump", meanwhile)
+    with pytest.raises(Unavailable):
+        platform.log.admin.switch("orders", "other")
+    assert aborted.is_set()
+    assert platform.log.admin.current_switch("orders").state == "aborted"
+
+
+def test_whoever_waits_for_a_switch_is_refused_in_time(platform, monkeypatch):
+    """Also while nobody can be asked whether it is over."""
+    coordination, gate = platform.log.node.coordination, platform.log.node.gate("orders")
+
+    def away() -> dict[str, str]:
+        raise Unavailable("nobody answers")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(coordination, "members", away)
+        gate.hold()
+        waiting = platform.log.submit("orders", [{"n": 1}])
+        with pytest.raises(StrandlineError, match="took too long"):
+            waiting.result(20)
+    until(lambda: not gate.held)
+    platform.log.publish("orders", [{"n": 2}]).raise_for_failed()
+    assert [event["n"] for batch in platform.log.read("orders") for event in batch.events] == [0, 2]
