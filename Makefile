@@ -19,7 +19,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.ready
 	@echo "installing the development tools …"
-	@$(PIP) install -c constraints.txt -e '.[server,kafka,postgres,spark,zookeeper,dev]'
+	@$(PIP) install -c constraints.txt -e '.[server,kafka,postgres,spark,zookeeper,hdfs,s3,dev]'
 	@touch $@
 
 # A folder appears only when it is complete; what is in it never changes.

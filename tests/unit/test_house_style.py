@@ -26,6 +26,9 @@ DRIVERS = {
     "redis": "redis",
     "kazoo": "zookeeper",
     "cassandra": "cassandra",
+    "hdfs_native": "hdfs",
+    "boto3": "s3",
+    "botocore": "s3",
 }
 
 
