@@ -1,42 +1,71 @@
-"""When hour and day directories are complete."""
+"""What hour and day directories need to be complete."""
 
 from __future__ import annotations
 
 from strandline.archive import propagation
+from strandline.archive.layout import Layout
 from strandline.archive.model import DAY_MS, HOUR_MS, Term
+from strandline.clock import parse_rfc3339
 
-DAY = 20_000 * DAY_MS
+DAY = parse_rfc3339("2024-05-01T00:00:00Z")
 SEVEN = DAY + 7 * HOUR_MS
 TERMS = [Term("a", DAY), Term("b", SEVEN, SEVEN + HOUR_MS)]
 
 
+def usual(event_type: str) -> Layout:
+    return Layout("%Y-%m-%d/%H/{event_type}", event_type)
+
+
+def of_its_own(event_type: str) -> Layout:
+    return Layout("{event_type}/%Y-%m-%d/%H", event_type)
+
+
 def test_an_hour_needs_every_event_type_that_was_configured_for_it():
-    """No more and no fewer."""
-    now_ms = DAY + DAY_MS
-    assert propagation.hour_children(SEVEN, now_ms, TERMS, {"a": 1}) is None
-    assert propagation.hour_children(SEVEN, now_ms, TERMS, {"a": 1, "b": 0}) is None
-    assert propagation.hour_children(SEVEN, now_ms, TERMS, {"a": 1, "b": 3, "c": 1}) == {"a": 1, "b": 3}
-    for hour_ms in (SEVEN - HOUR_MS, SEVEN + HOUR_MS):
-        assert propagation.hour_children(hour_ms, now_ms, TERMS, {"a": 2}) == {"a": 2}
+    """No more and no fewer; one without a directory is needed like any other."""
+    assert propagation.hour_needs(SEVEN, TERMS, usual) == {"2024-05-01/07": {"2024-05-01/07/a", "2024-05-01/07/b"}}
+    assert propagation.hour_needs(SEVEN + HOUR_MS, TERMS, usual) == {"2024-05-01/08": {"2024-05-01/08/a"}}
+    assert propagation.hour_needs(DAY - HOUR_MS, TERMS, usual) == {}
 
 
-def test_an_hour_of_nobody_is_not_complete():
-    """Nothing says so."""
-    assert propagation.hour_children(DAY - HOUR_MS, DAY, TERMS, {"a": 1}) is None
+def test_a_day_needs_all_of_its_hours():
+    """In one directory for all event types, or in one for each."""
+    hours = {f"2024-05-01/{hour:02d}" for hour in range(24)}
+    assert propagation.day_needs(DAY, TERMS, usual) == {"2024-05-01": hours}
+    assert propagation.day_needs(DAY, TERMS, of_its_own) == {"a/2024-05-01": {f"a/{hour}" for hour in hours}}
+
+
+def test_a_day_with_hours_of_nobody_is_never_complete():
+    """The day of the first start, for example."""
+    assert propagation.day_needs(DAY, [Term("a", DAY + HOUR_MS)], usual) == {}
+
+
+def test_event_types_with_other_templates_have_other_parents():
+    """Those with a common one share it."""
+    layouts = {
+        "a": usual("a"),
+        "b": Layout("shop/%Y-%m-%d/%H/{event_type}", "b"),
+        "c": Layout("shop/%Y-%m-%d/%H/x/{event_type}", "c"),
+        "d": of_its_own("d"),
+        "e": Layout("%Y-%m-%dT%H/{event_type}", "e"),
+    }
+    terms = [Term(name, DAY) for name in layouts]
+    assert propagation.hour_needs(SEVEN, terms, layouts.__getitem__) == {
+        "2024-05-01/07": {"2024-05-01/07/a"},
+        "shop/2024-05-01/07": {"shop/2024-05-01/07/b", "shop/2024-05-01/07/x/c"},
+        "2024-05-01T07": {"2024-05-01T07/e"},
+    }
+    days = propagation.day_needs(DAY, terms, layouts.__getitem__)
+    assert sorted(days) == ["2024-05-01", "d/2024-05-01", "shop/2024-05-01"]
+    assert len(days["shop/2024-05-01"]) == 24
+
+
+def test_a_period_is_complete_when_all_it_needs_has_a_flag():
+    """Its children are what is needed, whatever else there is."""
+    assert propagation.children(["x", "y"], {"x": 1}, DAY, DAY) is None
+    assert propagation.children(["x", "y"], {"x": 1, "y": 0}, DAY, DAY) is None
+    assert propagation.children(["y", "x"], {"x": 1, "y": 3, "z": 1}, DAY, DAY) == {"x": 1, "y": 3}
 
 
 def test_no_period_is_complete_before_its_end():
     """Not by a millisecond, whatever its children say."""
-    end_ms = SEVEN + HOUR_MS
-    assert propagation.hour_children(SEVEN, end_ms - 1, TERMS, {"a": 1, "b": 1}) is None
-    assert propagation.hour_children(SEVEN, end_ms, TERMS, {"a": 1, "b": 1}) is not None
-    hours = dict.fromkeys(range(DAY, DAY + DAY_MS, HOUR_MS), 1)
-    assert propagation.day_children(DAY, DAY + DAY_MS - 1, hours) is None
-    assert propagation.day_children(DAY, DAY + DAY_MS, hours) == {f"{hour:02d}": 1 for hour in range(24)}
-
-
-def test_a_day_needs_all_of_its_hours():
-    """Any one that is missing blocks."""
-    hours = dict.fromkeys(range(DAY, DAY + DAY_MS, HOUR_MS), 1)
-    for missing in hours:
-        assert propagation.day_children(DAY, DAY + DAY_MS, {**hours, missing: 0}) is None
+    assert propagation.children(["x"], {"x": 1}, DAY + DAY_MS, DAY + DAY_MS - 1) is None

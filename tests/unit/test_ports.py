@@ -6,8 +6,11 @@ import inspect
 
 import pytest
 
+import strandline.archive.ledger.postgres
+import strandline.archive.ledger.sqlite
 import strandline.client
 import strandline.log.local
+from strandline.archive.ledger import HourBook, Leases, Ledger, PeriodBook
 from strandline.log.catalog import Catalog
 from strandline.log.catalog.postgres import PostgresCatalog
 from strandline.log.catalog.sqlite import SqliteCatalog
@@ -17,6 +20,8 @@ from strandline.log.storage.sqlite import SqliteStorage
 from strandline.log.subscriptions import Consumer, Subscriptions
 from strandline.log.subscriptions.port import StreamLeases, SubscriptionStore
 
+assert strandline.archive.ledger.postgres
+assert strandline.archive.ledger.sqlite
 assert strandline.client
 assert strandline.log.local
 
@@ -28,9 +33,13 @@ def implementations(port: type) -> list[type]:
     return [kind for kind in found[1:] if kind.__module__.startswith("strandline.")]
 
 
+PORTS = (
+    *(Log, Storage, Catalog, Subscriptions, Consumer, SubscriptionStore, StreamLeases),
+    *(Ledger, HourBook, PeriodBook, Leases),
+)
 CASES = [
     pytest.param(kind, port, name, id=f"{kind.__name__}.{name}")
-    for port in (Log, Storage, Catalog, Subscriptions, Consumer, SubscriptionStore, StreamLeases)
+    for port in PORTS
     for kind in implementations(port)
     for name, _ in inspect.getmembers(port, inspect.isfunction)
     if not name.startswith("_")

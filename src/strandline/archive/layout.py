@@ -28,8 +28,8 @@ class Layout:
         """Invalid if hours or event types would share a directory, or a part of it could be taken for ours."""
         _check(template)
         self.event_type = event_type
-        self._template = template.replace(_NAME, event_type)
-        parts = self._template.split("/")
+        self.template = template.replace(_NAME, event_type)
+        parts = self.template.split("/")
         hour = _shortest(parts, _HOUR)
         day = _shortest(parts, _DAY)
         #: The directory above: None where the event type's own is the hour's.
@@ -37,7 +37,7 @@ class Layout:
         self.day_template = "/".join(parts[:day]) if day < hour else None
 
     def directory(self, hour_ms: int) -> str:
-        return at(self._template, hour_ms)
+        return at(self.template, hour_ms)
 
     def data(self, hour_ms: int) -> str:
         return f"{self.directory(hour_ms)}/{DATA}"

@@ -172,15 +172,11 @@ class Hour(msgspec.Struct, frozen=True):
     flagged_ms: int = -1
 
 
-PeriodKind = Literal["hour", "day"]
-
-
 class Period(msgspec.Struct, frozen=True):
-    """A directory above those of event types, and the revisions of what is in it when it was flagged."""
+    """A directory above those of event types, and the revisions of what was in it when it was flagged."""
 
     path: str
-    kind: PeriodKind
     start_ms: int
-    revision: int = 0
-    written: int = 0
-    children: Mapping[str, int] = {}
+    revision: int
+    written: int
+    children: Mapping[str, int]

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 
+from strandline.archive.layout import Layout, at
 from strandline.archive.model import DAY_MS, HOUR_MS, Term
 
+#: The directories that a directory needs, by its path.
+Needs = dict[str, frozenset[str]]
+LayoutOf = Callable[[str], Layout]
 
-def hour_children(
-    hour_ms: int, now_ms: int, terms: Iterable[Term], revisions: Mapping[str, int]
+
+def hour_needs(hour_ms: int, terms: Iterable[Term], layout_of: LayoutOf) -> Needs:
+    """Every event type that was configured for the hour, by the hour's directory it lies in."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for layout in _configured(hour_ms, terms, layout_of):
+        if layout.hour_template is not None:
+            found[at(layout.hour_template, hour_ms)].add(layout.directory(hour_ms))
+    return {path: frozenset(needed) for path, needed in found.items()}
+
+
+def day_needs(day_ms: int, terms: Collection[Term], layout_of: LayoutOf) -> Needs:
+    """Every hour of the day, by the day's directory; without one for which nothing was configured at some hour."""
+    found: dict[str, set[str]] = defaultdict(set)
+    hours: dict[str, set[int]] = defaultdict(set)
+    for hour_ms in range(day_ms, day_ms + DAY_MS, HOUR_MS):
+        for layout in _configured(hour_ms, terms, layout_of):
+            if layout.day_template is not None:
+                path = at(layout.day_template, day_ms)
+                found[path].add(at(layout.hour_template or layout.template, hour_ms))
+                hours[path].add(hour_ms)
+    return {path: frozenset(found[path]) for path in found if len(hours[path]) == DAY_MS // HOUR_MS}
+
+
+def _configured(hour_ms: int, terms: Iterable[Term], layout_of: LayoutOf) -> list[Layout]:
+    return [layout_of(term.event_type) for term in terms if term.covers(hour_ms)]
+
+
+def children(
+    needed: Collection[str], revisions: Mapping[str, int], end_ms: int, now_ms: int
 ) -> dict[str, int] | None:
-    """The flag's revision of every event type that was configured for the hour; None while one has none."""
-    names = {term.event_type for term in terms if term.covers(hour_ms)}
-    if now_ms < hour_ms + HOUR_MS or not names or not all(revisions.get(name) for name in names):
+    """The revisions of all that is needed; None while one has no flag, or before the end of the period."""
+    if now_ms < end_ms or not all(revisions.get(path) for path in needed):
         return None
-    return {name: revisions[name] for name in sorted(names)}
-
-
-def day_children(day_ms: int, now_ms: int, revisions: Mapping[int, int]) -> dict[str, int] | None:
-    """The flag's revision of every hour of the day; None while one has none."""
-    hours = range(day_ms, day_ms + DAY_MS, HOUR_MS)
-    if now_ms < day_ms + DAY_MS or not all(revisions.get(hour) for hour in hours):
-        return None
-    return {f"{number:02d}": revisions[hour] for number, hour in enumerate(hours)}
+    return {path: revisions[path] for path in sorted(needed)}

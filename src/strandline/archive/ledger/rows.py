@@ -1,0 +1,110 @@
+"""What every ledger keeps in its rows, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from strandline.archive.model import (
+    HOUR_MS,
+    ArchivedFile,
+    Barrier,
+    Claim,
+    Counts,
+    Decision,
+    Hour,
+    Period,
+    Standing,
+    Stored,
+)
+from strandline.errors import Conflict, Invalid, LeaseLost
+from strandline.log.cursors import Position
+
+_barrier = msgspec.json.Decoder(Barrier)
+_children = msgspec.json.Decoder(dict[str, int])
+
+
+def text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def hour(
+    event_type: str, hour_ms: int, revision: int, written: int, stale: object, barrier: str | None, flagged_ms: int
+) -> Hour:
+    reading = _barrier.decode(barrier) if barrier else None
+    return Hour(event_type, hour_ms, revision, written, bool(stale), reading, flagged_ms)
+
+
+def period(path: str, start_ms: int, revision: int, written: int, children: str) -> Period:
+    return Period(path, start_ms, revision, written, _children.decode(children))
+
+
+def partition(
+    number: int, timeline: int, offset: int, max_timestamp_ms: int, shift: int, start_ms: int, end_ms: int
+) -> tuple[int, Stored]:
+    return number, Stored(Position(timeline, offset), max_timestamp_ms, shift, start_ms, end_ms)
+
+
+def standing(found: Sequence[tuple[Any, ...]]) -> Standing | None:
+    """From one row per partition, or a row without one."""
+    if not found:
+        return None
+    partitions = dict(partition(*row[10:]) for row in found if row[10] is not None)
+    epoch, incarnation, read_ms, flagged_ms, *counts = found[0][:10]
+    return Standing(epoch, incarnation, read_ms, flagged_ms, partitions, Counts(*counts))
+
+
+def stored_values(event_type: str, number: int, stored: Stored) -> tuple[object, ...]:
+    where = (event_type, number, *stored.position)
+    return (*where, stored.max_timestamp_ms, stored.shift, stored.start_ms, stored.end_ms)
+
+
+def file_values(event_type: str, file: ArchivedFile) -> tuple[Any, ...]:
+    return (event_type, *msgspec.structs.astuple(file))
+
+
+# -- what no ledger may accept
+
+
+def replaced(claim: Claim) -> LeaseLost:
+    return LeaseLost(f"another process archives {claim.event_type!r} now (after epoch {claim.epoch})")
+
+
+def check_counts(decision: Decision) -> None:
+    """Every record that was read is in a listed file, or counted as dropped."""
+    listed = dict.fromkeys(("data", "late", "quarantine"), 0)
+    for file in decision.files:
+        listed[file.kind] += file.rows
+    counts = decision.counts
+    if not counts.balanced or [*listed.values()] != [counts.archived, counts.late, counts.quarantined]:
+        raise Invalid(f"records are missing or counted twice: {counts}, in files {listed}")
+
+
+def check_start(decision: Decision, stand: Mapping[int, Stored]) -> None:
+    """A step begins where the last one ended, in every partition."""
+    for number, position in decision.before.items():
+        now = stand[number].position if number in stand else None
+        if now != position:
+            raise Conflict(f"partition {number} stands at {now}, not at {position}")
+
+
+def check_files(files: Sequence[ArchivedFile], listed: Sequence[str], flagged: Collection[int]) -> None:
+    """No file twice, and none that changes a flagged hour without saying so."""
+    if listed:
+        raise Conflict(f"{listed[0]} is listed already")
+    for file in files:
+        if file.kind != "quarantine" and (file.hour_ms in flagged) != (file.kind == "late"):
+            raise Conflict(f"{file.path} is {file.kind}, which does not fit the flag of its hour")
+
+
+def check_reading(hour_ms: int, barrier: Barrier, grace_ms: int, now_ms: int) -> None:
+    if not hour_ms + HOUR_MS + grace_ms <= barrier.read_ms <= now_ms:
+        raise Invalid(f"a reading of {barrier.read_ms} is no barrier of the hour {hour_ms} at {now_ms}")
+
+
+def check_children(before: Mapping[str, int], children: Mapping[str, int]) -> None:
+    for path, revision in children.items():
+        if revision < before.get(path, 0):
+            raise Conflict(f"{path} has revision {before[path]} already, not {revision}")

@@ -1,0 +1,74 @@
+"""A ledger that several processes can open, and what tests put into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from strandline.archive.ledger import Ledger
+from strandline.archive.ledger.postgres import PostgresLedger
+from strandline.archive.ledger.sqlite import SqliteLedger
+from strandline.archive.model import ArchivedFile, Claim, Counts, Decision, Stored
+from strandline.clock import parse_rfc3339
+from strandline.log.cursors import Position
+
+LEASE_MS = 6_000
+NOON = parse_rfc3339("2024-05-01T12:00:00Z")
+
+
+class LedgerPlace:
+    """`now_ms` is the ledger's clock, which leases are counted on as well; tests move it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.now_ms = NOON
+        self._opened: list[Ledger] = []
+
+    def open(self) -> Ledger:
+        if self.address.startswith("sqlite:"):
+            file = Path(self.address.removeprefix("sqlite:"))
+            opened: Ledger = SqliteLedger(
+                file, lease_ms=LEASE_MS, now=lambda: self.now_ms, steady=lambda: self.now_ms
+            )
+        else:
+            opened = PostgresLedger(self.address, lease_ms=LEASE_MS, now=lambda: self.now_ms)
+        self._opened.append(opened)
+        return opened
+
+    def close(self) -> None:
+        for opened in self._opened:
+            opened.close()
+
+
+def file(first: int, last: int, *, kind: str = "data", hour_ms: int = NOON, name: str = "orders") -> ArchivedFile:
+    """One of partition 0 with a row for every offset."""
+    return ArchivedFile(
+        f"{kind}/{hour_ms}/{name}-{first}-{last}.parquet",
+        kind,  # type: ignore[arg-type]
+        hour_ms,
+        0,
+        1,
+        first,
+        last,
+        last - first + 1,
+        1000,
+        "abc",
+        hour_ms,
+        hour_ms + last,
+        f"_staging/{first}.part",
+    )
+
+
+def decision(
+    before: int | None, after: int, *files: ArchivedFile, dropped: int = 0, read_ms: int = NOON, **stored: int
+) -> Decision:
+    """Partition 0 from one offset to another, with files that hold all that was not dropped."""
+    rows = {kind: sum(f.rows for f in files if f.kind == kind) for kind in ("data", "late", "quarantine")}
+    counts = Counts(sum(rows.values()) + dropped, rows["data"], rows["late"], rows["quarantine"], dropped)
+    start = None if before is None else Position(1, before)
+    return Decision({0: start}, {0: Stored(Position(1, after), **stored)}, files, counts, read_ms)
+
+
+def archived(ledger: Ledger, claim: Claim, before: int | None, after: int, *files: ArchivedFile) -> None:
+    """Decided and published."""
+    ledger.decide(claim, decision(before, after, *files))
+    ledger.published(claim, [one.path for one in files])
