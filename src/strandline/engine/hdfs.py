@@ -1,8 +1,8 @@
 """How we talk to HDFS: one client per connection, every call with an end, and its errors as ours.
 
-The only importer of the driver. The driver waits for an answer for ever, so its asynchronous client runs on a loop
-of its own and is asked with a timeout. It sends a call once more over a new connection when the first one breaks,
-and the NameNode cannot tell the two apart: whoever changes something must bear that it happens twice.
+The only importer of the driver. The driver waits for an answer for ever, so its asynchronous client runs on a
+loop of its own and is asked with a timeout. It sends a call once more over a new connection when the first one
+breaks, and the NameNode cannot tell the two apart: whoever changes something must bear that it happens twice.
 """
 
 from __future__ import annotations

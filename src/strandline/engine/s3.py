@@ -1,14 +1,16 @@
 """How we talk to S3 and to what answers like it: a client with timeouts, and its errors as ours.
 
-The only importer of the driver. Credentials come the way AWS's own tools find them (environment, profile, role),
-never with an address. The driver repeats a request by itself when an answer is missing or says 5xx, so a write
-with a condition may meet its own first attempt: whoever gets `Conflict` must look what is there.
+The only importer of the driver. Credentials come the way AWS's own tools find them (environment, profile,
+role), never with an address. The driver repeats a request by itself when an answer is missing or says 5xx, so a
+write with a condition may meet its own first attempt: whoever gets `Conflict` must look what is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from strandline.errors import (
@@ -38,7 +40,9 @@ except ImportError as cause:
 
 _CONNECT_SECONDS = 5
 _ANSWER_SECONDS = 60
+_ATTEMPTS = 3
 _CONNECTIONS = 32
+_DELETE_KEYS = 1000
 
 # The product's codes, then its HTTP statuses, by what they mean to us.
 _CODES: dict[str, type[StrandlineError]] = {
@@ -56,33 +60,142 @@ _STATUSES: dict[int, type[StrandlineError]] = {
 _SERVER_ERROR = 500
 
 
-def client(*, endpoint: str | None, region: str | None, profile: str | None) -> Any:
-    """A thread-safe client; what is not given is found by AWS's own rules."""
-    # Other products seldom have a host name per bucket.
-    style = {"addressing_style": "path"} if endpoint else {}
-    config = Config(
-        connect_timeout=_CONNECT_SECONDS,
-        read_timeout=_ANSWER_SECONDS,
-        retries={"mode": "standard", "total_max_attempts": 3},
-        max_pool_connections=_CONNECTIONS,
-        s3=style,
-    )
-    try:
-        session = Session(profile_name=profile, region_name=region)
-        return session.client("s3", endpoint_url=endpoint, config=config)
-    except (BotoCoreError, ValueError) as error:
-        raise Invalid(f"S3 cannot be used like this: {error}") from error
+@dataclass(frozen=True)
+class Head:
+    size: int
+    etag: str
+    metadata: Mapping[str, str]
 
 
-@contextmanager
-def mapped(what: str, *, changes: bool = False) -> Iterator[None]:
-    """The driver's errors as ours; `what` is said to be the place."""
-    try:
-        yield
-    except ClientError as error:
-        raise _refused(error, what, changes=changes) from error
-    except BotoCoreError as error:
-        raise _unanswered(error, what, changes=changes) from error
+class Bucket:
+    """One bucket, thread-safe. Keys are whole; a missing one is NotFound."""
+
+    def __init__(self, name: str, *, endpoint: str | None, region: str | None, profile: str | None) -> None:
+        """What is not given is found by AWS's own rules."""
+        self._name = name
+        # Other products seldom have a host name per bucket.
+        style = {"addressing_style": "path"} if endpoint else {}
+        config = Config(
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=_ANSWER_SECONDS,
+            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+            max_pool_connections=_CONNECTIONS,
+            s3=style,
+        )
+        try:
+            session = Session(profile_name=profile, region_name=region)
+            self._client = session.client("s3", endpoint_url=endpoint, config=config)
+        except (BotoCoreError, ValueError) as error:
+            raise Invalid(f"S3 cannot be used like this: {error}") from error
+
+    def head(self, key: str) -> Head | None:
+        try:
+            with self._mapped(key):
+                found = self._client.head_object(Bucket=self._name, Key=key)
+        except NotFound:
+            return None
+        return Head(found["ContentLength"], found["ETag"], found["Metadata"])
+
+    def get(self, key: str) -> tuple[bytes, str]:
+        """The whole object and its ETag."""
+        with self._mapped(key):
+            found = self._client.get_object(Bucket=self._name, Key=key)
+            return found["Body"].read(), found["ETag"]
+
+    def get_range(self, key: str, etag: str, first: int, size: int) -> bytes:
+        """Conflict if the object is another one by now."""
+        span = f"bytes={first}-{first + size - 1}"
+        with self._mapped(key):
+            found = self._client.get_object(Bucket=self._name, Key=key, Range=span, IfMatch=etag)
+            content: bytes = found["Body"].read()
+            return content
+
+    def put(self, key: str, data: bytes, *, etag: str | None, metadata: Mapping[str, str]) -> None:
+        """Only over the object with that ETag; None: only where there is none. Else Conflict or NotFound."""
+        condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
+        with self._mapped(key, changes=True):
+            self._client.put_object(Bucket=self._name, Key=key, Body=data, Metadata=metadata, **condition)
+
+    def begin(self, key: str, metadata: Mapping[str, str]) -> str:
+        """Start a multipart upload; nobody sees its object before `complete`."""
+        with self._mapped(key, changes=True):
+            started = self._client.create_multipart_upload(Bucket=self._name, Key=key, Metadata=metadata)
+            return str(started["UploadId"])
+
+    def send_part(self, key: str, upload: str, number: int, data: bytes) -> str:
+        """What `complete` needs to know of the part."""
+        part = {"Bucket": self._name, "Key": key, "UploadId": upload, "PartNumber": number}
+        with self._mapped(key, changes=True):
+            return str(self._client.upload_part(**part, Body=data)["ETag"])
+
+    def copy_part(self, key: str, upload: str, number: int, source: str, etag: str, span: str) -> str:
+        """The same, taken from another object while it has that ETag; `span` like `bytes=0-9`."""
+        part = {"Bucket": self._name, "Key": key, "UploadId": upload, "PartNumber": number}
+        origin = {"CopySource": {"Bucket": self._name, "Key": source}, "CopySourceIfMatch": etag}
+        with self._mapped(key, changes=True):
+            return str(
+                self._client.upload_part_copy(**part, **origin, CopySourceRange=span)["CopyPartResult"]["ETag"]
+            )
+
+    def complete(self, key: str, upload: str, parts: Sequence[str]) -> None:
+        """The object is there, or Conflict if there is one already."""
+        listed = {"Parts": [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(parts, start=1)]}
+        with self._mapped(key, changes=True):
+            self._client.complete_multipart_upload(
+                Bucket=self._name, Key=key, UploadId=upload, MultipartUpload=listed, IfNoneMatch="*"
+            )
+
+    def abort(self, key: str, upload: str) -> None:
+        """One that is completed or aborted already is fine."""
+        with suppress(NotFound), self._mapped(key, changes=True):
+            self._client.abort_multipart_upload(Bucket=self._name, Key=key, UploadId=upload)
+
+    def uploads(self, prefix: str) -> list[tuple[str, str]]:
+        """Key and id of every upload that was begun and neither completed nor aborted."""
+        found = self._pages("list_multipart_uploads", "Uploads", Prefix=prefix)
+        return [(item["Key"], item["UploadId"]) for item in found]
+
+    def objects(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """Key and size of every object below the prefix."""
+        return ((item["Key"], item["Size"]) for item in self._pages("list_objects_v2", "Contents", Prefix=prefix))
+
+    def folder(self, prefix: str) -> tuple[list[tuple[str, int]], list[str]]:
+        """The objects directly below the prefix, with sizes, and the prefixes of what is deeper."""
+        objects: list[tuple[str, int]] = []
+        deeper: list[str] = []
+        with self._mapped(prefix):
+            pages = self._client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._name, Prefix=prefix, Delimiter="/"):
+                objects += [(item["Key"], item["Size"]) for item in page.get("Contents", ())]
+                deeper += [item["Prefix"] for item in page.get("CommonPrefixes", ())]
+        return objects, deeper
+
+    def _pages(self, operation: str, member: str, **arguments: str) -> Iterator[dict[str, Any]]:
+        with self._mapped(arguments["Prefix"]):
+            for page in self._client.get_paginator(operation).paginate(Bucket=self._name, **arguments):
+                yield from page.get(member, ())
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Missing ones are fine."""
+        keys = iter(keys)
+        while batch := [{"Key": key} for key in islice(keys, _DELETE_KEYS)]:
+            with self._mapped(batch[0]["Key"], changes=True):
+                done = self._client.delete_objects(Bucket=self._name, Delete={"Objects": batch, "Quiet": True})
+            if failed := done.get("Errors"):
+                raise Unavailable(f"{failed[0]['Key']} was not deleted: {failed[0].get('Message')}", retry_after=2)
+
+    @contextmanager
+    def _mapped(self, key: str, *, changes: bool = False) -> Iterator[None]:
+        what = f"s3://{self._name}/{key}"
+        try:
+            yield
+        except ClientError as error:
+            raise _refused(error, what, changes=changes) from error
+        except BotoCoreError as error:
+            raise _unanswered(error, what, changes=changes) from error
+
+    def close(self) -> None:
+        self._client.close()
 
 
 def _refused(error: ClientError, what: str, *, changes: bool) -> StrandlineError:

@@ -17,10 +17,24 @@ from typing import Self
 
 import pyarrow as pa
 
-from strandline.errors import Invalid
+from strandline.errors import Conflict, Invalid, NotFound
 
-#: Names that readers take for data; they appear by `publish` only.
-DATA_SUFFIX = ".parquet"
+# Names that readers take for data.
+_DATA = ".parquet"
+
+
+def checked(path: str) -> str:
+    """The path, if it is one that stays below the URL everywhere; else Invalid."""
+    if "\0" in path or any(part in {"", ".", ".."} for part in path.split("/")):
+        raise Invalid(f"{path!r:.100} is not a path of a file: parts with / between them, no . and no ..")
+    return path
+
+
+def checked_no_data(path: str) -> str:
+    """The same for files that are not published; only `publish` makes what readers take for data."""
+    if path.endswith(_DATA):
+        raise Invalid(f"{path!r:.100}: a name that ends in {_DATA} can only be published")
+    return checked(path)
 
 
 @dataclass(frozen=True)
@@ -158,7 +172,7 @@ class Files(ABC):
         """Start a file under a name that was never used before.
 
         Conflict, at the latest when it is closed, if there is a file already, which stays as it is. Invalid for
-        names that end in `.parquet`.
+        names that end in `.parquet`, as with `replace`.
         """
 
     @abstractmethod
@@ -220,6 +234,19 @@ class Files(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of connections."""
+
+    def _settle(self, staged: str, target: str, digest: Digest) -> None:
+        """The end of a `publish` that could not put the staged file there."""
+        present = self._present(target)
+        if present is not None and present != digest:
+            raise Conflict(f"{target} is there with another content")
+        if present is None and self.size(staged) is not None:
+            raise Conflict(f"{staged} is not what was written there")
+        if present is None:
+            raise NotFound(f"there is neither {staged} nor {target}")
+
+    def _present(self, path: str) -> Digest | None:
+        return None if self.size(path) is None else self.digest(path)
 
     def read(self, path: str) -> bytes:
         """A whole file. NotFound if there is none."""

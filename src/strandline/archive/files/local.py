@@ -1,0 +1,169 @@
+"""Files in a directory of this machine. What is closed, published or replaced is synced, its entry as well."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from strandline.archive.files.port import Entry, NewFile, checked, checked_no_data
+from strandline.archive.files.renaming import RenamingFiles
+from strandline.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    OutcomeUnknown,
+    StorageFull,
+    StrandlineError,
+    Unavailable,
+)
+
+_KINDS: dict[int | None, type[StrandlineError]] = {
+    errno.ENOENT: NotFound,
+    errno.EEXIST: Conflict,
+    errno.ENOSPC: StorageFull,
+    errno.EDQUOT: StorageFull,
+    errno.EACCES: Forbidden,
+    errno.EPERM: Forbidden,
+    errno.EROFS: Forbidden,
+    errno.EISDIR: Invalid,
+    errno.ENOTDIR: Invalid,
+    errno.ENAMETOOLONG: Invalid,
+}
+
+
+class LocalFiles(RenamingFiles):
+    """A path, or a `file://` URL. The file system must have hard links: they are how a target is spared."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme == "file" and parts.netloc not in {"", "localhost"}:
+            raise Invalid(f"{url} names a host; files of this machine are file:///path")
+        path = unquote(parts.path) if parts.scheme == "file" else url
+        self._root = Path(path).absolute()  # a worker may run in another directory
+        super().__init__(str(self._root))
+
+    def _at(self, path: str) -> Path:
+        return self._root / checked(path)
+
+    def create(self, path: str) -> NewFile:
+        return _LocalFile(self._at(checked_no_data(path)))
+
+    def _move(self, source: str, target: str, *, over: bool) -> None:
+        start, end = self._at(source), self._at(target)
+        with _mapped(target):
+            if over:
+                start.replace(end)
+            else:
+                _link(start, end)
+        try:
+            _sync(end.parent)
+        except OSError as error:
+            raise OutcomeUnknown(f"{target} may not be there after a loss of power: {error.strerror}") from error
+        if not over:
+            with _mapped(source):
+                start.unlink(missing_ok=True)
+
+    def open(self, path: str) -> pa.NativeFile:
+        with _mapped(path):
+            return pa.OSFile(str(self._at(path)), "rb")
+
+    def entries(self, path: str = "") -> list[Entry]:
+        folder = self._at(path) if path else self._root
+        found = []
+        with _mapped(path), suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as listing:
+            for item in listing:
+                with suppress(FileNotFoundError):  # deleted since it was listed
+                    size = None if item.is_dir() else item.stat().st_size
+                    found.append(Entry(item.name, size))
+        return sorted(found, key=lambda entry: entry.name)
+
+    def size(self, path: str) -> int | None:
+        with _mapped(path):
+            try:
+                found = self._at(path)
+                return None if found.is_dir() else found.stat().st_size
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def delete(self, path: str) -> None:
+        with _mapped(path), suppress(FileNotFoundError, NotADirectoryError):
+            self._at(path).unlink()
+
+    def delete_tree(self, path: str) -> None:
+        with _mapped(path), suppress(FileNotFoundError):
+            shutil.rmtree(self._at(path))
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+class _LocalFile(NewFile):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        with _mapped(path.name):
+            _make_directories(path.parent)
+            self._file = path.open("xb", buffering=1 << 20)
+
+    def _append(self, data: memoryview) -> None:
+        with _mapped(self._path.name):
+            self._file.write(data)
+
+    def _finish(self) -> None:
+        with _mapped(self._path.name):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            _sync(self._path.parent)
+
+    def _drop(self) -> None:
+        with suppress(OSError):
+            self._path.unlink()
+        with suppress(OSError):  # what could not be written is written here again
+            self._file.close()
+
+
+@contextmanager
+def _mapped(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        kind = _KINDS.get(error.errno, Unavailable)
+        patience = {"retry_after": 5} if kind is Unavailable else {}
+        raise kind(f"{path}: {error.strerror or error}", **patience) from error
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(source)
+    except FileNotFoundError:
+        if not source.exists():
+            raise
+        _make_directories(target.parent)
+        target.hardlink_to(source)
+
+
+def _make_directories(path: Path) -> None:
+    """Like `mkdir -p`, and the entries survive a loss of power."""
+    if path.is_dir():
+        return
+    _make_directories(path.parent)
+    with suppress(FileExistsError):
+        path.mkdir()
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
