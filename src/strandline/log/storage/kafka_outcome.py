@@ -6,9 +6,10 @@ than the record itself, so that all records of a `Run` share one. Which one fail
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import repeat
+from typing import Any
 
 from strandline.engine import kafka
 from strandline.errors import OutcomeUnknown, StrandlineError
@@ -58,6 +59,7 @@ class Append:
         if not self.future.done():  # reports may come after it was given up
             tell()
             self._finished(self)
+            self.parts.clear()  # they refer to this, and would wait for the collector with all their records
 
 
 class Part:
@@ -73,25 +75,27 @@ class Part:
         self._error: StrandlineError | None = None
 
     def begin(self) -> Run:
-        """The next records, to be handed over one after the other."""
-        return Run(self, min(self.sent + self._most, len(self.records)))
+        """The next records."""
+        return Run(self, self.sent, min(self.sent + self._most, len(self.records)))
 
     def end(self, run: Run, sent: int) -> None:
         """The driver took the records before number `sent`."""
         if sent > self.sent:
             self._append.open += 1
             self._runs.append(run)
-            run.expect(self.records.values[self.sent : sent])
+            run.expect(sent)
         self.sent = sent
 
     def refuse(self, error: StrandlineError) -> None:
         """The driver did not take the rest."""
         self._error = self._error or error
 
-    def failed(self, error: kafka.KafkaError, seconds: float | None) -> int:
+    def failed(self, error: kafka.KafkaError | None, seconds: float | None) -> int:
         """What the driver's report means for its record: FAILED or UNKNOWN."""
-        failure = kafka.undelivered(error, seconds)
-        self._append.topic_missing |= kafka.says_missing(error)
+        failure: StrandlineError = OutcomeUnknown("Kafka stored the record but did not say where")
+        if error is not None:
+            failure = kafka.undelivered(error, seconds)
+            self._append.topic_missing |= kafka.says_missing(error)
         unknown = isinstance(failure, OutcomeUnknown)
         if self._error is None or unknown:
             self._error = failure
@@ -102,48 +106,58 @@ class Part:
         self._append.close_one()
 
     def placed(self) -> Placed:
-        offsets = [offset for run in self._runs for offset in run.offsets()]
+        offsets: list[int] = []
+        for run in self._runs:
+            offsets += run.offsets()
         offsets += [FAILED] * (len(self.records) - self.sent)
-        if self._error is None and UNKNOWN in offsets:
-            self._error = OutcomeUnknown("Kafka stored records but did not say where")
         return Placed(offsets, self._error)
 
 
 class Run:
-    """Records, no two with the same value, that one producer takes one after the other, up to number `end`.
+    """Records from `start` up to `end`, no two with the same value, that one producer takes one after the other.
 
     It stores them in this order, so that the offsets, sorted, are those of the records in theirs.
     """
 
-    def __init__(self, part: Part, end: int) -> None:
+    # Read for every single record, which is quicker from slots.
+    __slots__ = ("_offsets", "_others", "_part", "_stored", "end", "start")
+
+    def __init__(self, part: Part, start: int, end: int) -> None:
+        self.start = start
         self.end = end
         self._part = part
-        self._values: Sequence[bytes] = ()
         self._offsets: list[int] = []
         self._others: dict[bytes, int] = {}  # FAILED or UNKNOWN by the record's value
-        self._stored: float = math.inf  # how many offsets there will be if no more records fail
+        self._stored = -1  # how many offsets there will be if no more records fail
 
-    def expect(self, values: Sequence[bytes]) -> None:
-        """These were taken; their reports come later."""
-        self._values = values
-        self._stored = len(values)
+    def records(self) -> Iterator[tuple[bytes, bytes | None, list[Any] | None]]:
+        """Value, key and headers of each."""
+        of, own = self._part.records, slice(self.start, self.end)
+        keys = repeat(None) if of.keys is None else of.keys[own]
+        headers = repeat(None) if of.headers is None else [list(each or ()) for each in of.headers[own]]
+        return zip(of.values[own], keys, headers, strict=False)
+
+    def expect(self, end: int) -> None:
+        """The driver took the records before number `end`, and will report on each."""
+        self.end = end
+        self._stored = end - self.start
 
     def delivered(self, error: kafka.KafkaError | None, message: kafka.Message) -> None:
-        """The driver's report on one record. What is done here is done for every single one."""
-        offset = message.offset() if error is None else None
-        if offset is not None and offset >= 0:
-            self._offsets.append(offset)
+        """The driver's report on one record."""
+        offsets = self._offsets
+        if error is None and (offset := message.offset()) is not None:
+            offsets.append(offset)
         else:
             self._stored -= 1
-            outcome = UNKNOWN if error is None else self._part.failed(error, message.latency())
-            self._others[message.value() or b""] = outcome
-        if len(self._offsets) == self._stored:
+            self._others[message.value() or b""] = self._part.failed(error, message.latency())
+        if len(offsets) == self._stored:
             self._part.answered()
 
     def offsets(self) -> Sequence[int]:
         """Of every record, in order: where it is, or FAILED or UNKNOWN."""
-        stored = sorted(self._offsets)  # once some have failed, reports may come in another order
+        stored = sorted(self._offsets)  # the driver promises no order of its reports
         if not self._others:
             return stored
         left = iter(stored)
-        return [self._others[value] if value in self._others else next(left) for value in self._values]
+        own = self._part.records.values[self.start : self.end]
+        return [self._others[value] if value in self._others else next(left) for value in own]
