@@ -26,13 +26,23 @@ try:
         TopicCollection,
         TopicPartition,
     )
-    from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # both are public
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # all of them are public
+        AdminClient,
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+        OffsetSpec,
+        ResourceType,
+    )
     from confluent_kafka.cimpl import NewPartitions, NewTopic
 except ImportError as cause:
     raise Unavailable("Kafka's driver is not installed here: pip install 'strandline[kafka]'") from cause
 
 __all__ = [
     "AdminClient",
+    "AlterConfigOpType",
+    "ConfigEntry",
+    "ConfigResource",
     "Connection",
     "Consumer",
     "IsolationLevel",
@@ -43,6 +53,7 @@ __all__ = [
     "NewTopic",
     "OffsetSpec",
     "Producer",
+    "ResourceType",
     "TopicCollection",
     "TopicPartition",
     "mapped",

@@ -7,7 +7,8 @@ doing it twice is harmless.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -85,38 +86,40 @@ class Upkeep:
         for storage_id, topic in self._catalog.doomed_topics(self._clock.now_ms()):
             if storage_id in unreachable or (among is not None and (storage_id, topic) not in among):
                 continue
-            try:
+            with _guarded(f"deleting topic {topic}", storage_id, unreachable):
                 failpoints.hit("upkeep.delete")
                 self._storages.get(storage_id).delete_topic(topic)
                 failpoints.hit("upkeep.forget")
                 self._catalog.forget_topic(storage_id, topic)
-            except Unavailable as error:
-                # Every topic there would take as long to fail.
-                unreachable.add(storage_id)
-                log.warning("deleting topic %s failed; it is tried again: %s", topic, error.detail)
-            except Exception:
-                log.exception("deleting topic %s failed; it is tried again", topic)
 
     def purge(self) -> int:
-        """Remove records past their event type's retention; how many went."""
+        """Remove records past their event type's retention, as it is now; how many went."""
         removed = 0
+        unreachable: set[str] = set()
         for entry in self._catalog.entries():
-            before_ms = self._clock.now_ms() - entry.event_type.retention_ms(self._settings.retention_ms)
+            retention_ms = entry.event_type.retention_ms(self._settings.retention_ms)
             for timeline in entry.timelines:
-                if timeline.cleaned_up_at is None:
-                    removed += self._purge(timeline, before_ms)
+                if timeline.cleaned_up_at is None and timeline.storage_id not in unreachable:
+                    with _guarded(f"purging topic {timeline.topic}", timeline.storage_id, unreachable):
+                        storage = self._storages.get(timeline.storage_id)
+                        storage.retain(timeline.topic, retention_ms)
+                        removed += storage.purge(timeline.topic, self._clock.now_ms() - retention_ms)
         if removed:
             log.info("purged", extra=fields(records=removed))
         return removed
 
-    def _purge(self, timeline: Timeline, before_ms: int) -> int:
-        try:
-            return self._storages.get(timeline.storage_id).purge(timeline.topic, before_ms)
-        except StrandlineError as error:
-            log.warning("purging topic %s failed; it is tried again: %s", timeline.topic, error.detail)
-        except Exception:
-            log.exception("purging topic %s failed; it is tried again", timeline.topic)
-        return 0
+
+@contextmanager
+def _guarded(what: str, storage_id: str, unreachable: set[str]) -> Iterator[None]:
+    """What fails holds up nothing else; but what takes long to fail, the rest at that storage need not try."""
+    try:
+        yield
+    except StrandlineError as error:
+        log.warning("%s failed; it is tried again: %s", what, error.detail)
+        if isinstance(error, Unavailable):
+            unreachable.add(storage_id)
+    except Exception:
+        log.exception("%s failed; it is tried again", what)
 
 
 def _fields(timeline: Timeline) -> dict[str, object]:

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 
 import confluent_kafka as ck
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from storage_place import DAY_MS, NOW_MS, append, read, records, values
 
 from strandline.errors import Invalid, NotFound, OutcomeUnknown, Unavailable
@@ -228,3 +228,37 @@ def test_a_missing_driver_names_the_line_that_installs_it():
     code = "import sys; sys.modules['confluent_kafka'] = None; import strandline.log.storage.kafka"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'strandline[kafka]'" in done.stderr
+
+
+# -- retention
+
+
+def settings_of(kafka, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    (found,) = admin.describe_configs([resource]).values()
+    return {name: entry.value for name, entry in found.result(30).items()}
+
+
+def test_a_changed_retention_reaches_the_topic(kafka, storage, topic):
+    """The one it was made with, then whatever is asked for; its other settings stay."""
+    before = settings_of(kafka, topic)
+    assert before["retention.ms"] == str(DAY_MS)
+    for retention_ms, segment_ms in ((8 * DAY_MS, 2 * DAY_MS), (1_000, 60_000), (400 * DAY_MS, 7 * DAY_MS)):
+        for _ in range(2):
+            storage.retain(topic, retention_ms)
+            expected = {**before, "retention.ms": str(retention_ms), "segment.ms": str(segment_ms)}
+            eventually(lambda expected=expected: settings_of(kafka, topic) == expected)
+
+
+def test_an_unchanged_retention_costs_nothing(broker, storage, topic):
+    """It is told once; after that no broker is asked."""
+    storage.retain(topic, DAY_MS)
+    broker.pause()
+    storage.retain(topic, DAY_MS)
+
+
+def test_the_retention_of_a_missing_topic_is_not_found(storage):
+    """As whatever else is asked of it."""
+    with pytest.raises(NotFound):
+        storage.retain("never-made", DAY_MS)

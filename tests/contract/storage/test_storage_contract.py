@@ -400,6 +400,14 @@ def test_offsets_go_on_after_everything_was_purged(storage, topic):
     assert values(storage, topic, 0)[-1:] == [b"new"]
 
 
+def test_a_changed_retention_takes_nothing_at_once(storage, topic):
+    """An engine that is purged goes by the purge alone; one that expires by itself takes its time."""
+    append(storage, topic, {0: [b"a"]})
+    for retention_ms in (2 * DAY_MS, DAY_MS, DAY_MS):
+        storage.retain(topic, retention_ms)
+    assert values(storage, topic, 0) == [b"a"]
+
+
 def test_reads_before_the_first_offset_start_at_the_first(storage, topic):
     """A reader that comes late gets the oldest there is."""
     append(storage, topic, {0: [b"old"]}, at=NOW_MS)
@@ -447,6 +455,7 @@ def test_a_closed_storage_is_unavailable(storage, topic):
         lambda: storage.find(topic, 0, 0),
         lambda: storage.watch(topic, lambda: None),
         lambda: storage.purge(topic, 0),
+        lambda: storage.retain(topic, DAY_MS),
         lambda: storage.grow(topic, 5),
     ):
         with pytest.raises(Unavailable):

@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from msgspec.structs import replace
 
+from kafka_broker import Broker
 from strandline import EventType
 from strandline.clock import ManualClock
 from strandline.config import CatalogSettings, CoordinationSettings, LogSettings, Settings
@@ -200,6 +203,27 @@ def test_a_reader_that_is_behind_is_told(node: Platform, clock: ManualClock):
         behind.poll(10, 1 << 20)
     assert refused.value.reason == "UNAVAILABLE"
     assert [event["n"] for batch in through.poll(10, 1 << 20) for event in batch.events] == [3, 4]
+
+
+def test_a_changed_retention_counts_for_what_is_there(node: Platform, clock: ManualClock, request):
+    """A longer one keeps the timeline, a shorter one lets it go; Kafka is told for the topics that stay."""
+    definition = node.log.get("orders")
+    node.log.update(replace(definition, options=Options(2 * DAY_MS)))
+    clock.advance(DAY_MS)
+    assert upkeep(node) == []
+    assert read(node) == [0, 1, 2, 3, 4]
+    node.log.update(replace(definition, options=Options(HOUR_MS)))
+    assert upkeep(node) == [(1, 0)]
+    if "kafka" in request.node.callspec.params["opened"]:
+        topics = [timeline.topic for timeline in node.log.timelines("orders")]
+        assert [kept_ms(request.getfixturevalue("kafka"), topic) for topic in topics] == [2 * DAY_MS, HOUR_MS]
+
+
+def kept_ms(kafka: Broker, topic: str) -> int:
+    """How long Kafka keeps the records of a topic."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    (found,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    return int(found.result(30)["retention.ms"].value)
 
 
 @pytest.mark.parametrize("verb", ["bounds", "read"])

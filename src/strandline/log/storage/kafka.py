@@ -113,6 +113,10 @@ class KafkaStorage(Storage):
         self._refuse_closed()
         return 0
 
+    def retain(self, topic: str, retention_ms: int) -> None:
+        self._refuse_closed()
+        self._topics.retain(topic, retention_ms)
+
     def grow(self, topic: str, partitions: int) -> None:
         self._refuse_closed()
         self._topics.grow(topic, partitions)

@@ -64,6 +64,7 @@ class Topics:
         self._replication = replication
         self._message_bytes = message_bytes
         self._counts: dict[str, int] = {}
+        self._retentions: dict[str, int] = {}
         self._warn_once = threading.Lock()
 
     # -- existence
@@ -73,9 +74,7 @@ class Topics:
         self._warn(factor, min_in_sync)
         settings = {
             "cleanup.policy": "delete",
-            "retention.ms": str(retention_ms),
-            # Only whole segments expire, and never the one that is written.
-            "segment.ms": str(min(max(retention_ms // 4, _SHORTEST_SEGMENT_MS), _WEEK_MS)),
+            **_retention(retention_ms),
             "max.message.bytes": str(self._message_bytes),
             "min.insync.replicas": str(min_in_sync),
             "message.timestamp.type": "CreateTime",
@@ -87,10 +86,25 @@ class Topics:
             _unless("TOPIC_ALREADY_EXISTS", self._admin.create_topics([new], **_timeouts())[topic])
         self._wait_until(lambda: self._led(topic), f"topic {topic} has no leaders yet")
 
+    def retain(self, topic: str, retention_ms: int) -> None:
+        """Have its records kept for so long. Nothing is asked of the cluster while this process knows it is so."""
+        if self._retentions.get(topic) == retention_ms:
+            return
+        settings = [
+            kafka.ConfigEntry(name, value, incremental_operation=kafka.AlterConfigOpType.SET)
+            for name, value in _retention(retention_ms).items()
+        ]
+        changed = kafka.ConfigResource(kafka.ResourceType.TOPIC, topic, incremental_configs=settings)
+        with kafka.mapping(f"setting the retention of topic {topic}"):
+            altered = self._admin.incremental_alter_configs([changed], request_timeout=_REQUEST_SECONDS)
+            altered[changed].result()
+        self._retentions[topic] = retention_ms
+
     def delete(self, topic: str) -> None:
         with kafka.mapping(f"deleting topic {topic}"):
             _unless("UNKNOWN_TOPIC_OR_PART", self._admin.delete_topics([topic], **_timeouts())[topic])
         self._counts.pop(topic, None)
+        self._retentions.pop(topic, None)
         self._wait_until(lambda: self._describe(topic) is None, f"topic {topic} is not gone yet")
 
     def grow(self, topic: str, partitions: int) -> None:
@@ -238,6 +252,14 @@ class Topics:
             if time.monotonic() > deadline:
                 raise Unavailable(otherwise)
             time.sleep(_AGAIN_SECONDS)
+
+
+def _retention(retention_ms: int) -> dict[str, str]:
+    return {
+        "retention.ms": str(retention_ms),
+        # Only whole segments expire, and never the one that is written.
+        "segment.ms": str(min(max(retention_ms // 4, _SHORTEST_SEGMENT_MS), _WEEK_MS)),
+    }
 
 
 def _timeouts() -> dict[str, float]:

@@ -102,6 +102,13 @@ class Storage(ABC):
         """
 
     @abstractmethod
+    def retain(self, topic: str, retention_ms: int) -> None:
+        """Have records expire after so long, those that are there as well; cheap while nothing changes.
+
+        An engine that is purged has nothing to do here.
+        """
+
+    @abstractmethod
     def grow(self, topic: str, partitions: int) -> None:
         """Have at least that many partitions."""
 

@@ -98,6 +98,9 @@ class SqliteStorage(SealableStorage):
         with self._file(topic) as file:
             return file.purge(before_ms)
 
+    def retain(self, topic: str, retention_ms: int) -> None:  # noqa: ARG002 - we are purged
+        self._refuse_closed()
+
     def grow(self, topic: str, partitions: int) -> None:
         with self._file(topic) as file:
             file.grow(partitions)
