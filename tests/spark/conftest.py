@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import strandline
+from strandline.log.ranges import close_storages
 from strandline.pipeline.session import spark_session
 from strandline.platform import Platform
 
@@ -18,6 +19,13 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session("tests", master="local[2]", settings=settings)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _storages_of_ranges() -> Iterator[None]:
+    """What a test read in this process it does not leave open."""
+    yield
+    close_storages()
 
 
 @pytest.fixture

@@ -177,6 +177,14 @@ def _storage(wanted: PartitionRange, info: StorageInfo) -> Storage:
         return _open[key]
 
 
+def close_storages() -> None:
+    """Let go of everything that this process has opened to read ranges."""
+    with _lock:
+        for storage in _open.values():
+            storage.close()
+        _open.clear()
+
+
 def _for_bulk(info: StorageInfo) -> StorageInfo:
     kafka = info.kafka_configuration
     if kafka is None:
