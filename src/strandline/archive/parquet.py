@@ -1,0 +1,142 @@
+"""The archive's files: their columns, and how rows get into them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.archive.files import Files
+from strandline.archive.model import Kind, StagedFile
+from strandline.log.records import HEADERS
+
+_TIME = pa.timestamp("ms", "UTC")
+_FRONT = [("event_type", pa.string()), ("partition", pa.int32()), ("timeline", pa.int32()), ("offset", pa.int64())]
+
+#: What readers find: `value` is the event's JSON.
+ARCHIVED = pa.schema(
+    [
+        *_FRONT,
+        ("timestamp", _TIME),
+        ("event_time", _TIME),
+        ("key", pa.binary()),
+        ("value", pa.string()),
+        ("headers", HEADERS),
+    ]
+)
+#: What could not be archived, as it came, and why.
+QUARANTINED = pa.schema(
+    [
+        *_FRONT,
+        ("timestamp", _TIME),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("reason", pa.string()),
+    ]
+)
+
+_ROW_GROUP_ROWS = 131_072
+_ROW_GROUP_BYTES = 32 << 20
+# Repeated all over a file; of other columns a dictionary would only be given up again.
+_DICTIONARY = ["event_type", "partition", "timeline", "reason"]
+_COUNTING = ["offset", "timestamp", "event_time"]
+
+
+class Writer:
+    """One staged file: rows of one partition, timeline and hour, in the order of their offsets."""
+
+    def __init__(self, files: Files, path: str, kind: Kind, hour_ms: int = -1) -> None:
+        self._schema = QUARANTINED if kind == "quarantine" else ARCHIVED
+        self._about: dict[str, Any] = {"path": path, "kind": kind, "hour_ms": hour_ms}
+        self._file = files.create(path)
+        self._pending: list[pa.RecordBatch] = []
+        #: Rows and bytes that are not written yet.
+        self.pending_rows = self.pending_bytes = 0
+        self._rows = 0
+        self._ends: tuple[int, int] | None = None
+        self._times: tuple[int, int] | None = None
+        try:
+            self._parquet = pq.ParquetWriter(
+                self._file,
+                self._schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=[name for name in _DICTIONARY if name in self._schema.names],
+                column_encoding={name: "DELTA_BINARY_PACKED" for name in _COUNTING if name in self._schema.names},
+                write_statistics=[*_COUNTING, "partition", "timeline"],
+                sorting_columns=[pq.SortingColumn(self._schema.get_field_index("offset"))],
+            )
+        except BaseException:
+            self._file.discard()
+            raise
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows of the kind's schema that follow those before."""
+        self._pending.append(rows)
+        self.pending_rows += rows.num_rows
+        self.pending_bytes += rows.nbytes
+        self._observe(rows)
+        if self.pending_rows >= _ROW_GROUP_ROWS or self.pending_bytes >= _ROW_GROUP_BYTES:
+            self.flush()
+
+    def _observe(self, rows: pa.RecordBatch) -> None:
+        self._rows += rows.num_rows
+        first, last = rows["offset"][0].as_py(), rows["offset"][-1].as_py()
+        self._ends = (self._ends[0] if self._ends else first, last)
+        self._about |= {name: rows[name][0].as_py() for name in ("partition", "timeline")}
+        if "event_time" in self._schema.names:
+            times = pa.compute.min_max(rows["event_time"].cast(pa.int64()))
+            low, high = times["min"].as_py(), times["max"].as_py()
+            self._times = (min(self._times[0], low), max(self._times[1], high)) if self._times else (low, high)
+
+    def flush(self) -> None:
+        """Write a row group of what is pending."""
+        if self._pending:
+            table = pa.Table.from_batches(self._pending)
+            self._parquet.write_table(table, row_group_size=max(table.num_rows, 1))
+            self._pending, self.pending_rows, self.pending_bytes = [], 0, 0
+
+    @property
+    def bytes(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> StagedFile:
+        self.flush()
+        self._parquet.close()
+        self._file.close()
+        digest = self._file.digest
+        first, last = self._ends or (-1, -1)
+        low, high = self._times or (-1, -1)
+        return StagedFile(
+            **self._about,
+            first=first,
+            last=last,
+            rows=self._rows,
+            bytes=digest.size,
+            sha256=digest.sha256,
+            min_time_ms=low,
+            max_time_ms=high,
+        )
+
+    def discard(self) -> None:
+        """Leave nothing; after `close` this does nothing."""
+        self._parquet.is_open = False  # or it would write its footer when it is collected
+        self._file.discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+
+def read(files: Files, path: str) -> Iterable[pa.RecordBatch]:
+    """The rows of a staged or published file, in order."""
+    with files.open(path) as file, pq.ParquetFile(file) as parquet:
+        yield from parquet.iter_batches(batch_size=_ROW_GROUP_ROWS)

@@ -1,0 +1,223 @@
+"""What a task does with a range of one partition: Parquet files in `_staging`, split by the hour of the events.
+
+Every row that comes in goes into exactly one file, of an hour or of the quarantine. Rows keep their order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline import failpoints
+from strandline.archive import parquet
+from strandline.archive.files import Files
+from strandline.archive.model import HOUR_MS, Harvest, Kind, StagedFile
+from strandline.archive.times import EventTimes
+from strandline.log.reading import Batch
+
+TOO_LARGE = "too large"
+NO_TEXT = "not UTF-8"
+FAR_FUTURE = "too far in the future"
+FAR_PAST = "too far in the past"
+LATE = "late"
+
+_OPEN_FILES = 64
+_PENDING_BYTES = 256 << 20
+
+
+class Sorting(msgspec.Struct, frozen=True):
+    """How events are sorted into hours; `now_ms` is when, for events that claim to be of the future."""
+
+    event_type: str
+    time_field: str
+    max_future_ms: int
+    max_past_ms: int
+    max_record_bytes: int
+    file_bytes: int
+    now_ms: int
+
+
+def stage(files: Files, directory: str, sorting: Sorting, partition: int, batches: Iterable[Batch]) -> Harvest:
+    """Write the rows of a range into files of the directory."""
+    times = EventTimes(sorting.time_field)
+    rows = 0
+    with _Drawers(files, directory, sorting.file_bytes) as drawers:
+        for batch in batches:
+            rows += len(batch)
+            hours, bad = _sorted(batch, sorting, times)
+            for hour_ms, part in hours:
+                drawers.put(batch.timeline, hour_ms, part)
+            if bad is not None:
+                drawers.put(batch.timeline, -1, bad)
+        failpoints.hit("archive.staging")
+        staged = drawers.close()
+    newest = max((file.max_time_ms for file in staged), default=-1)
+    return Harvest(partition, rows, newest, tuple(staged))
+
+
+def merge(files: Files, directory: str, group: Sequence[StagedFile]) -> StagedFile:
+    """One file of several that follow each other."""
+    first = group[0]
+    with parquet.Writer(files, _new(directory), first.kind, first.hour_ms) as writer:
+        for one in group:
+            for rows in parquet.read(files, one.path):
+                writer.write(rows)
+        return writer.close()
+
+
+def quarantine(files: Files, directory: str, staged: StagedFile, reason: str) -> StagedFile:
+    """The rows of a file for an hour as the quarantine has them."""
+    with parquet.Writer(files, _new(directory), "quarantine") as writer:
+        for rows in parquet.read(files, staged.path):
+            writer.write(_quarantined(rows, pa.repeat(reason, rows.num_rows)))
+        return writer.close()
+
+
+def _quarantined(rows: pa.RecordBatch, reasons: pa.Array) -> pa.RecordBatch:
+    columns = [reasons if name == "reason" else rows[name] for name in parquet.QUARANTINED.names]
+    arrays = [column.cast(kind.type) for column, kind in zip(columns, parquet.QUARANTINED, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=parquet.QUARANTINED)
+
+
+def _new(directory: str) -> str:
+    # A task that is tried again must not meet what its first attempt left.
+    return f"{directory}/{uuid.uuid4().hex}.part"
+
+
+class _Drawers:
+    """The files that are being written, by timeline and hour."""
+
+    def __init__(self, files: Files, directory: str, file_bytes: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._file_bytes = file_bytes
+        self._open: OrderedDict[tuple[int, int], parquet.Writer] = OrderedDict()
+        self._done: list[StagedFile] = []
+
+    def put(self, timeline: int, hour_ms: int, rows: pa.RecordBatch) -> None:
+        key = (timeline, hour_ms)
+        writer = self._open.get(key)
+        if writer is None:
+            if len(self._open) >= _OPEN_FILES:
+                self._finish(next(iter(self._open)))
+            kind: Kind = "data" if hour_ms >= 0 else "quarantine"
+            writer = self._open[key] = parquet.Writer(self._files, _new(self._directory), kind, hour_ms)
+        self._open.move_to_end(key)
+        writer.write(rows)
+        if writer.bytes >= self._file_bytes:
+            self._finish(key)
+        elif sum(one.pending_bytes for one in self._open.values()) > _PENDING_BYTES:
+            max(self._open.values(), key=lambda one: one.pending_bytes).flush()
+
+    def _finish(self, key: tuple[int, int]) -> None:
+        self._done.append(self._open[key].close())
+        del self._open[key]
+
+    def close(self) -> list[StagedFile]:
+        for key in [*self._open]:
+            self._finish(key)
+        return self._done
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for writer in self._open.values():
+            writer.discard()
+
+
+def _sorted(
+    batch: Batch, sorting: Sorting, times: EventTimes
+) -> tuple[Iterable[tuple[int, pa.RecordBatch]], pa.RecordBatch | None]:
+    """The rows of every hour, and those for the quarantine."""
+    rows, values = _framed(batch), batch.records["value"]
+    published = batch.records["timestamp"].to_numpy()
+    unreadable = _unreadable(values, sorting.max_record_bytes)
+    if unreadable:
+        values = pc.if_else(pa.array(_mask(len(batch), unreadable)), pa.scalar(None, values.type), values)
+    event_times, timeless = times.of(values, published)
+    # The first thing that was wrong with a row is its reason.
+    bad = {**_out_of_range(event_times, published, sorting), **timeless, **unreadable}
+    if not bad:
+        return _by_hour(rows, event_times), None
+    reasons = pa.array([bad[row] for row in sorted(bad)], pa.string())
+    good = np.flatnonzero(~_mask(len(batch), bad))
+    return _by_hour(rows.take(good), event_times[good]), _quarantined(rows.take(sorted(bad)), reasons)
+
+
+def _framed(batch: Batch) -> pa.RecordBatch:
+    """The records with the columns that are the same for all of them; values are as they came."""
+    records = batch.records
+    columns = {
+        "event_type": pa.repeat(batch.event_type, len(batch)),
+        "partition": pa.repeat(pa.scalar(int(batch.partition), pa.int32()), len(batch)),
+        "timeline": pa.repeat(pa.scalar(batch.timeline, pa.int32()), len(batch)),
+        **{name: records[name] for name in ("offset", "timestamp", "key", "value", "headers")},
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _mask(rows: int, marked: Iterable[int]) -> npt.NDArray[np.bool_]:
+    mask = np.zeros(rows, np.bool_)
+    mask[[*marked]] = True
+    return mask
+
+
+def _unreadable(values: pa.Array, max_bytes: int) -> dict[int, str]:
+    found: dict[int, str] = {}
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        found = {row: NO_TEXT for row, value in enumerate(values.to_pylist()) if not _is_text(value)}
+    too_long = pc.greater(pc.binary_length(values), max_bytes).fill_null(False)
+    return found | dict.fromkeys(np.flatnonzero(too_long.to_numpy(False)).tolist(), TOO_LARGE)
+
+
+def _is_text(value: bytes | None) -> bool:
+    try:
+        return value is None or value.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def _out_of_range(
+    event_times: npt.NDArray[np.int64], published: npt.NDArray[np.int64], sorting: Sorting
+) -> dict[int, str]:
+    """Measured from the publication, or from now for a record that claims to come from the future itself."""
+    base = np.where(published > 0, np.minimum(published, sorting.now_ms), sorting.now_ms)
+    past = (event_times < base - sorting.max_past_ms) | (event_times < 0)
+    future = event_times > base + sorting.max_future_ms
+    found = dict.fromkeys(np.flatnonzero(past).tolist(), FAR_PAST)
+    return found | dict.fromkeys(np.flatnonzero(future).tolist(), FAR_FUTURE)
+
+
+def _by_hour(rows: pa.RecordBatch, event_times: npt.NDArray[np.int64]) -> Iterable[tuple[int, pa.RecordBatch]]:
+    """The rows of every hour as they are archived, in their order."""
+    if not len(event_times):
+        return
+    hours = event_times // HOUR_MS
+    if hours.min() != hours.max():
+        order = np.argsort(hours, kind="stable")
+        rows, event_times, hours = rows.take(order), event_times[order], hours[order]
+    archived = _archived(rows, event_times)
+    starts = [0, *(np.flatnonzero(np.diff(hours)) + 1).tolist(), len(hours)]
+    for start, end in itertools.pairwise(starts):
+        yield int(hours[start]) * HOUR_MS, archived.slice(start, end - start)
+
+
+def _archived(rows: pa.RecordBatch, event_times: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    columns = [pa.array(event_times) if name == "event_time" else rows[name] for name in parquet.ARCHIVED.names]
+    arrays = [column.cast(kind.type) for column, kind in zip(columns, parquet.ARCHIVED, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=parquet.ARCHIVED)
