@@ -21,6 +21,7 @@ NUMBERED = '{"type": "object", "properties": {"n": {"type": "integer"}}, "requir
 DEFINITIONS: dict[str, dict[str, Any]] = {
     "placed": {"partitions": 2, "partition_strategy": "user_defined"},
     "plain": {},
+    "moved": {},
     "keyed": {"partition_strategy": "hash", "partition_key_fields": ["key.id"]},
     "checked": {"schema": {"schema": NUMBERED}},
     "careful": {"compatibility_mode": "compatible", "schema": {"schema": NUMBERED}},

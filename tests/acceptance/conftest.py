@@ -10,6 +10,15 @@ from requests_as_is import DEFINITIONS, MAX_BODY, MAX_EVENT, contents, send
 from services import Server, running_server
 
 
+def _move(server: Server) -> None:
+    """Three events of `moved` are in a timeline that is closed, one is in the next."""
+    place = {"id": "second", "storage_type": "sqlite", "sqlite_configuration": {"directory": "second"}}
+    assert send(server, "POST", "/event-types/moved/events", [{"n": n} for n in range(3)]).status == 200
+    assert send(server, "POST", "/storages", place).status == 201
+    assert send(server, "POST", "/event-types/moved/timelines", {"storage_id": "second"}).status == 201
+    assert send(server, "POST", "/event-types/moved/events", [{"n": 3}]).status == 200
+
+
 @pytest.fixture(scope="package")
 def target(tmp_path_factory) -> Iterator[Server]:
     limits = {"server_max_body_bytes": MAX_BODY, "log_max_event_bytes": MAX_EVENT, "log_max_batch_events": 100}
@@ -18,6 +27,7 @@ def target(tmp_path_factory) -> Iterator[Server]:
             assert send(started, "POST", "/event-types", {"name": name, **definition}).status == 201
         events = [{"n": n, "metadata": {"partition": str(n % 2)}} for n in range(5)]
         assert send(started, "POST", "/event-types/placed/events", events).status == 200
+        _move(started)
         before = contents(started)
         yield started
         # After all that was refused, everything is as it was, and nothing went wrong unseen.

@@ -62,6 +62,29 @@ def test_cursors_that_cannot_be_used(target: Server, partition: str | None, offs
     assert assert_problem(shifted, 422)["reason"] == ARITHMETIC.get(reason, reason)
 
 
+@pytest.mark.parametrize("offset", ["001-0001-000000000000000003", "001-0001-" + "9" * 18, "3"])
+def test_cursors_past_the_end_of_a_closed_timeline(target: Server, offset: str):
+    """No such record ever was, and the next timeline has its own: INVALID_OFFSET everywhere, with the range."""
+    cursor = _cursor("0", offset)
+    text = json.dumps([cursor])
+    pair = {"initial_cursor": cursor, "final_cursor": _cursor("0", "BEGIN")}
+    for answer, status in (
+        (send(target, "GET", "/event-types/moved/events", headers={CURSORS: text}), 412),
+        (send(target, "GET", f"/event-types/moved/partitions?cursors={quote(text)}"), 422),
+        (send(target, "POST", "/event-types/moved/cursors-lag", [cursor]), 422),
+        (send(target, "POST", "/event-types/moved/shifted-cursors", [{**cursor, "shift": 0}]), 422),
+    ):
+        problem = assert_problem(answer, status)
+        assert (problem["code"], problem["reason"]) == ("invalid_cursor", "INVALID_OFFSET")
+        assert problem["oldest_available_offset"] == "001-0001-000000000000000000"
+        assert problem["newest_available_offset"] == "001-0002-000000000000000000"
+    answer = send(target, "POST", "/event-types/moved/cursor-distances", [pair])
+    assert assert_problem(answer, 422)["reason"] == "INVALID_OFFSET"
+    at_the_end = [{**_cursor("0", "001-0001-000000000000000002"), "shift": 1}]
+    shifted = send(target, "POST", "/event-types/moved/shifted-cursors", at_the_end)
+    assert shifted.json == [_cursor("0", "001-0002-000000000000000000")]
+
+
 DISTANCES = [
     # initial, final, reason
     (("0", "BEGIN"), ("1", "BEGIN"), "CURSORS_WITH_DIFFERENT_PARTITION"),
