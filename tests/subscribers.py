@@ -8,9 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
+
+import strandline
 
 # One for all: making one costs more than most requests.
 CLIENT = httpx.Client(timeout=30)
@@ -19,6 +22,12 @@ CLIENT = httpx.Client(timeout=30)
 def create_event_type(url: str, name: str, partitions: int = 4, **more: Any) -> None:
     body = {"name": name, "partitions": partitions, "partition_strategy": "hash", "partition_key_fields": ["n"]}
     CLIENT.post(f"{url}/event-types", json={**body, **more}).raise_for_status()
+
+
+def vanish(data: Path, name: str) -> None:
+    """Delete an event type like one who looked for subscriptions just before there was one."""
+    with strandline.open(data) as platform:
+        platform.log._catalog.delete(platform.log.entry(name), platform.clock.now_ms())
 
 
 def publish(url: str, name: str, numbers: range) -> None:

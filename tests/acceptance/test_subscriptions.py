@@ -25,6 +25,7 @@ from subscribers import (
     stats,
     streams,
     subscribe,
+    vanish,
 )
 
 LEASE_MS = 1_500
@@ -299,7 +300,19 @@ def test_keep_alives_come_and_can_end_a_stream(url, name):
     assert found[0]["cursor"]["offset"] == "001-0001--1"
 
 
-def test_an_event_type_that_vanishes_ends_its_streams(url, name):
+def test_an_event_type_with_subscriptions_stays(url, name):
+    """409, as in Nakadi, until the last one is deleted."""
+    create_event_type(url, name, 1)
+    first, second = (subscribe(url, name, consumer_group=group) for group in ("first", "second"))
+    for ident in (first, second):
+        answer = httpx.delete(f"{url}/event-types/{name}")
+        assert answer.status_code == 409
+        assert "subscriptions" in answer.json()["detail"]
+        assert httpx.delete(f"{url}/subscriptions/{ident}").status_code == 204
+    assert httpx.delete(f"{url}/event-types/{name}").status_code == 200
+
+
+def test_an_event_type_that_vanishes_ends_its_streams(nodes, url, name):
     """And its successor is not read with the old cursors: 422 UNAVAILABLE until they are reset."""
     create_event_type(url, name, 1)
     ident = subscribe(url, name)
@@ -307,7 +320,7 @@ def test_an_event_type_that_vanishes_ends_its_streams(url, name):
     with open_stream(url, ident, batch_limit=3) as (stream, batches):
         _, cursors = take(batches, 3)
         commit(url, ident, stream, cursors["0"])
-        httpx.delete(f"{url}/event-types/{name}").raise_for_status()
+        vanish(nodes[0].log_file.parent / "data", name)
         create_event_type(url, name, 1)
         publish(url, name, range(10, 15))
         assert not any(numbers(batch) for batch in batches)

@@ -103,6 +103,9 @@ class LocalLog(Log):
 
     def delete(self, name: str) -> None:
         entry = self.entry(name)
+        # One that is created at this very moment finds its cursors unavailable.
+        if readers := self.subscriptions.search(event_types=[name], limit=1):
+            raise Conflict(f"event type {name!r} has subscriptions, {readers[0].id} among them; delete them first")
         self._catalog.delete(entry, self._clock.now_ms())
         self.upkeep.sweep({(timeline.storage_id, timeline.topic) for timeline in entry.timelines})
 

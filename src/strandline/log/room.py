@@ -56,7 +56,7 @@ class Log(ABC):
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove an event type with all its events."""
+        """Remove an event type with all its events. Conflict while a subscription reads it."""
 
     @abstractmethod
     def schemas(self, name: str) -> list[Schema]:

@@ -130,7 +130,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "DELETE", "/event-types/{name}", delete_event_type, "Delete an event type with its events", _TYPES,
-        returns={200: None}, problems=(404, 507),
+        returns={200: None}, problems=(404, 409, 507),
     ),
     Endpoint(
         "GET", "/event-types/{name}/schemas", list_schemas, "All schemas, newest first", _TYPES,

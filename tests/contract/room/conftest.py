@@ -17,15 +17,20 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
-    with strandline.open(tmp_path_factory.mktemp("embedded") / "data") as platform:
+def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Where each of them keeps its data."""
+    return {kind: tmp_path_factory.mktemp(kind) / "data" for kind in ("embedded", "http")}
+
+
+@pytest.fixture(scope="session")
+def embedded(directories: dict[str, Path]) -> Iterator[Log]:
+    with strandline.open(directories["embedded"]) as platform:
         yield platform.log
 
 
 @pytest.fixture(scope="session")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    data: Path = tmp_path_factory.mktemp("server") / "data"
-    with running_server(data, logs_level="warning") as server:
+def server_url(directories: dict[str, Path]) -> Iterator[str]:
+    with running_server(directories["http"], logs_level="warning") as server:
         yield server.url
 
 
@@ -38,6 +43,12 @@ def http(server_url: str) -> Iterator[Log]:
 @pytest.fixture(params=["embedded", "http"])
 def log(request: pytest.FixtureRequest) -> Log:
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def data(request: pytest.FixtureRequest, log: Log, directories: dict[str, Path]) -> Path:
+    """Where the room under test keeps its data."""
+    return directories[request.node.callspec.params["log"]]
 
 
 @pytest.fixture
