@@ -357,6 +357,25 @@ def test_a_partial_append_says_what_became_of_each():
 
 def test_an_unknown_outcome_is_one_for_every_item():
     """Nobody can say more."""
-    report = publishing.unknown_report(two_partitions().events)
+    report = publishing.unknown_report(two_partitions().items)
     assert [item.detail for item in report.items] == [OUTCOME_UNKNOWN] * 3
     assert report.submitted == 0
+
+
+_PLACES = st.integers(0, 200)
+_CHANGES = st.lists(st.tuples(_PLACES, st.integers(0, 1), st.binary(max_size=2)), max_size=3)
+_TEXTS = st.dictionaries(
+    st.text(max_size=3), st.recursive(st.none() | st.floats() | st.text(), st.lists), max_size=3
+)
+
+
+@given(_TEXTS, st.booleans(), _CHANGES)
+def test_events_that_nobody_looks_into_are_checked_as_well(event, ascii_only, changes):
+    """An event type without schema and keys takes what another one would take, and refuses what it refuses."""
+    text = json.dumps(event, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    for place, length, put in changes:
+        text = text[:place] + put + text[place + length :]
+    seen = plan(schema=Schema.json({"type": "object"}))
+    assert (plan().opaque, seen.opaque) == (True, False)
+    taken = [isinstance(publishing.prepare(made, [text], NOW_MS, "flow"), Prepared) for made in (plan(), seen)]
+    assert taken[0] == taken[1], text

@@ -61,6 +61,14 @@ class PublishFuture(Future[PublishReport]):
     def follow(self, append: Future[dict[int, Placed]]) -> None:
         self._append = append
 
+    def set_result(self, result: PublishReport) -> None:
+        super().set_result(result)
+        self._append = None  # it refers back to this, and both would wait for the collector with all records
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        super().set_exception(exception)
+        self._append = None
+
     def result(self, timeout: float | None = None) -> PublishReport:
         deadline = None if timeout is None else time.monotonic() + timeout
         # One after the other: an append that meets a seal is followed by another one.
@@ -85,7 +93,7 @@ class Publication:
         self._flow_id = flow_id
         self._done = done
         self._gate = around.node.gate(name)
-        self._prepared = Prepared(0, {}, {}, ())
+        self._prepared = Prepared((), {}, {})
         self._taken = False
         # Where each record of a partition is, and what went wrong there; filled once some had to move.
         self._offsets: dict[int, list[int]] = {}
@@ -200,7 +208,7 @@ class Publication:
         # Nothing that the storage took may be called failed, whatever went wrong afterwards.
         if isinstance(error, OutcomeUnknown) or (self._taken and not isinstance(error, NotFound)):
             log.warning("a publish ended with unknown outcome: %s", error)
-            self._done.set_result(publishing.unknown_report(self._prepared.events))
+            self._done.set_result(publishing.unknown_report(self._prepared.items))
             return
         self._done.set_exception(error)
 
@@ -210,8 +218,10 @@ def _late(
 ) -> dict[int, list[int]]:
     """The numbers of the records that landed past the end of their timeline."""
     late: dict[int, list[int]] = {}
+    if state is not State.DONE:  # it has no end yet
+        return late
     for partition, part in placed.items():
-        last = (ends or {}).get(str(partition), -1) if state is State.DONE else None
+        last = (ends or {}).get(str(partition), -1)
         for number, offset in zip(members[partition], part.offsets, strict=True):
             if after_append(state, offset, last) is Verdict.MOVE:
                 late.setdefault(partition, []).append(number)

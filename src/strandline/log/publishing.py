@@ -10,6 +10,7 @@ import math
 import random
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -38,7 +39,13 @@ _FLAT = rb'[^"\[\]{}]*+(?:%b[^"\[\]{}]*+)*+' % _STRING
 # Objects and arrays with no others in them are one token: most of what is sent looks like that.
 _TOKEN = re.compile(rb'\{%b\}|\[%b\]|%b|["\[\]{},]' % (_FLAT, _FLAT, _STRING), re.DOTALL)
 
+
+class _Object(msgspec.Struct, gc=False):
+    """Any JSON object, nothing of which is wanted."""
+
+
 _split = msgspec.json.Decoder(list[msgspec.Raw])
+_skim = msgspec.json.Decoder(_Object)
 _decode = msgspec.json.Decoder()
 
 
@@ -60,16 +67,19 @@ class Plan:
     check: schemas.Check
     key: Callable[[Mapping[str, Any]], bytes] | None
     max_event_bytes: int
+    opaque: bool = False  # nothing depends on what is in an event, if only it is a JSON object
 
     @classmethod
     def of(cls, entry: CatalogEntry, max_event_bytes: int) -> Plan:
         kind = entry.event_type
         hashed = kind.partition_strategy == "hash"
+        check = schemas.compile_check(kind.schema.schema, kind.compatibility_mode)
         return cls(
             entry,
-            schemas.compile_check(kind.schema.schema, kind.compatibility_mode),
+            check,
             partitioning.key_reader(kind.partition_key_fields, kind.category) if hashed else None,
             max_event_bytes,
+            check is schemas.accept and kind.category == "undefined" and kind.partition_strategy == "random",
         )
 
 
@@ -77,10 +87,13 @@ class Plan:
 class Prepared:
     """Events that keep all rules, ready to be appended; `members[p]` are the numbers of those in partition p."""
 
-    count: int
+    items: Sequence[bytes]
     batches: Mapping[int, NewRecords]
     members: Mapping[int, Sequence[int]]
-    events: Sequence[Any]
+
+    @property
+    def count(self) -> int:
+        return len(self.items)
 
 
 class _Rejected(Exception):
@@ -96,7 +109,7 @@ def to_items(events: Events, max_items: int) -> list[bytes]:
     elif isinstance(events, pa.Table | pa.RecordBatch):
         items = [_encode.encode(row) for row in events.to_pylist()]
     else:
-        items = [_item(event) for event in events]
+        items = [event if type(event) is bytes else _item(event) for event in events]
     if len(items) > max_items:
         raise TooLarge(f"{len(items)} events in one publish; at most {max_items}: send several")
     return items
@@ -153,21 +166,30 @@ def _split_leniently(body: bytes, cause: Exception) -> list[bytes]:
 
 def prepare(plan: Plan, items: Sequence[bytes], now_ms: int, flow_id: str) -> Prepared | PublishReport:
     """Check, place and enrich all events of a publish."""
-    events, broken = _decode_all(items)
+    events, broken = ((), {}) if plan.opaque and _are_objects(items) else _decode_all(items)
     try:
         _validate(plan, items, events, broken)
-        partitions, keys = _place(plan, events)
-        values = _enrich(plan, items, events, partitions, now_ms, flow_id)
+        members, keys = _place(plan, len(items), events)
+        values = _enrich(plan, items, events, members, now_ms, flow_id)
     except _Rejected as rejected:
-        return _rejection(len(items), events, rejected)
-    batches, members = _group(values, keys, partitions, now_ms)
-    return Prepared(len(items), batches, members, events)
+        return _rejection(items, rejected)
+    return Prepared(items, {p: _batch(values, keys, numbers, now_ms) for p, numbers in members.items()}, members)
 
 
 def undecodable(items: Sequence[bytes]) -> PublishReport | None:
     """The report on a publish of which some events are not JSON at all; None when all of them are."""
-    events, broken = _decode_all(items)
-    return _rejection(len(items), events, _Rejected("validating", broken)) if broken else None
+    _, broken = _decode_all(items)
+    return _rejection(items, _Rejected("validating", broken)) if broken else None
+
+
+def _are_objects(items: Sequence[bytes]) -> bool:
+    """Whether all of them certainly are JSON objects; what is in them is read but not kept."""
+    try:
+        for item in items:
+            _skim.decode(item)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return all(map(bytes.isascii, items))  # of other text it does not look at the bytes
 
 
 def _decode_all(items: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
@@ -189,12 +211,13 @@ def _decode_one(number: int, item: bytes, failures: dict[int, str]) -> Any:
 
 def _validate(plan: Plan, items: Sequence[bytes], events: Sequence[Any], broken: Mapping[int, str]) -> None:
     failures = dict(broken)
-    problem = _checker(plan)
     limit = plan.max_event_bytes
+    if max(map(len, items), default=0) > limit:
+        too_long = {n: f"the event has {len(i)} bytes; at most {limit} are allowed" for n, i in enumerate(items)}
+        failures |= {n: text for n, text in too_long.items() if len(items[n]) > limit}
+    problem = _checker(plan)
     for number, event in enumerate(events):
-        if len(items[number]) > limit:
-            failures[number] = f"the event has {len(items[number])} bytes; at most {limit} are allowed"
-        elif number not in broken and (detail := problem(event)) is not None:
+        if number not in failures and (detail := problem(event)) is not None:
             failures[number] = detail
     if failures:
         raise _Rejected("validating", failures)
@@ -223,13 +246,15 @@ def _checker(plan: Plan) -> Callable[[Any], str | None]:
     return plain if category == "undefined" else enveloped
 
 
-def _place(plan: Plan, events: Sequence[Any]) -> tuple[Sequence[int], Sequence[bytes] | None]:
-    """The partition of every event, and its key where there is one."""
+def _place(
+    plan: Plan, total: int, events: Sequence[Any]
+) -> tuple[dict[int, Sequence[int]], Sequence[bytes] | None]:
+    """By partition the numbers of its events, and the keys of all events where they have one."""
     kind = plan.entry.event_type
     count = kind.partition_count
     if kind.partition_strategy == "random":
         start = random.randrange(count)  # noqa: S311 - spreading load, not keeping secrets
-        return [(start + number) % count for number in range(len(events))], None
+        return {(start + turn) % count: range(turn, total, count) for turn in range(min(count, total))}, None
 
     def choose(event: Any) -> Any:
         return plan.key(event) if plan.key else partitioning.user_partition(event, count)
@@ -243,14 +268,23 @@ def _place(plan: Plan, events: Sequence[Any]) -> tuple[Sequence[int], Sequence[b
             failures[number] = error.detail
     if failures:
         raise _Rejected("partitioning", failures)
-    return (partitioning.hash_partitions(chosen, count), chosen) if plan.key else (chosen, None)
+    if plan.key is None:
+        return _grouped(chosen), None
+    return _grouped(partitioning.hash_partitions(chosen, count)), chosen
+
+
+def _grouped(partitions: Sequence[int]) -> dict[int, Sequence[int]]:
+    members: defaultdict[int, list[int]] = defaultdict(list)
+    for number, partition in enumerate(partitions):
+        members[partition].append(number)
+    return {**members}
 
 
 def _enrich(
     plan: Plan,
     items: Sequence[bytes],
     events: Sequence[Any],
-    partitions: Sequence[int],
+    members: Mapping[int, Sequence[int]],
     now_ms: int,
     flow_id: str,
 ) -> Sequence[bytes]:
@@ -258,10 +292,10 @@ def _enrich(
     if kind.category == "undefined":
         return items
     enricher = Enricher(kind.name, kind.schema.version, to_rfc3339(now_ms), flow_id)
-    values = [
-        enricher.enrich(item, event["metadata"], partition)
-        for item, event, partition in zip(items, events, partitions, strict=True)
-    ]
+    values = [*items]
+    for partition, numbers in members.items():
+        for number in numbers:
+            values[number] = enricher.enrich(items[number], events[number]["metadata"], partition)
     limit = plan.max_event_bytes
     if max(map(len, values), default=0) > limit:
         too_long = f"the event has more than {limit} bytes once its metadata is complete"
@@ -269,29 +303,23 @@ def _enrich(
     return values
 
 
-def _group(
-    values: Sequence[bytes], keys: Sequence[bytes] | None, partitions: Sequence[int], now_ms: int
-) -> tuple[dict[int, NewRecords], dict[int, list[int]]]:
-    members: dict[int, list[int]] = {}
-    for number, partition in enumerate(partitions):
-        members.setdefault(partition, []).append(number)
-    batches = {
-        partition: NewRecords(
-            now_ms, [values[n] for n in numbers], None if keys is None else [keys[n] for n in numbers]
-        )
-        for partition, numbers in members.items()
-    }
-    return batches, members
+def _batch(
+    values: Sequence[bytes], keys: Sequence[bytes] | None, numbers: Sequence[int], now_ms: int
+) -> NewRecords:
+    if isinstance(numbers, range):
+        own = slice(numbers.start, numbers.stop, numbers.step)
+        return NewRecords(now_ms, values[own], None if keys is None else keys[own])
+    return NewRecords(now_ms, [values[n] for n in numbers], None if keys is None else [keys[n] for n in numbers])
 
 
-def _rejection(count: int, events: Sequence[Any], rejected: _Rejected) -> PublishReport:
+def _rejection(events: Sequence[bytes], rejected: _Rejected) -> PublishReport:
     def item(number: int) -> ItemResult:
         eid = _eid(events[number])
         if number in rejected.failures:
             return ItemResult("failed", rejected.step, rejected.failures[number], eid)
         return ItemResult("aborted", rejected.step, "another event of this publish was refused", eid)
 
-    return PublishReport(count, tuple(item(number) for number in range(count)))
+    return PublishReport(len(events), tuple(item(number) for number in range(len(events))))
 
 
 def report(prepared: Prepared, placed: Mapping[int, Placed]) -> PublishReport:
@@ -302,7 +330,7 @@ def report(prepared: Prepared, placed: Mapping[int, Placed]) -> PublishReport:
     for partition, numbers in prepared.members.items():
         part = placed[partition]
         for number, offset in zip(numbers, part.offsets, strict=True):
-            items[number] = _stored(offset, part, _eid(prepared.events[number]))
+            items[number] = _stored(offset, part, _eid(prepared.items[number]))
     return PublishReport(prepared.count, tuple(items))
 
 
@@ -326,7 +354,7 @@ def split_report(whole: PublishReport, counts: Sequence[int]) -> list[PublishRep
     return parts
 
 
-def unknown_report(events: Sequence[Any]) -> PublishReport:
+def unknown_report(events: Sequence[bytes]) -> PublishReport:
     """Nobody can say whether any of the events is stored."""
     return PublishReport(
         len(events),
@@ -336,10 +364,11 @@ def unknown_report(events: Sequence[Any]) -> PublishReport:
 
 def unanswered_report(events: Events) -> PublishReport:
     """The same for a publish that passed all checks but whose storage did not answer in time."""
-    return unknown_report([_decode_exactly.decode(item) for item in to_items(events, sys.maxsize)])
+    return unknown_report(to_items(events, sys.maxsize))
 
 
-def _eid(event: Any) -> str | None:
+def _eid(item: bytes) -> str | None:
+    event = _decode_one(0, item, {})
     metadata = event.get("metadata") if isinstance(event, dict) else None
     eid = metadata.get("eid") if isinstance(metadata, dict) else None
     return eid if isinstance(eid, str) else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import uuid
+import weakref
 
 import msgspec
 import pyarrow as pa
@@ -12,6 +14,7 @@ import pytest
 from strandline import EventType, Schema
 from strandline.errors import Malformed, NotFound, PublishFailed
 from strandline.log import Log
+from waiting import eventually
 
 
 def values(log: Log, name: str) -> list[bytes]:
@@ -199,3 +202,17 @@ def test_a_submit_takes_the_events_as_they_are_now(log: Log, name: str):
     event["n"] = 2
     future.result(30).raise_for_failed()
     assert values(log, name) == [msgspec.json.encode({"n": 1})]
+
+
+def test_a_finished_publish_is_let_go_at_once(embedded: Log, name: str):
+    """Its events do not wait in memory until Python's collector finds them."""
+    embedded.create(EventType(name))
+    gc.disable()
+    try:
+        future = embedded.submit(name, [{"id": 1}, {"id": 2}])
+        assert future.result(20).ok
+        gone = weakref.ref(future)
+        del future
+        eventually(lambda: gone() is None, within=5)
+    finally:
+        gc.enable()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 
 import confluent_kafka as ck
 import pytest
@@ -11,6 +13,7 @@ from storage_place import records
 from strandline.errors import OutcomeUnknown, TooLarge, Unavailable
 from strandline.log.storage import FAILED, UNKNOWN
 from strandline.log.storage.kafka_appends import Appender
+from waiting import eventually
 
 FATAL = ck.KafkaException(ck.KafkaError(ck.KafkaError._FATAL, "fenced", True))
 TIMED_OUT = ck.KafkaError(ck.KafkaError._MSG_TIMED_OUT)
@@ -131,6 +134,20 @@ def test_partitions_have_their_own_outcomes(appender):
     placed = appender(producer).append("t", {0: records(b"a", b"b"), 1: records(b"a", b"b")}).result(10)
     assert [list(placed[number].offsets) for number in (0, 1)] == [[UNKNOWN, UNKNOWN], [0, 1]]
     assert placed[1].complete
+
+
+def test_a_finished_append_is_let_go_at_once(appender):
+    """Its records do not wait in memory until Python's collector finds them."""
+    gc.disable()
+    try:
+        sender = appender(Producer())
+        future = sender.append("t", {0: records(b"a", b"b"), 1: records(b"a")})
+        assert future.result(10)[0].complete
+        gone = weakref.ref(future)
+        del future
+        eventually(lambda: gone() is None, within=5)
+    finally:
+        gc.enable()
 
 
 def test_a_full_queue_is_waited_for_in_order(appender):

@@ -59,7 +59,7 @@ class Append:
         if not self.future.done():  # reports may come after it was given up
             tell()
             self._finished(self)
-            self.parts.clear()  # they refer to this, and would wait for the collector with all their records
+            self.parts.clear()  # for the same reason as a part's runs
 
 
 class Part:
@@ -106,9 +106,11 @@ class Part:
         self._append.close_one()
 
     def placed(self) -> Placed:
+        """What became of the records, now that all reports are in."""
         offsets: list[int] = []
         for run in self._runs:
             offsets += run.offsets()
+        self._runs.clear()  # they refer to this, and would wait for the collector with all records
         offsets += [FAILED] * (len(self.records) - self.sent)
         return Placed(offsets, self._error)
 
