@@ -209,7 +209,17 @@ def load(
 ) -> Settings:
     """Settings from a TOML file, an environment and flags (`"log.retention_ms": 5`). Invalid on any surprise."""
     known = {setting.key: setting for setting in declared()}
-    by_env = {setting.env: setting.key for setting in known.values()}
+    env = os.environ if env is None else env
+    values = {**written(file, env), **{key: value for key, value in (flags or {}).items() if value is not None}}
+    for key in values:
+        if key not in known:
+            raise Invalid(f"{key!r} is not a setting{_nearest(key, known)}")
+    return _build({key: _convert(known[key], value, env) for key, value in values.items()})
+
+
+def written(file: Path | None = None, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What a file and an environment say, by key; references to secrets stay references, for another process."""
+    by_env = {setting.env: setting.key for setting in declared()}
     env = os.environ if env is None else env
     values: dict[str, Any] = {}
     if file is not None:
@@ -220,11 +230,7 @@ def load(
         # Without the double underscore it may be anybody's: orchestrators make up STRANDLINE_PORT and the like.
         elif name.startswith(ENV_PREFIX) and "__" in name:
             raise Invalid(f"{name} is not a setting{_nearest(name, by_env)}")
-    values.update({key: value for key, value in (flags or {}).items() if value is not None})
-    for key in values:
-        if key not in known:
-            raise Invalid(f"{key!r} is not a setting{_nearest(key, known)}")
-    return _build({key: _convert(known[key], value, env) for key, value in values.items()})
+    return values
 
 
 def _from_file(file: Path) -> dict[str, Any]:

@@ -1,30 +1,32 @@
 """The options of `format("strandline")`: what they mean, and that a mistake is told."""
 
+import os
+import pickle
 from pathlib import Path
 
 import pytest
 
 from strandline.errors import Invalid, NotFound
-from strandline.pipeline.options import Home, ReadOptions
+from strandline.pipeline.options import Home, ReadOptions, WriteOptions
 
-ORDERS = {"data": "d", "event_types": "orders"}
+ORDERS = {"data": ".", "event_types": "orders"}
 
 
 def test_options_of_a_stream():
     """Their names are not case-sensitive, as everywhere in Spark."""
     found = ReadOptions.of_stream(
-        {"Data": "d", "EVENT_TYPES": "orders, returns,orders", "max_records_per_batch": "10", "starting": "END"}
+        {"Data": ".", "EVENT_TYPES": "orders, returns,orders", "max_records_per_batch": "10", "starting": "END"}
     )
     assert found.event_types == ("orders", "returns")
     assert (found.start, found.max_records, found.on_unavailable) == ("END", 10, "fail")
-    assert found.home == Home(Path("d").absolute())
+    assert found.home.data == Path().absolute()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "name what to read"),
-        ({"event_types": "orders,,"}, "name what to read"),
+        ({"data": "."}, "name what to read"),
+        ({**ORDERS, "event_types": "orders,,"}, "name what to read"),
         ({**ORDERS, "max_records_per_batch": "0"}, "from 1 on"),
         ({**ORDERS, "max_records_per_batch": "many"}, "from 1 on"),
         ({**ORDERS, "on_unavailable": "skip"}, "fail, earliest or latest"),
@@ -44,17 +46,39 @@ def test_an_option_of_streams_is_none_of_batches():
         ReadOptions.of_batch({**ORDERS, "max_records_per_batch": "10"})
 
 
-def test_the_home_comes_from_the_environment_unless_it_is_named(monkeypatch, tmp_path):
-    """`data` and `config` win over STRANDLINE_DATA and STRANDLINE_CONFIG; without any it is ./data."""
-    monkeypatch.delenv("STRANDLINE_DATA", raising=False)
-    monkeypatch.delenv("STRANDLINE_CONFIG", raising=False)
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """An empty current directory, and nothing about Strandline in the environment."""
+    for name in [name for name in os.environ if name.startswith("STRANDLINE_")]:
+        monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    assert Home.of({}).data == tmp_path / "data"
-    monkeypatch.setenv("STRANDLINE_CONFIG", str(tmp_path / "prod.toml"))
-    assert Home.of({}) == Home(tmp_path, tmp_path / "prod.toml")
-    monkeypatch.setenv("STRANDLINE_DATA", str(tmp_path / "elsewhere"))
-    assert Home.of({}) == Home(tmp_path / "elsewhere", tmp_path / "prod.toml")
-    assert Home.of({"data": "here"}) == Home(tmp_path / "here")
+    return tmp_path
+
+
+def test_the_home_comes_from_the_environment_unless_it_is_named(monkeypatch, folder):
+    """`data` and `config` win over STRANDLINE_DATA and STRANDLINE_CONFIG; without any it is ./data."""
+    for name in ("data", "elsewhere", "here"):
+        (folder / name).mkdir()
+    (folder / "prod.toml").write_text("[log]\nmax_event_bytes = 12345\n")
+    written = {"log.max_event_bytes": 12345}
+    assert Home.of({}) == Home(folder / "data", {})
+    monkeypatch.setenv("STRANDLINE_CONFIG", str(folder / "prod.toml"))
+    assert Home.of({}) == Home(folder, written)
+    monkeypatch.setenv("STRANDLINE_DATA", str(folder / "elsewhere"))
+    assert Home.of({}) == Home(folder / "elsewhere", written)
+    assert Home.of({"data": "here"}) == Home(folder / "here", {})
+
+
+def test_settings_travel_as_they_were_written(monkeypatch, folder):
+    """A worker looks up what they refer to; the driver's value is not sent."""
+    (folder / "strandline.toml").write_text(
+        '[catalog]\nurl = "env:CATALOG"\n[coordination]\nurl = "zookeeper://z"\n'
+    )
+    monkeypatch.setenv("CATALOG", "postgresql://secret@db/strandline")
+    home = Home.of({"config": str(folder / "strandline.toml")})
+    assert not home.of_one_machine
+    assert b"secret" not in pickle.dumps(home)
+    assert pickle.loads(pickle.dumps(home)) == home
 
 
 def test_a_settings_file_in_the_data_directory_counts(tmp_path):
@@ -67,5 +91,27 @@ def test_a_settings_file_in_the_data_directory_counts(tmp_path):
 def test_a_missing_directory_is_not_made(tmp_path):
     """A typing mistake would read an empty log for ever."""
     with pytest.raises(NotFound, match="no data directory"):
-        Home.of({"data": str(tmp_path / "dta")}).open()
+        Home.of({"data": str(tmp_path / "dta")})
     assert not (tmp_path / "dta").exists()
+
+
+def test_options_of_a_sink():
+    """What Spark adds for itself is no mistake."""
+    found = WriteOptions.of({"data": ".", "event_type": "orders", "checkpointLocation": "/tmp/c"})  # noqa: S108 - a name
+    assert (found.event_type, found.add_eid, found.write_id) == ("orders", True, None)
+    assert WriteOptions.of({"data": ".", "event_type": "orders", "add_eid": "False"}).add_eid is False
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "name where to publish"),
+        ({"event_type": "orders", "add_eid": "maybe"}, "true or false"),
+        ({"event_types": "orders"}, "did you mean 'event_type'"),
+        ({"event_type": "orders", "starting": "END"}, "streams only"),
+    ],
+)
+def test_a_mistake_in_the_options_of_a_sink_is_told(options, message):
+    """Before a task begins to publish."""
+    with pytest.raises(Invalid, match=message):
+        WriteOptions.of({"data": ".", **options})

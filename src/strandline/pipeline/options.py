@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
-import strandline
 from strandline import config
+from strandline.clock import system_clock
 from strandline.errors import Invalid, NotFound
 from strandline.pipeline.columns import NAMES
 from strandline.pipeline.positions import OnUnavailable
@@ -20,15 +20,21 @@ _HOME = frozenset({"data", "config"})
 _READ = _HOME | {"event_types", "columns", "on_unavailable"}
 _STREAM = _READ | {"starting", "max_records_per_batch"}
 _BATCH = _READ | {"from", "to"}
-_ALL = _STREAM | _BATCH
+# What Spark itself wants to know of a sink comes along.
+_SPARKS = frozenset({"checkpointlocation"})
+_PLACES = {_STREAM - _READ: "streams", _BATCH - _READ: "batch reads"}
+_WRITE = _HOME | {"event_type", "add_eid", "write_id"}
 
 
 @dataclass(frozen=True)
 class Home:
-    """Where the platform's data directory and settings are; absolute, so that it means the same everywhere."""
+    """Where the platform is: its data directory, absolute, and its settings as they were written.
+
+    Travels to workers, which look up by themselves what the settings refer to.
+    """
 
     data: Path
-    settings_file: Path | None = None
+    settings: Mapping[str, Any]
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Home:
@@ -36,13 +42,18 @@ class Home:
         named = options if _HOME & options.keys() else _from_environment()
         file = Path(named["config"]).absolute() if "config" in named else None
         data = Path(named["data"]).absolute() if "data" in named or file is None else file.parent
-        return cls(data, file or _existing(data / "strandline.toml"))
+        home = cls(data, config.written(file or _existing(data / "strandline.toml")))
+        if home.of_one_machine and not data.is_dir():
+            raise NotFound(f'there is no data directory {data}; name it with .option("data", …)')
+        return home
+
+    @property
+    def of_one_machine(self) -> bool:
+        """Whether event types are kept in a file, for the processes of one machine."""
+        return not self.settings.get("catalog.url")
 
     def open(self) -> Platform:
-        """The rooms; nothing is made where nothing is, so that a typing mistake is noticed."""
-        if not self.data.is_dir():
-            raise NotFound(f'there is no data directory {self.data}; name it with .option("data", …)')
-        return strandline.open(self.data, settings=config.load(self.settings_file))
+        return Platform(self.data, config.load(flags=self.settings), system_clock())
 
 
 def _from_environment() -> dict[str, str]:
@@ -77,8 +88,7 @@ class ReadOptions:
 
     @classmethod
     def _of(cls, options: Mapping[str, str], known: frozenset[str], start: str) -> ReadOptions:
-        given = {name.lower(): value for name, value in options.items()}
-        _refuse_unknown(given, known)
+        given = _checked(options, known)
         return cls(
             Home.of(given),
             _event_types(given),
@@ -100,12 +110,38 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
     return chosen
 
 
-def _refuse_unknown(options: Mapping[str, str], known: frozenset[str]) -> None:
-    for name in options.keys() - known:
-        if name in _ALL:
-            raise Invalid(f"{name!r} is an option of {'streams' if name in _STREAM else 'batch reads'} only")
+@dataclass(frozen=True)
+class WriteOptions:
+    """Where to publish. Every row gets an `eid` that follows from `write_id`, unless it has one."""
+
+    home: Home
+    event_type: str
+    add_eid: bool = True
+    write_id: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> WriteOptions:
+        given = _checked(options, _WRITE, ignored=_SPARKS)
+        if not given.get("event_type", "").strip():
+            raise Invalid('name where to publish: .option("event_type", "orders")')
+        add_eid = given.get("add_eid", "true").lower()
+        if add_eid not in {"true", "false"}:
+            raise Invalid(f"add_eid must be true or false, not {add_eid!r:.60}")
+        return cls(Home.of(given), given["event_type"].strip(), add_eid == "true", given.get("write_id"))
+
+
+def _checked(
+    options: Mapping[str, str], known: frozenset[str], ignored: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """The options by their names in lower case; one that would have no effect is refused."""
+    given = {name.lower(): value for name, value in options.items() if name.lower() not in ignored}
+    for name in given.keys() - known:
+        for others, where in _PLACES.items():
+            if name in others:
+                raise Invalid(f"{name!r} is an option of {where} only")
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         raise Invalid(f"{name!r} is not an option{f'; did you mean {close[0]!r}?' if close else ''}")
+    return given
 
 
 def _event_types(options: Mapping[str, str]) -> tuple[str, ...]:

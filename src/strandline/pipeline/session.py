@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
@@ -32,6 +33,18 @@ _LOCAL_SETTINGS = {
 def is_local(master: str) -> bool:
     """Whether everything runs in the driver's own process; `local-cluster` does not."""
     return master.partition("[")[0] == "local"
+
+
+def task_property(name: str) -> str | None:
+    """What the driver says to the task that runs here; None outside of one."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)
+
+
+def remote_master() -> str | None:
+    """The master of the task that runs here, if it may be on another machine than the driver."""
+    master = task_property("spark.master")
+    return None if master is None or is_local(master) else master
 
 
 def spark_session(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -19,10 +18,11 @@ from pyspark.sql.types import StructType
 from strandline.errors import Invalid
 from strandline.log.ranges import PartitionRange, read_range
 from strandline.pipeline import columns, positions
-from strandline.pipeline.options import ReadOptions, columns_of
+from strandline.pipeline.options import ReadOptions, WriteOptions, columns_of
 from strandline.pipeline.planning import Planner
 from strandline.pipeline.positions import Place
-from strandline.pipeline.session import is_local
+from strandline.pipeline.session import remote_master
+from strandline.pipeline.sink import BatchWriter, StreamWriter
 
 
 class StrandlineSource(DataSource):
@@ -40,6 +40,12 @@ class StrandlineSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         _check(schema)
         return StreamReader(ReadOptions.of_stream(self.options), schema.fieldNames())
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(WriteOptions.of(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        return StreamWriter(WriteOptions.of(self.options), schema, overwrite=overwrite)
 
 
 def _check(schema: StructType) -> None:
@@ -67,9 +73,7 @@ def _read(partition: InputPartition, names: Sequence[str]) -> Iterator[pa.Record
 
 def refuse_remote(part: PartitionRange) -> None:
     """Invalid if this task may be on another machine than the files it is to read."""
-    context = TaskContext.get()
-    master = context.getLocalProperty("spark.master") if context is not None else None
-    if part.of_one_machine and master is not None and not is_local(master):
+    if part.of_one_machine and (master := remote_master()) is not None:
         raise Invalid(
             f"event type {part.event_type!r} has records in SQLite files, which only this machine can read, but "
             f"the Spark master is {master}; use local[*], or switch the event type to a Kafka storage first"

@@ -1,0 +1,129 @@
+"""`format("strandline")` as a sink: publishes a DataFrame to an event type, at least once.
+
+A task that is tried again publishes its rows again, with the same `eid`s. A task is a node of the platform
+while it writes: it takes part in timeline switches like any other publisher.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from strandline.clock import to_rfc3339
+from strandline.errors import Invalid
+from strandline.log.ranges import patiently
+from strandline.pipeline.eids import Stamps
+from strandline.pipeline.options import WriteOptions
+from strandline.pipeline.session import remote_master, task_property
+from strandline.platform import Platform
+
+_PUBLISH_EVENTS = 5_000
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+ToItems = Callable[[pa.RecordBatch], list[bytes]]
+
+
+@dataclass(frozen=True)
+class Published(WriterCommitMessage):
+    """How many rows a task published."""
+
+    rows: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        _refuse_overwrite(overwrite)
+        self._options = options
+        self._texts = has_texts(schema)
+        # Chosen once for all tasks and their repetitions.
+        self._write_id = options.write_id or uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        return _write(self._options, self._write_id, _converter(self._texts), iterator)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        _refuse_overwrite(overwrite)
+        self._options = options
+        self._texts = has_texts(schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        query = self._options.write_id or task_property("sql.streaming.queryId")
+        write_id = f"{query}/{task_property('streaming.sql.batchId')}"
+        return _write(self._options, write_id, _converter(self._texts), iterator)
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise Invalid('a log is only ever appended to; use mode("append") or outputMode("append")')
+
+
+def has_texts(schema: StructType) -> bool:
+    """Whether rows are the JSON of events already: one column `value`, text or bytes. Else columns are fields."""
+    return schema.fieldNames() == ["value"] and isinstance(schema["value"].dataType, StringType | BinaryType)
+
+
+def _converter(texts: bool) -> ToItems:
+    return _texts if texts else _objects
+
+
+def _texts(batch: pa.RecordBatch) -> list[bytes]:
+    items: list[bytes] = batch.column(0).cast(pa.binary()).to_pylist()
+    if None in items:
+        raise Invalid("a value is null; an event must be a JSON object")
+    return items
+
+
+def _objects(batch: pa.RecordBatch) -> list[bytes]:
+    """A column that is null is left out, as Spark's own `to_json` does."""
+    rows = batch.to_pylist(maps_as_pydicts="strict")
+    return [_encode({name: value for name, value in row.items() if value is not None}) for row in rows]
+
+
+def _write(
+    options: WriteOptions, write_id: str, to_items: ToItems, iterator: Iterator[pa.RecordBatch]
+) -> Published:
+    _refuse_remote(options)
+    rows = 0
+    with options.home.open() as platform:
+        stamps = _stamps(platform, options, write_id)
+        for batch in iterator:
+            for first in range(0, batch.num_rows, _PUBLISH_EVENTS):
+                items = to_items(batch.slice(first, _PUBLISH_EVENTS))
+                _publish(platform, options.event_type, items if stamps is None else stamps.stamp(items))
+                rows += len(items)
+    return Published(rows)
+
+
+def _publish(platform: Platform, name: str, items: Sequence[bytes]) -> None:
+    """One after the other, so that order is kept; what was certainly not stored is tried again."""
+    patiently(lambda: platform.log.publish(name, items)).raise_for_failed()
+
+
+def _stamps(platform: Platform, options: WriteOptions, write_id: str) -> Stamps | None:
+    plain = platform.log.get(options.event_type).category == "undefined"
+    if plain and not options.add_eid:
+        return None
+    context = TaskContext.get()
+    task = context.partitionId() if context is not None else 0
+    return Stamps(write_id, task, None if plain else to_rfc3339(platform.clock.now_ms()))
+
+
+def _refuse_remote(options: WriteOptions) -> None:
+    if options.home.of_one_machine and (master := remote_master()) is not None:
+        raise Invalid(
+            f"{options.home.data} is a data directory of one machine, but the Spark master is {master}; "
+            "use local[*], or a platform with catalog.url and coordination.url"
+        )

@@ -1,0 +1,133 @@
+"""`df.write.format("strandline")` and `df.writeStream.format("strandline")`."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from pyspark.errors import PySparkException
+
+from services import until
+from strandline import EventType
+from strandline.log import StorageInfo
+from strandline.log.model import SqliteConfiguration
+
+
+@pytest.fixture
+def log(platform):
+    platform.log.create(EventType("orders", partitions=2))
+    return platform.log
+
+
+def write(frame, platform, event_type="orders", **options):
+    writer = frame.write.format("strandline").option("data", str(platform.data)).option("event_type", event_type)
+    writer.options(**options).mode("append").save()
+
+
+def events(log, name="orders") -> list[dict]:
+    return [event for batch in log.read(name) for event in batch.events]
+
+
+def test_rows_become_events_with_an_eid_each(spark, platform, log):
+    """Columns are fields; a null is left out; times, decimals and maps look as JSON has them."""
+    moment = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    rows = [(1, "a", Decimal("1.10"), moment, {"k": 1}), (2, None, Decimal("2.00"), moment, {})]
+    schema = "n INT, name STRING, price DECIMAL(9, 2), at TIMESTAMP, tags MAP<STRING, INT>"
+    write(spark.createDataFrame(rows, schema), platform)
+    first, second = sorted(events(log), key=lambda event: event["n"])
+    eids = {event.pop("metadata")["eid"] for event in (first, second)}
+    assert len(eids) == 2
+    assert first == {"n": 1, "name": "a", "price": 1.1, "at": "2024-05-01T12:00:00Z", "tags": {"k": 1}}
+    assert second == {"n": 2, "price": 2.0, "at": "2024-05-01T12:00:00Z", "tags": {}}
+
+
+@pytest.mark.parametrize("kind", ["STRING", "BINARY"])
+def test_a_value_column_is_published_as_it_is(spark, platform, log, kind):
+    """What the source gives can be published again; without eids it stays byte for byte the same."""
+    texts = ['{"price": 1.10}', '{"price":2E3}']
+    frame = spark.createDataFrame([(text,) for text in texts], "value STRING").selectExpr(f"CAST(value AS {kind})")
+    write(frame, platform, add_eid="false")
+    assert sorted(value for batch in log.read("orders") for value in batch.values) == sorted(
+        text.encode() for text in texts
+    )
+
+
+def test_business_events_get_the_metadata_they_need(spark, platform, log):
+    """The eid that follows from the row, and the time of writing."""
+    log.create(EventType("sales", category="business"))
+    write(spark.range(3).withColumnRenamed("id", "n"), platform, "sales")
+    found = events(log, "sales")
+    assert sorted(event["n"] for event in found) == [0, 1, 2]
+    assert all({"eid", "occurred_at", "received_at"} <= event["metadata"].keys() for event in found)
+
+
+def test_the_same_write_gives_the_same_eids(spark, platform, log):
+    """Whoever repeats a whole job names it; without a name every write is another one."""
+    frame = spark.range(20).repartition(2)
+    for options in ({"write_id": "monday"}, {"write_id": "monday"}, {}):
+        write(frame, platform, **options)
+    found = events(log)
+    assert len(found) == 60
+    assert len({event["metadata"]["eid"] for event in found}) == 40
+
+
+def test_large_frames_go_out_in_several_publishes(spark, platform, log):
+    """In order within a task."""
+    write(spark.range(0, 12_000, numPartitions=1), platform)
+    for partition in ("0", "1"):
+        numbers = [
+            event["id"] for batch in log.read("orders") if batch.partition == partition for event in batch.events
+        ]
+        assert numbers == sorted(numbers)
+    assert len(events(log)) == 12_000
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "message"),
+    [
+        ("SELECT 1 AS n", {"event_type": "ordres"}, "event type 'ordres' does not exist"),
+        ("SELECT 'nonsense' AS value", {}, "the event is not JSON"),
+        ("SELECT CAST(NULL AS STRING) AS value", {}, "a value is null"),
+        ("SELECT 1 AS n", {"evnt_type": "x"}, "did you mean 'event_type'"),
+    ],
+)
+def test_what_cannot_be_published_fails_the_write(spark, platform, log, frame, options, message):
+    """With the log's own words."""
+    with pytest.raises(PySparkException, match=message):
+        write(spark.sql(frame), platform, **options)
+    assert events(log) == []
+
+
+def test_a_log_is_not_overwritten(spark, platform, log):
+    """Neither by a batch nor by a stream."""
+    with pytest.raises(PySparkException, match="only ever appended to"):
+        spark.range(1).write.format("strandline").option("data", str(platform.data)).option(
+            "event_type", "orders"
+        ).mode("overwrite").save()
+
+
+def test_a_stream_goes_from_one_event_type_to_another_through_a_switch(spark, platform, log, tmp_path):
+    """Everything arrives, each with its own eid; the writing tasks take part in the switch."""
+    log.admin.add_storage(StorageInfo("second", "sqlite", sqlite_configuration=SqliteConfiguration("second")))
+    log.create(EventType("copies", partitions=1))
+    home = {"data": str(platform.data)}
+    source = spark.readStream.format("strandline").options(**home, event_types="orders", columns="value").load()
+    query = (
+        source.writeStream.format("strandline")
+        .options(**home, event_type="copies", checkpointLocation=str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        for round_ in range(3):
+            log.publish("orders", [{"n": 10 * round_ + n} for n in range(10)]).raise_for_failed()
+            until(
+                lambda r=round_: query.exception() or len(events(log, "copies")) >= 10 * (r + 1), 120, "all rows"
+            )
+            if round_ < 2:
+                log.admin.switch("copies", ["second", "default"][round_])
+        assert query.exception() is None
+    finally:
+        query.stop()
+    found = events(log, "copies")
+    assert sorted(event["n"] for event in found) == [*range(30)]
+    assert len({event["metadata"]["eid"] for event in found}) == 30
+    assert {batch.timeline for batch in log.read("copies")} == {1, 2, 3}
