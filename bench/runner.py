@@ -1,15 +1,19 @@
-"""How a row is measured: all sides take turns, every round; the median of the rounds counts."""
+"""How a row is measured: all sides take turns, round by round; what counts is their median, or all waits."""
 
 from __future__ import annotations
 
 import os
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+#: What a round did: the number of events it handled or, where waiting is what counts, every wait in milliseconds.
+Work = int | Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -24,26 +28,105 @@ class Scale:
 
 @dataclass(frozen=True)
 class Side:
-    """One way of doing the work of a row; `run` does a round of it and says how many events it handled."""
+    """One way of doing the work of a row; `run` does a round of it. All sides of a row count the same."""
 
     name: str
-    run: Callable[[], int]
+    run: Callable[[], Work]
+
+
+class Measured(ABC):
+    """All rounds of one side."""
+
+    @property
+    @abstractmethod
+    def figure(self) -> float:
+        """What is compared."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """For the table."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """For the file."""
+
+    @abstractmethod
+    def times_as_good(self, peer: Measured) -> float: ...
+
+
+@dataclass(frozen=True)
+class Rates(Measured):
+    """Events per second of every round, and the processor time this process spent per event."""
+
+    rounds: Sequence[float]
+    cpu_us: float
+
+    @property
+    def figure(self) -> float:
+        return statistics.median(self.rounds)
+
+    def __str__(self) -> str:
+        return f"{self.figure:,.0f}/s"
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "events_per_second": round(self.figure),
+            "rounds": [round(rate) for rate in self.rounds],
+            "cpu_us_per_event": round(self.cpu_us, 2),
+        }
+
+    def times_as_good(self, peer: Measured) -> float:
+        return self.figure / peer.figure
+
+
+@dataclass(frozen=True)
+class Waits(Measured):
+    """Every wait of all rounds, in milliseconds; fewer are better."""
+
+    milliseconds: Sequence[float]
+
+    @property
+    def figure(self) -> float:
+        return self._percentile(99)
+
+    def _percentile(self, percent: int) -> float:
+        found = sorted(self.milliseconds)
+        return found[min(len(found) * percent // 100, len(found) - 1)]
+
+    def __str__(self) -> str:
+        return f"p50 {self._percentile(50):.0f} ms\np99 {self.figure:.0f} ms\nmax {max(self.milliseconds):.0f} ms"
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "waits": len(self.milliseconds),
+            "p50_ms": round(self._percentile(50), 1),
+            "p99_ms": round(self.figure, 1),
+            "max_ms": round(max(self.milliseconds), 1),
+        }
+
+    def times_as_good(self, peer: Measured) -> float:
+        return peer.figure / self.figure
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a row must reach: a rate of its own, or a multiple of its first peer."""
+    """What a row must reach: a rate, a 99th percentile of its waits, or a multiple of its first peer."""
 
     rate: float | None = None
+    p99_ms: float | None = None
     ratio: float | None = None
 
     def __str__(self) -> str:
-        return f"≥ {self.rate:,.0f}/s" if self.rate else f"≥ {self.ratio:g}x"
-
-    def met(self, ours: float, peer: float | None) -> bool:
         if self.rate is not None:
-            return ours >= self.rate
-        return peer is not None and self.ratio is not None and ours >= self.ratio * peer
+            return f"≥ {self.rate:,.0f}/s"
+        return f"p99 ≤ {self.p99_ms:g} ms" if self.p99_ms is not None else f"≥ {self.ratio:g}x"
+
+    def met(self, ours: Measured, ratio: float | None) -> bool:
+        if self.rate is not None:
+            return ours.figure >= self.rate
+        if self.p99_ms is not None:
+            return ours.figure <= self.p99_ms
+        return ratio is not None and self.ratio is not None and ratio >= self.ratio
 
 
 @dataclass(frozen=True)
@@ -57,35 +140,34 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Events per second of every round, and the processor time this process spent per event."""
-
-    rates: Sequence[float]
-    cpu_us: float
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.rates)
+class _Round:
+    work: Work
+    wall: float
+    cpu: float
 
 
 def measure(row: Row, directory: Path, scale: Scale, rounds: int) -> dict[str, Measured]:
     """Sides in turn, so that what else the machine does hits all of them; the first round only warms up."""
     with row.sides(directory, scale) as sides:
-        samples: dict[str, list[tuple[float, float]]] = {side.name: [] for side in sides}
+        done: dict[str, list[_Round]] = {side.name: [] for side in sides}
         for number in range(rounds + 1):
             for side in sides:
-                sample = _timed(side)
+                found = _timed(side)
                 if number:
-                    samples[side.name].append(sample)
-    return {
-        name: Measured([rate for rate, _ in found], statistics.median(cpu for _, cpu in found))
-        for name, found in samples.items()
-    }
+                    done[side.name].append(found)
+    return {name: _measured(found) for name, found in done.items()}
 
 
-def _timed(side: Side) -> tuple[float, float]:
+def _timed(side: Side) -> _Round:
     os.sync()  # what the side before left to be written is not this one's to pay for
     cpu, wall = time.process_time(), time.perf_counter()
-    count = side.run()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return count / wall, cpu / count * 1e6
+    work = side.run()
+    return _Round(work, time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def _measured(rounds: Sequence[_Round]) -> Measured:
+    counts = [(found.work, found) for found in rounds if isinstance(found.work, int)]
+    if not counts:
+        return Waits([wait for found in rounds if not isinstance(found.work, int) for wait in found.work])
+    cpu_us = statistics.median(found.cpu / count * 1e6 for count, found in counts)
+    return Rates([count / found.wall for count, found in counts], cpu_us)

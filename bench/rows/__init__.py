@@ -1,6 +1,14 @@
 """All rows, in the order of the table."""
 
-from bench.rows import append, http, kafka, publish, read, singles
+from bench.rows import append, http, kafka, pause, publish, read, singles
 from bench.runner import Row
 
-ALL: list[Row] = [*append.ROWS, *publish.ROWS, *singles.ROWS, *http.ROWS, *read.ROWS, *kafka.ROWS]
+ALL: list[Row] = [
+    *append.ROWS,
+    *publish.ROWS,
+    *singles.ROWS,
+    *http.ROWS,
+    *read.ROWS,
+    *kafka.ROWS,
+    *pause.ROWS,
+]

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -17,31 +12,9 @@ from bench import data
 from bench.rows.append import PARTITIONS
 from bench.rows.publish import event_type
 from bench.runner import Row, Scale, Side, Target
+from bench.services import running_server
 
 _CONNECTIONS = 4
-
-
-@contextmanager
-def _server(directory: Path) -> Iterator[str]:
-    """A server on a free port; its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        Path(sys.executable).with_name("strandline"),
-        "serve",
-        "--data",
-        directory,
-        "--port",
-        str(port),
-        "--json",
-    ]
-    environment = {**os.environ, "STRANDLINE_LOGS__LEVEL": "warning"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            yield json.loads(process.stdout.readline())["url"]
-        finally:
-            process.terminate()
 
 
 @contextmanager
@@ -49,7 +22,7 @@ def _sides(directory: Path, scale: Scale, batch: int, publishes: int) -> Iterato
     bodies = data.arrays(data.values(20 * batch), batch)
     each = scale.of(publishes)
     with ExitStack() as stack:
-        url = stack.enter_context(_server(directory / "ours"))
+        url = stack.enter_context(running_server(directory / "ours", logs_level="warning")).url
         pool = stack.enter_context(ThreadPoolExecutor(_CONNECTIONS))
         log = stack.enter_context(strandline.connect(url)).log
         log.create(event_type())

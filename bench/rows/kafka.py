@@ -1,88 +1,94 @@
-"""Appending encoded values to Kafka: through the storage, and with the driver alone, same settings and broker."""
+"""Events to Kafka: by the storage, by the whole publish, and by the driver alone; same settings and broker."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
 
+import strandline
 from bench import data
 from bench.rows.append import NOW_MS, PARTITIONS, split
 from bench.runner import Row, Scale, Side, Target
+from bench.services import running_broker
 from strandline.engine.kafka import Connection
+from strandline.log.model import KafkaConfiguration, StorageInfo
 from strandline.log.records import NewRecords
 from strandline.log.storage.kafka import KafkaStorage
 
 _BATCH = 1000
-_APPENDS = 200
-_Batches = Sequence[dict[int, Sequence[bytes]]]
+_BATCHES = 200
+_KEPT_MS = 86_400_000
+_Batches = Sequence[Sequence[bytes]]
+#: Sends this many of the batches, all on their way at once, and returns when the last one is stored.
+_Send = Callable[[_Batches], None]
+#: Makes such a function for a broker, on whatever lives as long as the stack.
+_Ours = Callable[[str, Path, ExitStack], _Send]
 
 
-@contextmanager
-def _sides(directory: Path, scale: Scale) -> Iterator[list[Side]]:
-    values = data.values(50 * _BATCH)
-    batches = [split(values[at : at + _BATCH]) for at in range(0, len(values), _BATCH)]
-    ready = [{p: NewRecords(NOW_MS, part) for p, part in parts.items()} for parts in batches]
-    count = scale.of(_APPENDS)
-    # Imported here: only this row needs the tests' helpers on the path, which `make bench` puts there.
-    from kafka_broker import running_broker  # noqa: PLC0415
+def _storage(bootstrap_servers: str, _: Path, stack: ExitStack) -> _Send:
+    storage = stack.enter_context(closing(KafkaStorage(bootstrap_servers, {})))
+    storage.create_topic("ours", PARTITIONS, _KEPT_MS)
 
-    (directory / "kafka").mkdir()
-    with running_broker(directory / "kafka") as broker:
-        storage = KafkaStorage(broker.bootstrap_servers, {})
-        for topic in ("ours", "produce", "batch"):
-            storage.create_topic(topic, PARTITIONS, 86_400_000)
-        raw = Connection(broker.bootstrap_servers).producer(message_bytes=2_000_000, delivery_timeout_ms=20_000)
+    def send(batches: _Batches) -> None:
+        parts = [{p: NewRecords(NOW_MS, own) for p, own in split(batch).items()} for batch in batches]
+        futures = [storage.append("ours", part) for part in parts]
+        _insist(all(part.complete for future in futures for part in future.result().values()))
 
-        def ours() -> int:
-            futures = [storage.append("ours", parts) for parts in itertools.islice(itertools.cycle(ready), count)]
-            _insist(all(part.complete for future in futures for part in future.result().values()))
-            return count * _BATCH
-
-        yield [
-            Side("ours", ours),
-            Side("produce, a callback per record", lambda: _produce(raw, batches, count)),
-            Side("produce_batch, no timestamps, no callbacks", lambda: _produce_batch(raw, batches, count)),
-        ]
-        storage.close()
+    return send
 
 
-def _produce(producer: Producer, batches: _Batches, count: int) -> int:
-    offsets: list[int | None] = []
+def _library(schema: strandline.Schema | None) -> _Ours:
+    def ours(bootstrap_servers: str, directory: Path, stack: ExitStack) -> _Send:
+        log = stack.enter_context(strandline.open(directory / "ours")).log
+        configuration = KafkaConfiguration(bootstrap_servers)
+        log.admin.add_storage(StorageInfo("kafka", "kafka", kafka_configuration=configuration))
+        log.admin.set_default_storage("kafka")
+        log.create(strandline.EventType("orders", partitions=PARTITIONS, **{"schema": schema} if schema else {}))
 
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        _insist(error is None)
-        offsets.append(message.offset())
+        def send(batches: _Batches) -> None:
+            for future in [log.submit("orders", batch) for batch in batches]:
+                future.result().raise_for_failed()
 
-    def send(partition: int, values: Sequence[bytes]) -> None:
-        for value in values:
-            producer.produce("produce", value, None, partition, delivered, None, NOW_MS)
+        return send
 
-    _send_all(producer, batches, count, send)
-    _insist(len(offsets) == count * _BATCH)
-    return len(offsets)
-
-
-def _produce_batch(producer: Producer, batches: _Batches, count: int) -> int:
-    def send(partition: int, values: Sequence[bytes]) -> None:
-        taken = producer.produce_batch("batch", [{"value": value} for value in values], partition)
-        _insist(taken == len(values))
-
-    _send_all(producer, batches, count, send)
-    return count * _BATCH
+    return ours
 
 
-def _send_all(
-    producer: Producer, batches: _Batches, count: int, send: Callable[[int, Sequence[bytes]], None]
-) -> None:
-    for parts in itertools.islice(itertools.cycle(batches), count):
-        for partition, values in parts.items():
-            send(partition, values)
-        producer.poll(0)
-    _insist(not producer.flush(60))
+def _produce(producer: Producer) -> _Send:
+    def send(batches: _Batches) -> None:
+        offsets: list[int | None] = []
+        produce = producer.produce
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                raise RuntimeError(error)
+            offsets.append(message.offset())
+
+        for batch in batches:
+            for partition, values in split(batch).items():
+                for value in values:
+                    produce("produce", value, None, partition, delivered, None, NOW_MS)
+            producer.poll(0)
+        _insist(not producer.flush(60))
+        _insist(len(offsets) == len(batches) * _BATCH)
+
+    return send
+
+
+def _produce_batch(producer: Producer) -> _Send:
+    def send(batches: _Batches) -> None:
+        for batch in batches:
+            for partition, values in split(batch).items():
+                taken = producer.produce_batch("batch", [{"value": value} for value in values], partition)
+                _insist(taken == len(values))
+            producer.poll(0)
+        _insist(not producer.flush(60))
+
+    return send
 
 
 def _insist(stored: bool) -> None:
@@ -90,18 +96,57 @@ def _insist(stored: bool) -> None:
         raise RuntimeError("not every record was stored")
 
 
-ROWS = [
-    Row(
-        f"Kafka append, {_BATCH} a batch",
+@contextmanager
+def _sides(directory: Path, scale: Scale, ours: _Ours) -> Iterator[list[Side]]:
+    values = data.values(50 * _BATCH)
+    fifty = [values[at : at + _BATCH] for at in range(0, len(values), _BATCH)]
+    batches = [*itertools.islice(itertools.cycle(fifty), scale.of(_BATCHES))]
+
+    def side(name: str, send: _Send) -> Side:
+        def run() -> int:
+            send(batches)
+            return len(batches) * _BATCH
+
+        return Side(name, run)
+
+    with ExitStack() as stack:
+        (directory / "kafka").mkdir()
+        broker = stack.enter_context(running_broker(directory / "kafka")).bootstrap_servers
+        peers = stack.enter_context(closing(KafkaStorage(broker, {})))
+        for topic in ("produce", "batch"):
+            peers.create_topic(topic, PARTITIONS, _KEPT_MS)
+        raw = Connection(broker).producer(message_bytes=2_000_000, delivery_timeout_ms=20_000)
+        yield [
+            side("ours", ours(broker, directory, stack)),
+            side("produce, with a delivery callback", _produce(raw)),
+            side("produce_batch, no timestamps, no callbacks", _produce_batch(raw)),
+        ]
+
+
+def _row(name: str, ours: _Ours, target: Target | None, **parameters: str) -> Row:
+    return Row(
+        f"{name}, {_BATCH} a batch",
         {
             "event bytes": data.mean_size(data.values(1000)),
             "partitions": PARTITIONS,
             "batch": _BATCH,
-            "connections": "1 thread, broker on the same machine",
+            "connections": "1 thread, in process, all batches on their way at once, broker on the same machine",
             "warm-up": "1 round",
             "durability": "acks=all, idempotent, lz4, 1 replica",
+            **parameters,
         },
-        _sides,
-        Target(ratio=0.7),
+        lambda directory, scale: _sides(directory, scale, ours),
+        target,
     )
+
+
+ROWS = [
+    _row("Kafka append", _storage, Target(ratio=0.7)),
+    _row("publish to Kafka", _library(None), Target(ratio=0.7), schema="none"),
+    _row(
+        "publish to Kafka with a schema",
+        _library(strandline.Schema.json(data.SCHEMA)),
+        None,
+        schema=f"{len(data.SCHEMA['properties'])} properties",
+    ),
 ]

@@ -1,6 +1,12 @@
+import json
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
+from bench import results
+from bench.runner import Measured, Rates, Row, Scale, Side, Target, Waits, measure
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,3 +26,69 @@ def test_an_unknown_row_is_answered_with_the_rows_there_are(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "storage append" in done.stdout
+
+
+def row(name: str, *rounds: object, target: Target | None = None) -> Row:
+    """A row of one side, which does these rounds one after the other."""
+    left = iter(rounds)
+
+    @contextmanager
+    def sides(*_: object):
+        yield [Side("ours", lambda: next(left))]
+
+    return Row(name, {}, sides, target)
+
+
+def measured(made: Row, rounds: int, tmp_path) -> Measured:
+    return measure(made, tmp_path, Scale(1), rounds)["ours"]
+
+
+def test_waits_of_all_rounds_count_together(tmp_path):
+    """But for those of the first round, which only warms up."""
+    found = measured(row("pause", [9_000.0], [*range(1, 100)], [1_000.0]), 2, tmp_path)
+    assert found == Waits([*range(1, 100), 1_000.0])
+    assert found.facts() == {"waits": 100, "p50_ms": 51, "p99_ms": 1_000, "max_ms": 1_000}
+
+
+def test_events_are_counted_per_second(tmp_path):
+    """Every round by itself."""
+    found = measured(row("append", 1, 10, 20, 30), 3, tmp_path)
+    assert isinstance(found, Rates)
+    assert len(found.rounds) == 3
+
+
+@pytest.mark.parametrize(
+    ("target", "ours", "ratio", "met"),
+    [
+        (Target(rate=100), Rates([100], 1), None, True),
+        (Target(rate=100), Rates([99], 1), None, False),
+        (Target(ratio=0.7), Rates([1], 1), 0.7, True),
+        (Target(ratio=0.7), Rates([1], 1), 0.69, False),
+        (Target(ratio=0.7), Rates([1], 1), None, False),
+        (Target(p99_ms=250), Waits([250]), None, True),
+        (Target(p99_ms=250), Waits([251]), None, False),
+    ],
+)
+def test_a_target_is_met_or_not(target, ours, ratio, met):
+    """More events are better, longer waits are not."""
+    assert target.met(ours, ratio) is met
+
+
+def test_ours_is_as_many_times_as_good_as_a_peer():
+    """Twice the rate, or half the wait."""
+    assert Rates([200], 1).times_as_good(Rates([100], 1)) == 2
+    assert Waits([100]).times_as_good(Waits([200])) == 2
+
+
+def test_a_row_keeps_its_figures_until_it_is_measured_again(tmp_path):
+    """Each with what the machine was then; rows that are gone go, and the order is that of the table."""
+    file = tmp_path / "results.json"
+    rows = [row("first"), row("second")]
+    for name, date in (("second", "old"), ("gone", "old"), ("first", "old"), ("second", "new")):
+        results.save(
+            {"row": name, "machine": {"date": date}}, rows if name != "gone" else [*rows, row(name)], file
+        )
+    assert json.loads(file.read_text())["rows"] == [
+        {"row": "first", "machine": {"date": "old"}},
+        {"row": "second", "machine": {"date": "new"}},
+    ]
