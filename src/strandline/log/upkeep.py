@@ -19,7 +19,7 @@ from strandline.config import LogSettings
 from strandline.errors import StrandlineError, Unavailable
 from strandline.log import expiry
 from strandline.log.catalog import Catalog
-from strandline.log.model import CatalogEntry, Timeline
+from strandline.log.model import Timeline
 from strandline.log.storages import Storages
 from strandline.logs import fields
 
@@ -58,27 +58,28 @@ class Upkeep:
         From the mark on nobody begins to read them. Who was reading then has until the sweep.
         """
         now_ms = self._clock.now_ms()
-        found = []
+        found: list[Removed] = []
         for entry in self._catalog.entries():
             retention_ms = entry.event_type.retention_ms(self._settings.retention_ms)
-            for timeline in expiry.removable(entry.timelines, retention_ms, now_ms):
-                lost = self._lost(entry, timeline, unread(entry.id, timeline))
-                marked = msgspec.structs.replace(timeline, cleaned_up_at=to_rfc3339(now_ms))
-                failpoints.hit("upkeep.mark")
-                if self._catalog.remove_timeline(marked, now_ms + self._settings.cleanup_delay_ms):
-                    log.info("a timeline was removed", extra=_fields(marked))
-                    found.append(Removed(marked, lost))
+            with _guarded(f"removing timelines of {entry.event_type.name}"):
+                for timeline in expiry.removable(entry.timelines, retention_ms, now_ms):
+                    found += self._removed(timeline, unread(entry.id, timeline), now_ms)
         return found
 
-    @staticmethod
-    def _lost(entry: CatalogEntry, timeline: Timeline, unread: Mapping[str, int]) -> int:
-        """Warned about before the mark: a crash in between repeats the warning, it does not swallow it."""
+    def _removed(self, timeline: Timeline, unread: Mapping[str, int], now_ms: int) -> list[Removed]:
+        """Mark a timeline; nothing if another node was first."""
+        # Before the mark: a crash in between repeats the warning, it does not swallow it.
         for subscription, count in unread.items():
             log.warning(
                 "%d events of %s, timeline %d, are removed before the subscription read them",
-                count, entry.event_type.name, timeline.order, extra=fields(subscription=subscription),
+                count, timeline.event_type, timeline.order, extra=fields(subscription=subscription),
             )  # fmt: skip
-        return sum(unread.values())
+        marked = msgspec.structs.replace(timeline, cleaned_up_at=to_rfc3339(now_ms))
+        failpoints.hit("upkeep.mark")
+        if not self._catalog.remove_timeline(marked, now_ms + self._settings.cleanup_delay_ms):
+            return []
+        log.info("a timeline was removed", extra=_fields(marked))
+        return [Removed(marked, sum(unread.values()))]
 
     def sweep(self, among: Collection[tuple[str, str]] | None = None) -> None:
         """Delete topics that nobody owns, all or those given as (storage id, topic)."""
@@ -86,7 +87,7 @@ class Upkeep:
         for storage_id, topic in self._catalog.doomed_topics(self._clock.now_ms()):
             if storage_id in unreachable or (among is not None and (storage_id, topic) not in among):
                 continue
-            with _guarded(f"deleting topic {topic}", storage_id, unreachable):
+            with _guarded(f"deleting topic {topic}", unreachable, storage_id):
                 failpoints.hit("upkeep.delete")
                 self._storages.get(storage_id).delete_topic(topic)
                 failpoints.hit("upkeep.forget")
@@ -100,7 +101,7 @@ class Upkeep:
             retention_ms = entry.event_type.retention_ms(self._settings.retention_ms)
             for timeline in entry.timelines:
                 if timeline.cleaned_up_at is None and timeline.storage_id not in unreachable:
-                    with _guarded(f"purging topic {timeline.topic}", timeline.storage_id, unreachable):
+                    with _guarded(f"purging topic {timeline.topic}", unreachable, timeline.storage_id):
                         storage = self._storages.get(timeline.storage_id)
                         storage.retain(timeline.topic, retention_ms)
                         removed += storage.purge(timeline.topic, self._clock.now_ms() - retention_ms)
@@ -110,13 +111,13 @@ class Upkeep:
 
 
 @contextmanager
-def _guarded(what: str, storage_id: str, unreachable: set[str]) -> Iterator[None]:
-    """What fails holds up nothing else; but what takes long to fail, the rest at that storage need not try."""
+def _guarded(what: str, unreachable: set[str] | None = None, storage_id: str = "") -> Iterator[None]:
+    """What fails holds up nothing else; but of a storage that cannot be reached nothing more need be asked."""
     try:
         yield
     except StrandlineError as error:
         log.warning("%s failed; it is tried again: %s", what, error.detail)
-        if isinstance(error, Unavailable):
+        if isinstance(error, Unavailable) and unreachable is not None:
             unreachable.add(storage_id)
     except Exception:
         log.exception("%s failed; it is tried again", what)

@@ -21,7 +21,7 @@ from strandline.clock import ManualClock
 from strandline.config import CatalogSettings, CoordinationSettings, LogSettings, Settings
 from strandline.errors import Conflict, InvalidCursor, NotFound, Unavailable
 from strandline.log import CursorText, DistanceQuery, Options, StorageInfo
-from strandline.log.model import KafkaConfiguration, SqliteConfiguration
+from strandline.log.model import KafkaConfiguration, SqliteConfiguration, Timeline
 from strandline.log.storage import kafka_topics
 from strandline.log.subscriptions.model import Subscription, SubscriptionCursor
 from strandline.platform import Platform
@@ -309,6 +309,22 @@ def test_an_unavailable_storage_holds_up_nothing_but_its_topics(
     upkeep(node)
     assert not node.log._catalog.doomed_topics(clock.now_ms())
     assert not has_topic(node)
+
+
+def test_one_event_type_does_not_hold_up_the_others(node: Platform, clock: ManualClock):
+    """What cannot be looked up for one is looked up again; the others' timelines go."""
+    node.log.create(EventType("visits", options=Options(DAY_MS)))
+    node.log.admin.switch("visits", "second")
+    clock.advance(2 * DAY_MS)
+
+    def broken(entry_id: str, timeline: Timeline) -> dict[str, int]:
+        if timeline.event_type == "orders":
+            raise Unavailable("the subscriptions cannot be reached")
+        return {}
+
+    removed = node.log.upkeep.run(broken)
+    assert [found.timeline.event_type for found in removed] == ["visits"]
+    assert upkeep(node) == [(1, 0)]
 
 
 def refuse(topic: str) -> None:
