@@ -46,7 +46,7 @@ def test_a_lease_runs_out_on_the_servers_clock(stores, patient):
     died, lives = join(one, ident, "node-1"), join(other, ident, "node-2")
 
     def taken_over() -> bool:
-        other.leases.renew("node-2")
+        other.leases.renew("node-2", [lives])
         return held(other, lives) == [0, 1]
 
     eventually(taken_over)
@@ -81,7 +81,7 @@ def test_nodes_that_do_everything_at_once_do_not_get_stuck(stores, patient):
             ident = chance.choice(subscriptions)
             try:
                 stream = join(store, ident, node)
-                store.leases.renew(node)
+                store.leases.renew(node, [stream])
                 store.commit(ident, stream, [("orders", chance.randrange(4), Position(1, step))])
                 store.leases.release(stream, [found.slot for found in store.leases.held(stream) or []])
                 if chance.random() < 0.2:
@@ -94,7 +94,7 @@ def test_nodes_that_do_everything_at_once_do_not_get_stuck(stores, patient):
         list(pool.map(live, range(8)))
 
     def only_the_living() -> bool:
-        stores[0].leases.renew("node-x")
+        stores[0].leases.renew("node-x", [])
         return all(not stores[1].layout(ident)[1] for ident in subscriptions)
 
     eventually(only_the_living)

@@ -164,7 +164,7 @@ def test_commits_are_taken_for_60_s_after_the_end(place, store):
     with pytest.raises(Invalid, match="60 s ago"):
         commit(store, ident, died, (0, 3))
     place.now_ms += 120_000
-    store.leases.renew("node-3")
+    store.leases.renew("node-3", [])
     with pytest.raises(Invalid, match="no such stream"):
         commit(store, ident, died, (0, 3))
 
@@ -313,15 +313,26 @@ def test_a_node_that_dies_loses_its_streams_after_a_lease(place, store):
     store.leases.release(dead, [Slot("et-1", 0), Slot("et-1", 1)])
     for _ in range(4):
         place.now_ms += LEASE_MS // 4 - 1
-        other.leases.renew("node-2")
+        other.leases.renew("node-2", [alive])
         assert len(held(other, dead)) == len(held(other, alive)) == 1
     place.now_ms += 4
     assert store.leases.held(dead) is None
     assert {one.owner for one in store.layout(ident)[0]} == {None, alive}
-    other.leases.renew("node-2")
+    other.leases.renew("node-2", [alive])
     assert held(other, alive) == [0, 1]
-    store.leases.renew("node-1")
+    store.leases.renew("node-1", [dead])
     assert store.leases.held(dead) is None
+
+
+def test_a_stream_that_is_not_renewed_runs_out(place, store):
+    """Though its node lives and renews others: it could not be ended, or nobody knows that it began."""
+    ident = made(store)
+    forgotten, open_one = join(store, ident, "node-1"), join(store, ident, "node-1")
+    for _ in range(3):
+        place.now_ms += LEASE_MS // 2
+        store.leases.renew("node-1", [open_one])
+    assert store.leases.held(forgotten) is None
+    assert held(store, open_one) == [0, 1]
 
 
 def test_a_joining_stream_finds_the_dead_ones_gone(place, store):
@@ -351,7 +362,7 @@ def test_versions_tell_changes_of_others_but_not_heartbeats(place, store):
         lambda: other.initialise(ident, [share(2)]),
         lambda: store.delete(ident),
     ):
-        for quiet in (lambda: other.leases.renew("node-1"), lambda: join(store, foreign, "n") and None):
+        for quiet in (lambda: other.leases.renew("node-1", [stream]), lambda: join(store, foreign, "n") and None):
             if len(store.layout(foreign)[1]) < 2:
                 quiet()
             assert version() == before

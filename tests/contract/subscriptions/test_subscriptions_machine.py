@@ -178,7 +178,7 @@ class Subscriptions(RuleBasedStateMachine):
         """Time passes, and those who live renew their leases."""
         self.clock.advance(ms)
         for client in self.alive:
-            self.store.leases.renew(client.node)
+            self.store.leases.renew(client.node, [client.session.id])
             if client.expires_ms > self.clock.now_ms():
                 client.expires_ms = self.clock.now_ms() + LEASE_MS
 

@@ -68,7 +68,7 @@ class Hub:
                     self._condition.wait(self._pause_s)
 
     def _tend(self, sessions: list[Session]) -> None:
-        _guarded(self._leases.renew, self.node)
+        _guarded(self._leases.renew, self.node, [session.id for session in sessions if not session.finished])
         for session in sessions:
             _guarded(session.check)
         for subscription_id in {session.subscription_id for session in sessions}:
@@ -86,7 +86,7 @@ class Hub:
         self._watcher.close()
 
 
-def _guarded(act: Callable[..., None], *arguments: str) -> None:
+def _guarded(act: Callable[..., None], *arguments: str | list[str]) -> None:
     """One stream's trouble is not the others'."""
     try:
         act(*arguments)

@@ -28,8 +28,11 @@ class StreamLeases(ABC):
         """The slots that a stream owns now, with their cursors; None once it is over, for whatever reason."""
 
     @abstractmethod
-    def renew(self, node: str) -> None:
-        """Keep the node's streams for another lease, and end those of nodes that are gone."""
+    def renew(self, node: str, stream_ids: Sequence[str]) -> None:
+        """Keep those of the node's streams for another lease, and end all whose lease ran out, whoever had them.
+
+        What is not named runs out: a stream that could not be ended, or whose beginning got no answer.
+        """
 
     @abstractmethod
     def release(self, stream_id: str, slots: Sequence[Slot]) -> None:

@@ -139,12 +139,12 @@ class PostgresLeases(StreamLeases):
         found = self._place.fetch(_SQL["held"], (stream_id, self._place.now()))
         return [_share(*one) for one in found if one[0] is not None] if found else None
 
-    def renew(self, node: str) -> None:
+    def renew(self, node: str, stream_ids: Sequence[str]) -> None:
         place = self._place
 
         def work(db: Session) -> list[str]:
             now_ms = place.clock(db)
-            db.execute(_SQL["renew"], (now_ms + place.lease_ms, node, now_ms))
+            db.execute(_SQL["renew"], (now_ms + place.lease_ms, node, now_ms, [*stream_ids]))
             db.execute(_SQL["forget_streams"], (now_ms - _FORGET_MS,))
             return [found for (found,) in db.execute(_SQL["dead"], (now_ms,))]
 

@@ -151,7 +151,7 @@ ORDER BY c.event_type, c.partition;
 
 -- name: renew
 UPDATE strandline.subscription_streams SET expires_ms = %s
-WHERE node = %s AND ended_ms IS NULL AND expires_ms > %s;
+WHERE node = %s AND ended_ms IS NULL AND expires_ms > %s AND id = ANY (%s);
 
 -- name: dead
 SELECT DISTINCT subscription_id FROM strandline.subscription_streams

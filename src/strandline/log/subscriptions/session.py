@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from strandline.clock import Clock
+from strandline.errors import StrandlineError
 from strandline.log.reading import Reader
 from strandline.log.subscriptions import places
 from strandline.log.subscriptions.delivery import Chunk, Delivery
@@ -94,7 +95,10 @@ class Session:
         self.finished = True
         if why is not None:
             log.info("a subscription's stream ended: %s", why, extra=self._fields())
-        self._store.leases.leave(self.id)
+        try:
+            self._store.leases.leave(self.id)
+        except StrandlineError as error:
+            log.warning("a stream's partitions are free once its lease is over: %s", error, extra=self._fields())
 
     def _fields(self) -> dict[str, object]:
         return fields(subscription=self.subscription_id, stream=self.id)

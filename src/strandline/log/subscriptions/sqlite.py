@@ -122,11 +122,12 @@ class SqliteLeases(StreamLeases):
         rows = place.reader.execute(_SQL["held"], (stream_id, place.boot, place.now()))
         return [_share(*row) for row in rows if row[0] is not None] if rows else None
 
-    def renew(self, node: str) -> None:
+    def renew(self, node: str, stream_ids: Sequence[str]) -> None:
         place = self._place
         with place.writing() as db:
             now_ms = place.now()
-            db.execute(_SQL["renew"], (now_ms + place.lease_ms, node, place.boot, now_ms))
+            renewed = (now_ms + place.lease_ms, node, place.boot, now_ms, _text([*stream_ids]))
+            db.execute(_SQL["renew"], renewed)
             place.bury(db)
             db.execute(_SQL["forget_streams"], (place.boot, now_ms - _FORGET_MS))
 

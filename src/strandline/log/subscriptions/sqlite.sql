@@ -129,7 +129,7 @@ ORDER BY c.event_type, c.partition;
 
 -- name: renew
 UPDATE subscription_streams SET expires_ms = ?
-WHERE node = ? AND ended_ms IS NULL AND boot = ? AND expires_ms > ?;
+WHERE node = ? AND ended_ms IS NULL AND boot = ? AND expires_ms > ? AND id IN (SELECT value FROM json_each(?));
 
 -- name: bury
 -- A stream whose lease ran out ended then; one of an earlier start of the machine, long ago.

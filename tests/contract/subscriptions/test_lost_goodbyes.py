@@ -1,0 +1,76 @@
+"""Streams that cannot say goodbye, or of whose beginning nobody was told: others get their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import strandline
+from services import until
+from strandline import EventType, config
+from strandline.errors import OutcomeUnknown, Unavailable
+from strandline.log.subscriptions import Subscription
+from strandline.platform import Platform
+
+QUICK = config.load(flags={"coordination.session_timeout_ms": 500})
+
+
+@pytest.fixture
+def platform(tmp_path) -> Iterator[Platform]:
+    with strandline.open(tmp_path, settings=QUICK) as opened:
+        opened.log.create(EventType("orders", partitions=2))
+        opened.log.publish("orders", [{"n": n} for n in range(4)]).raise_for_failed()
+        yield opened
+
+
+@pytest.fixture
+def subscription_id(platform) -> str:
+    asked = Subscription("app", ("orders",), read_from="begin")
+    return str(platform.log.subscriptions.create(asked)[0].id)
+
+
+def read_all(consumer) -> list[int]:
+    found: list[int] = []
+
+    def everything() -> bool:
+        batch = consumer.receive(timeout=0.1)
+        if batch is not None:
+            found.extend(event["n"] for event in batch.events)
+        return len(found) >= 4
+
+    until(everything, 20, "both partitions")
+    return sorted(found)
+
+
+def test_a_goodbye_that_fails_costs_a_lease(platform, subscription_id, monkeypatch):
+    """The node lives and has other streams; the lost one is not among those that it renews."""
+    subscriptions = platform.log.subscriptions
+
+    def away(_: str) -> None:
+        raise Unavailable("the store does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subscriptions._store.leases, "leave", away)
+        gone, stays = subscriptions.consume(subscription_id), subscriptions.consume(subscription_id)
+        gone.close()
+    assert read_all(stays) == [0, 1, 2, 3]
+    stays.close()
+
+
+def test_a_stream_whose_beginning_got_no_answer_costs_a_lease(platform, subscription_id, monkeypatch):
+    """It is in the store, and nobody has it."""
+    subscriptions = platform.log.subscriptions
+    leases = subscriptions._store.leases
+    join = leases.join
+
+    def lost(*arguments: object) -> None:
+        join(*arguments)
+        raise OutcomeUnknown("the answer got lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leases, "join", lost)
+        with pytest.raises(OutcomeUnknown):
+            subscriptions.consume(subscription_id)
+    with subscriptions.consume(subscription_id) as stays:
+        assert read_all(stays) == [0, 1, 2, 3]
