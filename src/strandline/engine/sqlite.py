@@ -171,7 +171,8 @@ class Database:
 class FileLock:
     """A lock between threads and processes, on a file; the system releases it when its holder dies.
 
-    Fair enough that no writer starves, which SQLite's own busy handler is not.
+    Fair enough that no writer starves, which SQLite's own busy handler is not. A holder that sleeps keeps it: one
+    thread of every process waits for its end, the others are told after a while that it is busy.
     """
 
     def __init__(self, path: Path) -> None:
@@ -179,11 +180,13 @@ class FileLock:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise Unavailable(f"{path.name} cannot be opened: {error.strerror}", retry_after=5) from error
+        self._name = path.name
         # To the system all threads with this descriptor are one holder.
         self._threads = threading.Lock()
 
     def __enter__(self) -> Self:
-        self._threads.acquire()
+        if not self._threads.acquire(timeout=_BUSY_TIMEOUT_MS / 1000):
+            raise Unavailable(f"{self._name} is held by another process that does not go on", retry_after=1)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         except BaseException:

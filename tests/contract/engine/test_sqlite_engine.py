@@ -196,6 +196,26 @@ def test_a_file_lock_is_let_go_by_a_killed_process(tmp_path):
     lock.close()
 
 
+def test_a_holder_that_sleeps_does_not_hold_up_every_thread(tmp_path, monkeypatch):
+    """One waits for it; the others are told that it is busy, and the lock is as good as new afterwards."""
+    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_MS", 100)
+    command = [sys.executable, "-c", _HOLD, str(tmp_path / "a.lock")]
+    lock = sqlite.FileLock(tmp_path / "a.lock")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        waiter = threading.Thread(target=lambda: lock.__enter__() and lock.__exit__())
+        waiter.start()
+        eventually(lock._threads.locked)
+        with pytest.raises(Unavailable, match="held by another"), lock:
+            pass
+        assert waiter.is_alive()
+        process.kill()
+        waiter.join()
+    with lock:
+        assert not lock.free()
+    lock.close()
+
+
 def test_a_lock_file_that_cannot_be_opened_is_unavailable(tmp_path):
     """As one of our errors, like everything else from here."""
     with pytest.raises(Unavailable):
