@@ -170,6 +170,8 @@ class Hour(msgspec.Struct, frozen=True):
     stale: bool = False
     barrier: Barrier | None = None
     flagged_ms: int = -1
+    #: That of the claim under which the revision was decided.
+    epoch: int = 0
 
 
 class Period(msgspec.Struct, frozen=True):

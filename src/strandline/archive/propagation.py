@@ -39,10 +39,8 @@ def _configured(hour_ms: int, terms: Iterable[Term], layout_of: LayoutOf) -> lis
     return [layout_of(term.event_type) for term in terms if term.covers(hour_ms)]
 
 
-def children(
-    needed: Collection[str], revisions: Mapping[str, int], end_ms: int, now_ms: int
-) -> dict[str, int] | None:
-    """The revisions of all that is needed; None while one has no flag, or before the end of the period."""
-    if now_ms < end_ms or not all(revisions.get(path) for path in needed):
+def children(needed: Collection[str], revisions: Mapping[str, int]) -> dict[str, int] | None:
+    """The revisions of all that is needed; None while one has no flag."""
+    if not all(revisions.get(path) for path in needed):
         return None
     return {path: revisions[path] for path in sorted(needed)}

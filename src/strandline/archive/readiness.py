@@ -31,9 +31,9 @@ def due_hours(terms: Iterable[Term], flagged_ms: int, now_ms: int) -> list[int]:
     return sorted(found)
 
 
-def first_hour(now_ms: int, look_back_hours: int, *after_ms: int) -> int:
+def first_hour(now_ms: int, look_back_hours: int, made_ms: int, *retired_ms: int) -> int:
     """Where a new term begins: so many hours back, but not before the event type was made or last retired."""
-    return max(hour_of(now_ms) - look_back_hours * HOUR_MS, *(hour_of(ms) for ms in after_ms))
+    return max(hour_of(now_ms) - look_back_hours * HOUR_MS, hour_of(made_ms), *retired_ms)
 
 
 def barrier_due(hour_ms: int, now_ms: int, grace_ms: int) -> bool:

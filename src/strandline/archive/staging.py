@@ -75,11 +75,12 @@ def merge(files: Files, directory: str, group: Sequence[StagedFile]) -> StagedFi
         return writer.close()
 
 
-def quarantine(files: Files, directory: str, staged: StagedFile, reason: str) -> StagedFile:
-    """The rows of a file for an hour as the quarantine has them."""
+def quarantine(files: Files, directory: str, group: Sequence[StagedFile], reason: str) -> StagedFile:
+    """The rows of files for hours, in the order given, as the quarantine has them."""
     with parquet.Writer(files, _new(directory), "quarantine") as writer:
-        for rows in parquet.read(files, staged.path):
-            writer.write(_quarantined(rows, pa.repeat(reason, rows.num_rows)))
+        for one in group:
+            for rows in parquet.read(files, one.path):
+                writer.write(_quarantined(rows, pa.repeat(reason, rows.num_rows)))
         return writer.close()
 
 

@@ -251,7 +251,7 @@ def test_small_files_are_merged_into_one(files):
 def test_rows_of_an_hour_can_be_quarantined_afterwards(files):
     """With the reason; nothing else changes."""
     (file,) = stage(files, batch([event(NOON), event(NOON + 1)])).files
-    moved = staging.quarantine(files, "_staging/run", file, "late")
+    moved = staging.quarantine(files, "_staging/run", [file], "late")
     assert (moved.kind, moved.hour_ms, moved.rows, moved.max_time_ms) == ("quarantine", -1, 2, -1)
     table = rows(files, moved)
     assert table.schema == parquet.QUARANTINED

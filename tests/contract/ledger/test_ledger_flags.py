@@ -81,9 +81,9 @@ def test_a_flag_begins_with_revision_one(place, ledger, claim):
     """And stays there, however often it is decided."""
     archived(ledger, claim, None, 9, file(0, 9))
     place.now_ms = END
-    assert ledger.hours.flag(claim, NOON, "p") == Hour("orders", NOON, 1, 0, flagged_ms=END)
+    assert ledger.hours.flag(claim, NOON, "p") == Hour("orders", NOON, 1, 0, flagged_ms=END, epoch=1)
     place.now_ms += 5
-    assert ledger.hours.flag(claim, NOON, "p") == Hour("orders", NOON, 1, 0, flagged_ms=END)
+    assert ledger.hours.flag(claim, NOON, "p") == Hour("orders", NOON, 1, 0, flagged_ms=END, epoch=1)
     assert ledger.standing("orders").flagged_ms == NOON
 
 

@@ -112,7 +112,7 @@ class PostgresHourBook(HourBook):
         def work(db: Session) -> Hour:
             if db.execute(_SQL["unpublished_in"], where):
                 raise Conflict(f"not all files of {path} are published")
-            db.execute(_SQL["flag_hour"], (*where, path, self._place.clock(db)))
+            db.execute(_SQL["flag_hour"], (*where, path, self._place.clock(db), claim.epoch))
             (found,) = db.execute(_SQL["hours_of"], (hour_ms, hour_ms + 1, claim.event_type))
             return rows.hour(*found)
 

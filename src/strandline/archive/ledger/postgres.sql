@@ -72,6 +72,7 @@ CREATE TABLE strandline.archive_hours (
     stale       BOOLEAN NOT NULL DEFAULT FALSE,
     barrier     TEXT,
     flagged_ms  BIGINT NOT NULL DEFAULT -1,
+    epoch       BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (event_type, hour_ms)
 );
 CREATE INDEX archive_hours_by_time ON strandline.archive_hours (hour_ms);
@@ -214,11 +215,11 @@ SELECT path, kind, hour_ms, partition, timeline, first, last, rows, bytes, sha25
 FROM strandline.archive_files WHERE event_type = %s AND hour_ms = %s AND published ORDER BY path;
 
 -- name: hours
-SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms FROM strandline.archive_hours
+SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms, epoch FROM strandline.archive_hours
 WHERE hour_ms >= %s AND hour_ms < %s ORDER BY event_type, hour_ms;
 
 -- name: hours_of
-SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms FROM strandline.archive_hours
+SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms, epoch FROM strandline.archive_hours
 WHERE hour_ms >= %s AND hour_ms < %s AND event_type = %s ORDER BY hour_ms;
 
 -- name: set_barrier
@@ -229,10 +230,10 @@ ON CONFLICT (event_type, hour_ms) DO UPDATE SET barrier = excluded.barrier WHERE
 SELECT 1 FROM strandline.archive_files WHERE event_type = %s AND hour_ms = %s AND NOT published LIMIT 1;
 
 -- name: flag_hour
-INSERT INTO strandline.archive_hours AS h (event_type, hour_ms, path, revision, flagged_ms)
-VALUES (%s, %s, %s, 1, %s)
+INSERT INTO strandline.archive_hours AS h (event_type, hour_ms, path, revision, flagged_ms, epoch)
+VALUES (%s, %s, %s, 1, %s, %s)
 ON CONFLICT (event_type, hour_ms) DO UPDATE SET path = excluded.path, revision = h.revision + 1, stale = FALSE,
-    flagged_ms = excluded.flagged_ms
+    flagged_ms = excluded.flagged_ms, epoch = excluded.epoch
 WHERE h.revision = 0 OR h.stale;
 
 -- name: confirm_hour
@@ -240,7 +241,7 @@ UPDATE strandline.archive_hours SET written = greatest(written, %s)
 WHERE event_type = %s AND hour_ms = %s AND revision >= %s;
 
 -- name: unwritten_hours
-SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms FROM strandline.archive_hours
+SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms, epoch FROM strandline.archive_hours
 WHERE event_type = %s AND (written < revision OR stale) ORDER BY hour_ms;
 
 -- name: unsettled

@@ -31,10 +31,17 @@ def text(value: object) -> str:
 
 
 def hour(
-    event_type: str, hour_ms: int, revision: int, written: int, stale: object, barrier: str | None, flagged_ms: int
+    event_type: str,
+    hour_ms: int,
+    revision: int,
+    written: int,
+    stale: object,
+    barrier: str | None,
+    flagged_ms: int,
+    epoch: int,
 ) -> Hour:
     reading = _barrier.decode(barrier) if barrier else None
-    return Hour(event_type, hour_ms, revision, written, bool(stale), reading, flagged_ms)
+    return Hour(event_type, hour_ms, revision, written, bool(stale), reading, flagged_ms, epoch)
 
 
 def period(path: str, start_ms: int, revision: int, written: int, children: str) -> Period:

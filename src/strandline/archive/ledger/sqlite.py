@@ -81,7 +81,7 @@ class SqliteHourBook(HourBook):
             _owned(db, claim)
             if db.execute(_SQL["unpublished_in"], where):
                 raise Conflict(f"not all files of {path} are published")
-            db.execute(_SQL["flag_hour"], (*where, path, self._now()))
+            db.execute(_SQL["flag_hour"], (*where, path, self._now(), claim.epoch))
             (found,) = db.execute(_SQL["hours_of"], (hour_ms, hour_ms + 1, claim.event_type))
         return rows.hour(*found)
 

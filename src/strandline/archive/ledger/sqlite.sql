@@ -63,6 +63,7 @@ CREATE TABLE IF NOT EXISTS hours (
     stale       INTEGER NOT NULL DEFAULT 0,
     barrier     TEXT,
     flagged_ms  INTEGER NOT NULL DEFAULT -1,
+    epoch       INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (event_type, hour_ms)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS hours_by_time ON hours (hour_ms);
@@ -196,11 +197,11 @@ SELECT path, kind, hour_ms, partition, timeline, first, last, rows, bytes, sha25
 FROM files WHERE event_type = ? AND hour_ms = ? AND published = 1 ORDER BY path;
 
 -- name: hours
-SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms FROM hours
+SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms, epoch FROM hours
 WHERE hour_ms >= ? AND hour_ms < ? ORDER BY event_type, hour_ms;
 
 -- name: hours_of
-SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms FROM hours
+SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms, epoch FROM hours
 WHERE hour_ms >= ? AND hour_ms < ? AND event_type = ? ORDER BY hour_ms;
 
 -- name: set_barrier
@@ -211,15 +212,16 @@ ON CONFLICT DO UPDATE SET barrier = excluded.barrier WHERE barrier IS NULL;
 SELECT 1 FROM files WHERE event_type = ? AND hour_ms = ? AND published = 0 LIMIT 1;
 
 -- name: flag_hour
-INSERT INTO hours (event_type, hour_ms, path, revision, flagged_ms) VALUES (?, ?, ?, 1, ?)
-ON CONFLICT DO UPDATE SET path = excluded.path, revision = revision + 1, stale = 0, flagged_ms = excluded.flagged_ms
+INSERT INTO hours (event_type, hour_ms, path, revision, flagged_ms, epoch) VALUES (?, ?, ?, 1, ?, ?)
+ON CONFLICT DO UPDATE SET path = excluded.path, revision = revision + 1, stale = 0,
+    flagged_ms = excluded.flagged_ms, epoch = excluded.epoch
 WHERE revision = 0 OR stale = 1;
 
 -- name: confirm_hour
 UPDATE hours SET written = max(written, ?3) WHERE event_type = ?1 AND hour_ms = ?2 AND revision >= ?3;
 
 -- name: unwritten_hours
-SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms FROM hours
+SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms, epoch FROM hours
 WHERE event_type = ? AND (written < revision OR stale = 1) ORDER BY hour_ms;
 
 -- name: unsettled

@@ -1,0 +1,96 @@
+"""Step 1 of the archive: shifts collect records of an event type into staged files. Nothing of it is decided."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from strandline.archive import shifts
+from strandline.archive.files import Files
+from strandline.archive.model import StagedFile, Stored
+from strandline.archive.options import Options
+from strandline.archive.shifts import Worker
+from strandline.archive.source import Reading, Source
+from strandline.archive.tasks import Runner, Stage
+from strandline.errors import StrandlineError
+from strandline.log.cursors import Position
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What was staged since the last decision, and where each partition is with it."""
+
+    workers: Mapping[int, Worker] = field(default_factory=dict)
+    files: tuple[StagedFile, ...] = ()
+    rows: int = 0
+    skipped: int = 0
+
+
+class Collector:
+    def __init__(self, source: Source, files: Files, runner: Runner, options: Options) -> None:
+        self._source = source
+        self._files = files
+        self._runner = runner
+        self._options = options
+
+    def seated(self, collection: Collection, reading: Reading, stored: Mapping[int, Stored]) -> Collection:
+        """Every partition there is with a worker, where records can still be read from."""
+        duration_ms = self._options.settings.duration_ms
+        workers = dict(collection.workers)
+        skipped = collection.skipped
+        for partition in range(len(reading.spans)):
+            worker, known = workers.get(partition), stored.get(partition)
+            stood = known.position if known else None
+            position = worker.cursor if worker else stood
+            cursor, gone = reading.seat(partition, position, self._options.on_unavailable)
+            if gone:
+                self._report(partition, position, gone)
+                skipped += gone
+            if worker is None:
+                workers[partition] = shifts.started(known, cursor, reading.read_ms, duration_ms)
+            elif worker.cursor != cursor:
+                workers[partition] = shifts.consumed(worker, cursor, -1)
+        return Collection(workers, collection.files, collection.rows, skipped)
+
+    def _report(self, partition: int, position: Position | None, gone: int) -> None:
+        log.warning(
+            "%d records of event type %r, partition %d, after %s expired before they were archived; going on: %s",
+            *(gone, self._options.event_type, partition, position, self._options.on_unavailable),
+        )
+
+    def collected(self, collection: Collection, reading: Reading, directory: str) -> Collection:
+        """With the next records up to the ends that were read, within the limit; partitions share it evenly."""
+        pending = {p: reading.pending(p, worker.cursor) for p, worker in collection.workers.items()}
+        waiting = [partition for partition, count in pending.items() if count > 0]
+        share = max(1, self._options.settings.max_records // max(1, len(waiting)))
+        targets = {p: reading.ahead(p, collection.workers[p].cursor, min(pending[p], share)) for p in waiting}
+        tasks = [
+            self._task(collection.workers[p].cursor, p, end, reading, directory) for p, end in targets.items()
+        ]
+        harvests = self._runner.stage([task for task in tasks if task.part.pieces])
+        newest = dict.fromkeys(targets, -1)
+        for harvest in harvests:
+            if harvest.rows != sum(file.rows for file in harvest.files):
+                raise StrandlineError(
+                    f"{harvest.rows} records of partition {harvest.partition} became other files"
+                )
+            newest[harvest.partition] = harvest.max_time_ms
+        moved = {p: shifts.consumed(collection.workers[p], end, newest[p]) for p, end in targets.items()}
+        return Collection(
+            {**collection.workers, **moved},
+            collection.files + tuple(file for harvest in harvests for file in harvest.files),
+            collection.rows + sum(harvest.rows for harvest in harvests),
+            collection.skipped,
+        )
+
+    def _task(self, start: Position, partition: int, end: Position, reading: Reading, directory: str) -> Stage:
+        part = self._source.range(self._options.event_type, reading, partition, start, end)
+        return Stage(self._files, directory, self._options.sorting(reading.read_ms), part)
+
+    def rotated(self, collection: Collection, now_ms: int) -> Collection:
+        duration_ms = self._options.settings.duration_ms
+        workers = {p: shifts.rotated(worker, now_ms, duration_ms) for p, worker in collection.workers.items()}
+        return Collection(workers, collection.files, collection.rows, collection.skipped)

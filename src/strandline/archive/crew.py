@@ -1,0 +1,229 @@
+"""One process of the archive: which event types are its own, and a turn for each of them, again and again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+from strandline.archive import readiness
+from strandline.archive.archiver import Archiver, Report
+from strandline.archive.ledger import Ledger
+from strandline.archive.model import Term
+from strandline.archive.propagator import Propagator
+from strandline.errors import LeaseLost, StrandlineError, Unavailable
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 8
+_PROPAGATE_SECONDS = 10.0
+_RETRY_SECONDS = 5.0
+_PROPAGATION = "propagation"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to archive: when each configured event type was made (0 if it is not there yet), and how."""
+
+    event_types: Callable[[], Mapping[str, int]]
+    archiver: Callable[[str], Archiver]
+    look_back_hours: int
+    interval_ms: int
+    lease_ms: int
+
+
+class Crew:
+    def __init__(self, plan: Plan, ledger: Ledger, propagator: Propagator) -> None:
+        self._plan = plan
+        self._ledger = ledger
+        self._propagator = propagator
+        self.owner = uuid.uuid4().hex
+        self._archivers: dict[str, Archiver] = {}
+        self._wait_until: dict[str, float] = {}
+        self._propagated = float("-inf")
+        self._first_error: Exception | None = None
+        self._done = threading.Event()
+
+    def run(self, stop: threading.Event, told: Callable[[Report], None] = lambda _: None) -> None:
+        """Archive until told to stop; then finish what was collected. Errors are logged and tried again."""
+        with self._kept():
+            while not stop.is_set():
+                try:
+                    self._tick(told)
+                except StrandlineError as error:
+                    log.warning("the archive waits for its ledger: %s", error.detail)
+                stop.wait(self._plan.interval_ms / 1000)
+            self._stop(self._ledger.terms(), told)
+
+    def _tick(self, told: Callable[[Report], None]) -> None:
+        configured = self._plan.event_types()
+        terms = self._terms(configured)
+        mine = self._share(self._due_names(configured, terms), terms)
+        self._turns(mine, lambda archiver: archiver.step(terms), told)
+        self._propagate(terms)
+
+    def once(self, told: Callable[[Report], None] = lambda _: None) -> None:
+        """Archive what is there now, flag what is complete, and end. The first error is raised at the end."""
+        with self._kept():
+            configured = self._plan.event_types()
+            terms = self._terms(configured)
+            names = [name for name in self._due_names(configured, terms) if self._take_patiently(name)]
+            self._turns(names, lambda archiver: _catch_up(archiver, terms), told)
+            self._stop(terms, told)
+            self._propagated = float("-inf")
+            self._propagate(terms)
+        if self._first_error is not None:
+            raise self._first_error
+
+    # -- who does what
+
+    def _kept(self) -> _Kept:
+        return _Kept(self._ledger, self.owner, self._plan.lease_ms)
+
+    def _terms(self, configured: Mapping[str, int]) -> list[Term]:
+        """With a term for every configured event type; one that is new begins a little in the past."""
+        terms = self._ledger.terms()
+        now_ms = self._ledger.now_ms()
+        known = {term.event_type for term in terms if term.to_ms is None}
+        new = {name: made_ms for name, made_ms in configured.items() if name not in known}
+        for name, made_ms in new.items():
+            ends = [term.to_ms for term in terms if term.event_type == name and term.to_ms is not None]
+            self._ledger.open_term(name, readiness.first_hour(now_ms, self._plan.look_back_hours, made_ms, *ends))
+        return self._ledger.terms() if new else terms
+
+    def _due_names(self, configured: Mapping[str, int], terms: Sequence[Term]) -> list[str]:
+        """Configured here, or retired with hours that are not flagged yet."""
+        now_ms = self._ledger.now_ms()
+        retired = {term.event_type for term in terms} - {term.event_type for term in terms if term.to_ms is None}
+        owing = {name for name in retired if self._owes(name, terms, now_ms)}
+        return sorted({*configured, *owing})
+
+    def _owes(self, name: str, terms: Sequence[Term], now_ms: int) -> bool:
+        standing = self._ledger.standing(name)
+        own = [term for term in terms if term.event_type == name]
+        return standing is not None and bool(readiness.due_hours(own, standing.flagged_ms, now_ms))
+
+    def _share(self, names: Sequence[str], terms: Sequence[Term]) -> list[str]:
+        """The event types that are this process's now: a fair share of all, those it had before first."""
+        processes = self._ledger.leases.renew(self.owner)
+        fair = -(-len(names) // processes)
+        mine: list[str] = []
+        for name in sorted(names, key=lambda name: name not in self._archivers):
+            if len(mine) < fair and self._ledger.leases.take(self.owner, name):
+                mine.append(name)
+        for name in [name for name in self._archivers if name not in mine]:
+            self._hand_over(name, terms)
+        return mine
+
+    def _take_patiently(self, name: str) -> bool:
+        """A process that was killed has it for a while; one that lives keeps it."""
+        deadline = time.monotonic() + 2 * self._plan.lease_ms / 1000
+        while not self._ledger.leases.take(self.owner, name):
+            if time.monotonic() > deadline:
+                log.warning("another process archives %r; it is left to it", name)
+                return False
+            time.sleep(0.05)
+        return True
+
+    def _hand_over(self, name: str, terms: Sequence[Term]) -> None:
+        archiver = self._archivers.pop(name)
+        try:
+            archiver.stop(terms)
+        except StrandlineError as error:
+            log.info("%s is handed over unfinished: %s", name, error.detail)
+            archiver.abort()
+        self._ledger.leases.release(self.owner, name)
+
+    # -- turns
+
+    def _turns(
+        self, names: Sequence[str], act: Callable[[Archiver], Report], told: Callable[[Report], None]
+    ) -> None:
+        waiting = [name for name in names if self._wait_until.get(name, 0) <= time.monotonic()]
+        if waiting:
+            with ThreadPoolExecutor(min(_AT_ONCE, len(waiting))) as pool:
+                for report in pool.map(lambda name: self._turn(name, act), waiting):
+                    if report is not None:
+                        told(report)
+
+    def _turn(self, name: str, act: Callable[[Archiver], Report]) -> Report | None:
+        """One event type's; whatever happens to it is none of the others' business."""
+        try:
+            archiver = self._archivers.get(name)
+            if archiver is None:
+                archiver = self._plan.archiver(name)
+                archiver.start()
+                self._archivers[name] = archiver
+            return act(archiver)
+        except LeaseLost as error:
+            log.info("%s", error.detail)
+            self._give_up(name, 0)
+        except StrandlineError as error:
+            log.warning("archiving %s failed and is tried again: %s", name, error.detail)
+            self._give_up(name, error.retry_after if isinstance(error, Unavailable) else _RETRY_SECONDS, error)
+        except Exception as error:
+            log.exception("archiving %s failed and is tried again", name)
+            self._give_up(name, _RETRY_SECONDS, error)
+        return None
+
+    def _give_up(self, name: str, seconds: float, error: Exception | None = None) -> None:
+        self._first_error = self._first_error or error
+        self._wait_until[name] = time.monotonic() + seconds
+        archiver = self._archivers.pop(name, None)
+        if archiver is not None:
+            archiver.abort()
+
+    def _stop(self, terms: Sequence[Term], told: Callable[[Report], None]) -> None:
+        self._turns([*self._archivers], lambda archiver: archiver.stop(terms), told)
+        self._archivers.clear()
+
+    def _propagate(self, terms: Sequence[Term]) -> None:
+        if time.monotonic() - self._propagated < _PROPAGATE_SECONDS:
+            return
+        # Not while another one runs; it will see what this one would.
+        if self._ledger.leases.take(self.owner, _PROPAGATION):
+            try:
+                self._propagator.run(terms, repair=self._propagated < 0)
+            finally:
+                self._ledger.leases.release(self.owner, _PROPAGATION)
+            self._propagated = time.monotonic()
+
+
+def _catch_up(archiver: Archiver, terms: Sequence[Term]) -> Report:
+    """To where the log ended at the first step, or a little further; not after whoever goes on publishing."""
+    report = archiver.step(terms, everything=True)
+    goal = report.rows + sum(report.lag.values())
+    while not report.caught_up and report.rows < goal:
+        report = archiver.step(terms, everything=True)
+    return report
+
+
+class _Kept:
+    """Shows that the process lives, from a thread of its own, because turns may take long."""
+
+    def __init__(self, ledger: Ledger, owner: str, lease_ms: int) -> None:
+        self._ledger = ledger
+        self._owner = owner
+        self._pause = lease_ms / 3000
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="strandline-archive", daemon=True)
+
+    def __enter__(self) -> None:
+        self._ledger.leases.renew(self._owner)
+        self._thread.start()
+
+    def _keep(self) -> None:
+        while not self._closed.wait(self._pause):
+            with suppress(StrandlineError):  # the next one may come in time
+                self._ledger.leases.renew(self._owner)
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._thread.join()
+        with suppress(StrandlineError):  # it runs out by itself
+            self._ledger.leases.leave(self._owner)

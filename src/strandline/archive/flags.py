@@ -1,0 +1,162 @@
+"""`_READY`: what is in it, and how it gets into the files without ever going back.
+
+A flag follows the ledger: the same revision is always the same text, whoever writes it and however often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from strandline import failpoints
+from strandline.archive.files import Files
+from strandline.archive.layout import Layout
+from strandline.archive.model import ArchivedFile, Barrier, Hour, Period
+from strandline.clock import to_rfc3339
+from strandline.errors import Conflict, Unavailable
+from strandline.log.cursors import Position
+
+_PATIENCE = 100
+
+
+class ListedFile(msgspec.Struct, frozen=True):
+    """A file of an hour, in its `data` directory. Cursors are those of its first and last record."""
+
+    name: str
+    partition: str
+    first_cursor: str
+    last_cursor: str
+    rows: int
+    bytes: int
+    min_time: str
+    max_time: str
+    sha256: str
+
+
+class ListedBarrier(msgspec.Struct, frozen=True):
+    """Everything up to these cursors is in the hour, if it belongs there; they were read then or later."""
+
+    read_at: str
+    cursors: dict[str, str]
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The content of an event type's `_READY`."""
+
+    event_type: str
+    hour: str
+    revision: int
+    epoch: int
+    flagged_at: str
+    rows: int
+    bytes: int
+    files: tuple[ListedFile, ...]
+    barrier: ListedBarrier | None
+
+
+class PeriodManifest(msgspec.Struct, frozen=True):
+    """The content of the `_READY` of an hour or a day: which revisions of what is in it."""
+
+    path: str
+    start: str
+    revision: int
+    children: dict[str, int]
+
+
+class _Revision(msgspec.Struct, frozen=True):
+    revision: int
+
+
+_revision = msgspec.json.Decoder(_Revision)
+_manifest = msgspec.json.Decoder(Manifest)
+
+
+def manifest(hour: Hour, files: Sequence[ArchivedFile]) -> Manifest:
+    return Manifest(
+        event_type=hour.event_type,
+        hour=to_rfc3339(hour.hour_ms),
+        revision=hour.revision,
+        epoch=hour.epoch,
+        flagged_at=to_rfc3339(hour.flagged_ms),
+        rows=sum(file.rows for file in files),
+        bytes=sum(file.bytes for file in files),
+        files=tuple(_listed(file) for file in sorted(files, key=lambda file: file.path)),
+        barrier=_read_then(hour.barrier) if hour.barrier else None,
+    )
+
+
+def _read_then(barrier: Barrier) -> ListedBarrier:
+    ends = {str(partition): str(end) for partition, end in sorted(barrier.ends.items())}
+    return ListedBarrier(to_rfc3339(barrier.read_ms), ends)
+
+
+def _listed(file: ArchivedFile) -> ListedFile:
+    return ListedFile(
+        name=file.path.rsplit("/", 1)[-1],
+        partition=str(file.partition),
+        first_cursor=str(Position(file.timeline, file.first)),
+        last_cursor=str(Position(file.timeline, file.last)),
+        rows=file.rows,
+        bytes=file.bytes,
+        min_time=to_rfc3339(file.min_time_ms),
+        max_time=to_rfc3339(file.max_time_ms),
+        sha256=file.sha256,
+    )
+
+
+def read(files: Files, path: str) -> Manifest | None:
+    """An event type's flag; None if there is none, or nothing that can be read as one."""
+    seen = files.look(path)
+    try:
+        return _manifest.decode(seen.data) if seen else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def write_hour(files: Files, layout: Layout, hour: Hour, listed: Sequence[ArchivedFile]) -> None:
+    """Have the flag in both places, each on its own: one that is there stays as it is."""
+    data = _text(manifest(hour, listed))
+    for path in layout.flags(hour.hour_ms):
+        failpoints.hit("archive.write")
+        _put(files, path, data, hour.revision)
+
+
+def write_period(files: Files, path: str, period: Period) -> None:
+    content = PeriodManifest(period.path, to_rfc3339(period.start_ms), period.revision, dict(period.children))
+    _put(files, path, _text(content), period.revision)
+
+
+def write_late(files: Files, layout: Layout, hour_ms: int) -> None:
+    """Say that files came after the flag."""
+    data = _text({"event_type": layout.event_type, "hour": to_rfc3339(hour_ms)})
+    path = layout.late(hour_ms)
+    seen = files.look(path)
+    if seen is None or seen.data != data:
+        files.replace(path, data, seen.version if seen else None)
+
+
+def _text(content: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(content)) + b"\n"
+
+
+def _put(files: Files, path: str, data: bytes, revision: int) -> None:
+    """Unless the same or a later revision is there."""
+    for _ in range(_PATIENCE):
+        seen = files.look(path)
+        if seen is not None and _revision_of(seen.data) >= revision:
+            return
+        try:
+            files.replace(path, data, seen.version if seen else None)
+        except Conflict:
+            continue
+        return
+    raise Unavailable(f"{path} is written by too many at once", retry_after=1)
+
+
+def _revision_of(data: bytes) -> int:
+    """What is no flag of ours counts as none."""
+    try:
+        return _revision.decode(data).revision
+    except msgspec.MsgspecError:
+        return 0

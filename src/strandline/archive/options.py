@@ -1,0 +1,71 @@
+"""The settings of the archive, checked, as they are for one event type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from strandline.archive import shifts
+from strandline.archive.layout import Layout
+from strandline.archive.model import LatePolicy, Lost, ReadyRule
+from strandline.archive.staging import Sorting
+from strandline.archive.times import EventTimes
+from strandline.config import ArchiveSettings
+from strandline.errors import Invalid
+
+
+@dataclass(frozen=True)
+class Options:
+    event_type: str
+    settings: ArchiveSettings
+    layout: Layout
+    time_field: str
+    ready_rule: ReadyRule
+    late: LatePolicy
+    on_unavailable: Lost
+
+    @classmethod
+    def of(cls, settings: ArchiveSettings, event_type: str) -> Options:
+        """Invalid if a setting cannot be meant."""
+        shifts.check(settings.duration_ms, settings.grace_ms)
+        time_field = for_type(settings.time_field, event_type)
+        EventTimes(time_field)
+        return cls(
+            event_type,
+            settings,
+            Layout(for_type(settings.template, event_type), event_type),
+            time_field,
+            _one_of("ready_rule", settings.ready_rule, ReadyRule),
+            _one_of("late", settings.late, LatePolicy),
+            _one_of("on_unavailable", settings.on_unavailable, Lost),
+        )
+
+    def sorting(self, now_ms: int) -> Sorting:
+        return Sorting(
+            event_type=self.event_type,
+            time_field=self.time_field,
+            max_future_ms=self.settings.max_future_ms,
+            max_past_ms=self.settings.max_past_ms,
+            max_record_bytes=self.settings.max_record_bytes,
+            file_bytes=self.settings.file_bytes,
+            now_ms=now_ms,
+        )
+
+
+def for_type(text: str, event_type: str) -> str:
+    """Of `general,orders=special` what goes for an event type."""
+    found = ""
+    for part in text.split(","):
+        name, is_special, special = part.strip().partition("=")
+        # A template may have an equals sign of its own: `date=%Y-%m-%d/…`.
+        if not is_special or "%" in name or "{" in name:
+            found = found or part.strip()
+        elif name.strip() == event_type:
+            return special.strip()
+    return found
+
+
+def _one_of(name: str, value: str, choices: Any) -> Any:
+    if value not in get_args(choices):
+        raise Invalid(f"archive.{name} must be one of {', '.join(get_args(choices))}, not {value!r:.60}")
+    return value

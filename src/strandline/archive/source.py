@@ -1,0 +1,80 @@
+"""What the archive sees of the log: the ends of partitions at a moment, and ranges for tasks to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from strandline.archive.model import Lost
+from strandline.clock import parse_rfc3339
+from strandline.config import LogSettings
+from strandline.log import cursors
+from strandline.log.cursors import Position, Span
+from strandline.log.local import LocalLog
+from strandline.log.model import Timeline
+from strandline.log.ranges import PartitionRange, Piece, cut
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An event type as it was at `read_ms` or later."""
+
+    entry_id: str
+    created_ms: int
+    timelines: Sequence[Timeline]
+    spans: Sequence[Sequence[Span]]
+    read_ms: int
+
+    @property
+    def ends(self) -> dict[int, Position]:
+        return {number: cursors.at_index(one, cursors.end_index(one)) for number, one in enumerate(self.spans)}
+
+    def seat(self, partition: int, position: Position | None, lost: Lost) -> tuple[Position, int]:
+        """Where to go on after a position, and how many records are gone in between. None is the beginning."""
+        spans = self.spans[partition]
+        begin = cursors.begin_index(spans)
+        index = begin if position is None else cursors.index_of(spans, position)
+        if index >= begin:
+            return cursors.at_index(spans, index), 0
+        nearest = begin if lost == "earliest" else cursors.end_index(spans)
+        return cursors.at_index(spans, nearest), nearest - index
+
+    def pending(self, partition: int, position: Position) -> int:
+        spans = self.spans[partition]
+        return cursors.end_index(spans) - cursors.index_of(spans, position)
+
+    def ahead(self, partition: int, position: Position, records: int) -> Position:
+        """So many records further."""
+        spans = self.spans[partition]
+        return cursors.at_index(spans, cursors.index_of(spans, position) + records)
+
+
+class Source:
+    def __init__(self, log: LocalLog, data: Path, settings: LogSettings) -> None:
+        self._log = log
+        self._data = data
+        self._settings = settings
+
+    def look(self, event_type: str, read_ms: int) -> Reading:
+        """The event type now, which is at or after `read_ms`. NotFound if there is none."""
+        view = self._log.view(event_type)
+        spans = view.spans()
+        entry = view.entry
+        created = entry.event_type.created_at
+        created_ms = parse_rfc3339(created) if created else 0
+        return Reading(entry.id, created_ms, entry.timelines, spans, read_ms)
+
+    def range(
+        self, event_type: str, reading: Reading, partition: int, start: Position, end: Position
+    ) -> PartitionRange:
+        """What lies between two positions, for another process to read."""
+        spans = reading.spans[partition]
+        storages = {storage.id: storage for storage in self._log.storages()}
+        timelines = {timeline.order: timeline for timeline in reading.timelines}
+        between = cut(spans, cursors.index_of(spans, start), cursors.index_of(spans, end))
+        pieces = tuple(
+            Piece(span.order, storages[timelines[span.order].storage_id], timelines[span.order].topic, first, last)
+            for span, first, last in between
+        )
+        return PartitionRange(event_type, partition, pieces, str(self._data.resolve()), self._settings)

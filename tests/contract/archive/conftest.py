@@ -1,0 +1,31 @@
+"""Archives in a temporary directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from archive_place import ArchivePlace
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., ArchivePlace]]:
+    """Makes archives with settings of their own."""
+    made: list[ArchivePlace] = []
+
+    def one(**settings: object) -> ArchivePlace:
+        made.append(ArchivePlace(tmp_path / f"place-{len(made)}", **settings))
+        return made[-1]
+
+    yield one
+    for place in made:
+        place.close()
+
+
+@pytest.fixture
+def place(make: Callable[..., ArchivePlace]) -> ArchivePlace:
+    """An archive with an event type of two partitions."""
+    place = make()
+    place.create(partitions=2)
+    return place

@@ -1,0 +1,137 @@
+"""Flags of hours and days, over several event types."""
+
+from __future__ import annotations
+
+import pytest
+from archive_place import GRACE, NOON, ArchivePlace
+
+from strandline.archive.model import HOUR_MS
+from strandline.clock import parse_rfc3339
+
+ONE = NOON + HOUR_MS
+MIDNIGHT = parse_rfc3339("2024-05-02T00:00:00Z")
+
+
+@pytest.fixture
+def both(make) -> ArchivePlace:
+    """An archive with two event types, which looks back to midnight."""
+    place = make(look_back_hours=12)
+    place.create("orders")
+    place.create("clicks")
+    return place
+
+
+def live(place: ArchivePlace, *names: str, until_ms: int) -> None:
+    """Archive hour by hour, as far as the clock gets."""
+    archivers = [place.archiver(name) for name in names]
+    while place.clock.now_ms() < until_ms:
+        step_ms = min(until_ms - place.clock.now_ms(), HOUR_MS // 2)
+        place.clock.advance(step_ms)
+        for archiver in archivers:
+            place.step(archiver)
+    for archiver in archivers:
+        archiver.abort()
+
+
+def test_an_hour_is_flagged_when_all_its_event_types_are(both: ArchivePlace):
+    """Not before; with the revisions of what is in it."""
+    live(both, "orders", until_ms=ONE + GRACE)
+    assert both.propagate() == 0
+    assert both.period("2024-05-01/12") is None
+    live(both, "clicks", until_ms=ONE + GRACE + 1)
+    assert both.propagate() == 13
+    flag = both.period("2024-05-01/12")
+    assert (flag["path"], flag["start"], flag["revision"]) == ("2024-05-01/12", "2024-05-01T12:00:00.000Z", 1)
+    assert flag["children"] == {"2024-05-01/12/clicks": 1, "2024-05-01/12/orders": 1}
+    assert both.propagate() == 0
+
+
+def test_an_event_type_without_a_directory_blocks(both: ArchivePlace):
+    """It is configured, so it is needed, whether it exists or not."""
+    both.configure("ghosts")
+    live(both, "orders", "clicks", until_ms=ONE + GRACE)
+    assert both.propagate() == 0
+    assert [*both.root.glob("*/*/_READY")] == []
+    both.ledger.close_term("ghosts", NOON)
+    both.propagate()
+    assert [both.period(f"2024-05-01/{hour}") is not None for hour in ("11", "12")] == [False, True]
+
+
+def test_a_day_is_flagged_with_its_last_hour(both: ArchivePlace):
+    """In one pass, children first, and not before the day has ended."""
+    live(both, "orders", "clicks", until_ms=MIDNIGHT - HOUR_MS + GRACE)
+    assert both.propagate() == 23
+    assert both.period("2024-05-01") is None
+    live(both, "orders", "clicks", until_ms=MIDNIGHT + GRACE)
+    assert both.propagate() == 2
+    flag = both.period("2024-05-01")
+    assert flag["children"] == {f"2024-05-01/{hour:02d}": 1 for hour in range(24)}
+    assert both.ledger.periods.unsettled() == {}
+
+
+def test_the_day_of_the_first_start_is_not_complete(make):
+    """Its first hours were never archived; it costs nothing from then on."""
+    place = make(look_back_hours=2)
+    place.create()
+    live(place, "orders", until_ms=MIDNIGHT + GRACE)
+    place.propagate()
+    assert (place.root / "2024-05-01/23/_READY").exists()
+    assert place.period("2024-05-01") is None
+    assert place.ledger.periods.unsettled() == {}
+
+
+def test_late_events_raise_the_parents_too(both: ArchivePlace):
+    """The hour and the day."""
+    live(both, "orders", "clicks", until_ms=MIDNIGHT + GRACE)
+    both.propagate()
+    both.publish(NOON + 5)
+    live(both, "orders", until_ms=MIDNIGHT + HOUR_MS + GRACE)
+    assert both.flag(NOON)["revision"] == 2
+    assert both.propagate() == 2
+    assert both.period("2024-05-01/12")["revision"] == 2
+    assert both.period("2024-05-01/12")["children"] == {"2024-05-01/12/clicks": 1, "2024-05-01/12/orders": 2}
+    assert both.period("2024-05-01")["children"]["2024-05-01/12"] == 2
+    assert both.period("2024-05-01")["revision"] == 2
+    assert both.period("2024-05-01/11")["revision"] == 1
+
+
+def test_missing_flags_are_repaired(both: ArchivePlace):
+    """Hours and days, from the ledger; those that are there stay untouched."""
+    live(both, "orders", "clicks", until_ms=MIDNIGHT + GRACE)
+    both.propagate()
+    lost = [both.root / "2024-05-01/_READY", both.root / "2024-05-01/12/_READY"]
+    kept = both.root / "2024-05-01/13/_READY"
+    contents, before = [path.read_bytes() for path in lost], kept.stat().st_mtime_ns
+    for path in lost:
+        path.unlink()
+    assert both.propagate(repair=True) == 0
+    assert [path.read_bytes() for path in lost] == contents
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_a_flag_that_was_decided_and_not_written_is_written(both: ArchivePlace, monkeypatch):
+    """After a crash between the two."""
+    live(both, "orders", "clicks", until_ms=ONE + GRACE)
+
+    def crash(*_):
+        raise RuntimeError("crash")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(both.files, "replace", crash)
+        with pytest.raises(RuntimeError, match="crash"):
+            both.propagate()
+    assert [*both.root.glob("*/*/_READY")] == []
+    both.propagate()
+    assert len([*both.root.glob("*/*/_READY")]) == 13
+
+
+def test_event_types_with_templates_of_their_own_have_parents_of_their_own(make):
+    """An event type above the date has its own days, and its own directory is the hour's."""
+    place = make(look_back_hours=12, template="%Y-%m-%d/%H/{event_type},clicks={event_type}/%Y-%m-%d/%H")
+    place.create("orders")
+    place.create("clicks")
+    live(place, "clicks", until_ms=MIDNIGHT + GRACE)
+    assert place.propagate() == 1
+    assert place.period("clicks/2024-05-01")["children"]["clicks/2024-05-01/07"] == 1
+    assert place.flag(NOON, "clicks")["revision"] == 1
+    assert not (place.root / "2024-05-01").exists()
