@@ -7,14 +7,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from strandline import config
 from strandline.clock import system_clock
 from strandline.errors import Invalid, NotFound
 from strandline.pipeline.columns import NAMES
 from strandline.pipeline.positions import OnUnavailable
-from strandline.platform import Platform
+
+if TYPE_CHECKING:
+    from strandline.platform import Platform
 
 _HOME = frozenset({"data", "config"})
 _READ = _HOME | {"event_types", "columns", "on_unavailable"}
@@ -53,6 +55,9 @@ class Home:
         return not self.settings.get("catalog.url")
 
     def open(self) -> Platform:
+        # Imported here: Spark starts many processes that never open it, and it brings all rooms.
+        from strandline.platform import Platform  # noqa: PLC0415
+
         return Platform(self.data, config.load(flags=self.settings), system_clock())
 
 

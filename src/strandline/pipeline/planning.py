@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,7 +18,9 @@ from strandline.log.reading import View
 from strandline.pipeline import positions
 from strandline.pipeline.options import ReadOptions
 from strandline.pipeline.positions import Place, Places, Seat, seat
-from strandline.platform import Platform
+
+if TYPE_CHECKING:
+    from strandline.platform import Platform
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -26,7 +27,9 @@ from strandline.log.ranges import patiently
 from strandline.pipeline.eids import Stamps
 from strandline.pipeline.options import WriteOptions
 from strandline.pipeline.session import remote_master, task_property
-from strandline.platform import Platform
+
+if TYPE_CHECKING:
+    from strandline.platform import Platform
 
 _PUBLISH_EVENTS = 5_000
 _encode = msgspec.json.Encoder(decimal_format="number").encode

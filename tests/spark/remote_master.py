@@ -1,0 +1,42 @@
+"""A Spark application whose tasks run in another process than its driver: what it may read and write.
+
+Started by a test with a data directory, an event type in SQLite and one on Kafka; prints what became of each.
+"""
+
+import json
+import sys
+
+from pyspark.errors import PySparkException
+
+from strandline.pipeline.session import spark_session
+
+
+def said(act) -> str:
+    """The answer, or the last line of our own error."""
+    try:
+        return str(act())
+    except PySparkException as error:
+        return next(line for line in str(error).splitlines() if "strandline.errors" in line)
+
+
+def main(data: str, in_sqlite: str, on_kafka: str) -> None:
+    spark = spark_session(master="local-cluster[1,1,1024]", settings={"spark.task.maxFailures": "1"})
+
+    def read(name: str) -> int:
+        return spark.read.format("strandline").option("data", data).option("event_types", name).load().count()
+
+    def write() -> None:
+        frame = spark.range(1).write.format("strandline").option("data", data).option("event_type", in_sqlite)
+        frame.mode("append").save()
+
+    answers = {
+        "sqlite": said(lambda: read(in_sqlite)),
+        "kafka": said(lambda: read(on_kafka)),
+        "write": said(write),
+    }
+    print(json.dumps(answers))  # noqa: T201 - for the test that started us
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
