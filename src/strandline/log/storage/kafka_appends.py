@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from itertools import repeat, starmap
 
 from strandline.engine import kafka
 from strandline.errors import NotFound, StrandlineError, Unavailable
@@ -163,13 +164,14 @@ class Appender:
 
     def _produce(self, topic: str, partition: int, part: Part) -> None:
         """The next run of records. This thread alone does it, so the order holds."""
-        produce, run = self._producers[-1].produce, part.begin()
-        delivered, sent = run.delivered, run.start
-        timestamp_ms = part.records.timestamp_ms
+        run, at = part.begin(), part.records.timestamp_ms
+        values, keys, headers = run.columns()
+        # Arguments by position cost a third less than by name: the callback comes before its alias, then the time.
+        same = (repeat(partition), repeat(run.delivered), repeat(None), repeat(at))
+        rows = zip(repeat(topic), values, keys, *same, headers, strict=False)
+        sent = run.start
         try:
-            for value, key, headers in run.records():
-                # By position, which is a third faster: the callback comes before its alias.
-                produce(topic, value, key, partition, delivered, None, timestamp_ms, headers)
+            for _ in starmap(self._producers[-1].produce, rows):
                 sent += 1
         finally:
             part.end(run, sent)

@@ -6,10 +6,9 @@ than the record itself, so that all records of a `Run` share one. Which one fail
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import repeat
-from typing import Any
 
 from strandline.engine import kafka
 from strandline.errors import OutcomeUnknown, StrandlineError
@@ -132,12 +131,12 @@ class Run:
         self._others: dict[bytes, int] = {}  # FAILED or UNKNOWN by the record's value
         self._stored = -1  # how many offsets there will be if no more records fail
 
-    def records(self) -> Iterator[tuple[bytes, bytes | None, list[Any] | None]]:
-        """Value, key and headers of each."""
+    def columns(self) -> tuple[Iterable[bytes], Iterable[bytes | None], Iterable[list[tuple[str, bytes]] | None]]:
+        """Values, keys and headers; of what there is none, None without end."""
         of, own = self._part.records, slice(self.start, self.end)
         keys = repeat(None) if of.keys is None else of.keys[own]
         headers = repeat(None) if of.headers is None else [list(each or ()) for each in of.headers[own]]
-        return zip(of.values[own], keys, headers, strict=False)
+        return of.values[own], keys, headers
 
     def expect(self, end: int) -> None:
         """The driver took the records before number `end`, and will report on each."""
