@@ -67,6 +67,11 @@ class LogSettings:
         25, "How often a waiting reader looks for records that other processes wrote.", minimum=1
     )
     max_open_topics: int = _setting(256, "Topic files kept open by one process.", minimum=1)
+    max_open_reads: int = _setting(
+        64,
+        "Kafka consumers that one process keeps ready for readers that go on, with up to 16 MB each.",
+        minimum=1,
+    )
 
     @property
     def publish_deadline_ms(self) -> int:

@@ -69,7 +69,9 @@ class Storages:
         from strandline.log.storage.kafka import KafkaOptions, KafkaStorage  # noqa: PLC0415
 
         options = KafkaOptions(
-            max_event_bytes=self._settings.max_event_bytes, poll_interval_ms=self._settings.poll_interval_ms
+            max_event_bytes=self._settings.max_event_bytes,
+            poll_interval_ms=self._settings.poll_interval_ms,
+            max_open_reads=self._settings.max_open_reads,
         )
         return KafkaStorage(configuration.bootstrap_servers, configuration.properties, options)
 

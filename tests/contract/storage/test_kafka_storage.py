@@ -14,9 +14,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from storage_place import DAY_MS, NOW_MS, append, read, records, values
 
+from strandline.engine.kafka import Connection
 from strandline.errors import Invalid, NotFound, OutcomeUnknown, Unavailable
 from strandline.log.records import NewRecords
-from strandline.log.storage import FAILED, UNKNOWN, Bounds, SealableStorage
+from strandline.log.storage import FAILED, UNKNOWN, Bounds, SealableStorage, kafka_reads
 from strandline.log.storage.kafka import KafkaOptions, KafkaStorage
 from waiting import eventually
 
@@ -179,6 +180,43 @@ def test_reads_start_at_the_first_record_that_is_left(kafka, storage, topic):
         future.result(30)
     assert storage.bounds(topic)[0] == Bounds(6, 9)
     assert read(storage, topic, 0) == [(offset, b"%d" % offset) for offset in range(6, 10)]
+
+
+# -- many readers
+
+
+@pytest.fixture
+def new_consumers(kafka, topic, monkeypatch):
+    """Reads the next record of these partitions where two consumers are kept: how many new ones that took."""
+    made: list[int] = []
+    new = Connection.consumer
+    monkeypatch.setattr(Connection, "consumer", lambda self: made.append(1) or new(self))
+    few = KafkaStorage(kafka.bootstrap_servers, {}, KafkaOptions(max_open_reads=2))
+    few.append(topic, {partition: records(b"a", b"b", b"c") for partition in range(3)}).result(30)
+    places = Counter()
+
+    def read(*partitions: int) -> int:
+        made.clear()
+        for partition in partitions:
+            batch = few.read(topic, partition, places[partition], max_records=1, max_bytes=1000)
+            assert batch.column("offset").to_pylist() == [places[partition]]
+            places[partition] += 1
+        return len(made)
+
+    yield read
+    few.close()
+
+
+def test_more_readers_than_consumers_do_not_take_them_from_each_other(new_consumers, monkeypatch):
+    """As many as there is room for read on with theirs; the others get a new one for every read."""
+    monkeypatch.setattr(kafka_reads, "_LIKELY_SECONDS", 60)
+    assert [new_consumers(0, 1, 2) for _ in range(3)] == [3, 1, 1]
+
+
+def test_consumers_of_readers_that_went_away_make_room(new_consumers, monkeypatch):
+    """A reader that comes later keeps its own as soon as another one is not expected back."""
+    monkeypatch.setattr(kafka_reads, "_LIKELY_SECONDS", 0)
+    assert [new_consumers(0, 1), new_consumers(2), new_consumers(2), new_consumers(1)] == [2, 1, 0, 0]
 
 
 # -- what it says of itself

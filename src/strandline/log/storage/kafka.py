@@ -30,7 +30,7 @@ class KafkaOptions:
     poll_interval_ms: int = 25
     delivery_timeout_ms: int = 20_000
     close_timeout_ms: int = 10_000
-    max_open_reads: int = 32
+    max_open_reads: int = 64
 
 
 class KafkaStorage(Storage):

@@ -11,7 +11,7 @@ import time
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice, takewhile
 from operator import itemgetter
 from typing import cast
 
@@ -20,11 +20,13 @@ import pyarrow as pa
 
 from strandline.engine import kafka
 from strandline.errors import Unavailable
-from strandline.log.records import HEADERS, READ
+from strandline.log.records import HEADERS, READ, empty
 
 _TIME = itemgetter(1)
-_EMPTY = pa.RecordBatch.from_pylist([], schema=READ)
+_EMPTY = empty()
 _PATIENCE_SECONDS = 10.0
+# Who reads on is back by then; who waits at the end may take longer.
+_LIKELY_SECONDS = 2.0
 _IDLE_SECONDS = 30.0
 _FETCH_RECORDS = 10_000
 _FIRST_FETCH_RECORDS = 100
@@ -32,7 +34,11 @@ _WAIT_SECONDS = 0.1
 
 
 class Passes:
-    """The passes that wait to be read on; at most `limit`, and none for longer than half a minute."""
+    """The passes that wait to be read on; at most `limit`, and none for longer than half a minute.
+
+    When there are more readers than that, some of them get a new consumer for every read, and the others keep
+    theirs: to make room by closing whichever waits longest would take it from each of them in turn.
+    """
 
     def __init__(self, new_consumer: Callable[[], kafka.Consumer], limit: int) -> None:
         self._new_consumer = new_consumer
@@ -51,13 +57,17 @@ class Passes:
         return Pass(self._new_consumer, topic, partition, offset)
 
     def give_back(self, used: Pass) -> None:
+        if not used.started:
+            return  # another one is as good
         now = time.monotonic()
         with self._lock:
-            if self._closed:
-                gone = [used]
+            gone = self._idle_since(now - _IDLE_SECONDS)
+            if len(self._idle) >= self._limit:
+                gone += self._idle_since(now - _LIKELY_SECONDS, most=1)
+            if self._closed or len(self._idle) >= self._limit:
+                gone.append(used)
             else:
                 self._idle[used] = now
-                gone = self._surplus(now)
         for old in gone:
             old.close()
 
@@ -72,18 +82,15 @@ class Passes:
 
     def expire(self) -> None:
         with self._lock:
-            gone = self._surplus(time.monotonic())
+            gone = self._idle_since(time.monotonic() - _IDLE_SECONDS)
         for old in gone:
             old.close()
 
-    def _surplus(self, now: float) -> list[Pass]:
-        gone = []
-        while self._idle:
-            oldest, since = next(iter(self._idle.items()))
-            if len(self._idle) <= self._limit and now - since < _IDLE_SECONDS:
-                break
-            del self._idle[oldest]
-            gone.append(oldest)
+    def _idle_since(self, moment: float, most: int | None = None) -> list[Pass]:
+        """Take out those that have not been used since then."""
+        gone = [*islice(takewhile(lambda kept: self._idle[kept] <= moment, self._idle), most)]
+        for old in gone:
+            del self._idle[old]
         return gone
 
     def close(self) -> None:
@@ -110,6 +117,11 @@ class Pass:
         self._seen = offset  # the consumer gave everything before this
         self._end = -1  # the partition had everything before this
         self._mean_bytes = 0
+
+    @property
+    def started(self) -> bool:
+        """Whether it has a consumer."""
+        return self._consumer is not None
 
     def read(self, ask_end: Callable[[], int], max_records: int, max_bytes: int) -> pa.RecordBatch:
         """Records from `offset` on, as many as there are now within the limits; at least one if there is one."""
