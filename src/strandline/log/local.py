@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +45,9 @@ from strandline.log.upkeep import Upkeep
 _CREATION_MS = 600_000
 _READ_BYTES = 64 << 20
 _IDLE_SECONDS = 5
+
+#: A partition and a position in it; None is BEGIN.
+_Place = tuple[int, Position | None]
 
 
 class LocalLog(Log):
@@ -168,15 +172,15 @@ class LocalLog(Log):
     def reader(self, name: str, start: Start) -> Reader:
         """A reader from the given start, every position checked to be available."""
         view = self.view(name)
-        spans = view.spans()
         entry_id = view.entry.id
         positions: dict[int, Position]
         whole = isinstance(start, str) and start.upper() in {"BEGIN", "END"}
         if isinstance(start, str) and whole:
             place = rules.begin_index if start.upper() == "BEGIN" else rules.end_index
-            positions = {p: rules.at_index(s, place(s)) for p, s in enumerate(spans)}
+            positions = {p: rules.at_index(s, place(s)) for p, s in enumerate(view.spans())}
         else:
             given = view.positions(_cursor_list(start))
+            spans = view.spans(given.items())
             positions = {p: rules.available(spans[p], position) for p, position in given.items()}
         return Reader(lambda: self._same(name, entry_id), positions, self._changes, whole=whole)
 
@@ -188,19 +192,20 @@ class LocalLog(Log):
 
     def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
         view = self.view(name)
-        spans = view.spans()
-        lags = {p: rules.lag(spans[p], position) for p, position in view.positions(cursors).items()}
+        given = view.positions(cursors)
+        spans = view.spans(given.items())
+        lags = {p: rules.lag(spans[p], position) for p, position in given.items()}
         return [_info(p, s, lags.get(p)) for p, s in enumerate(spans)]
 
     # -- cursors
 
     def distances(self, name: str, queries: Sequence[DistanceQuery]) -> list[Distance]:
         view = self.view(name)
-        spans = view.spans()
+        pairs = [(_parsed(view, query.initial_cursor), _parsed(view, query.final_cursor)) for query in queries]
+        spans = view.spans(itertools.chain(*pairs))
 
-        def distance(query: DistanceQuery) -> Distance:
-            partition, initial = _parsed(view, query.initial_cursor)
-            other, final = _parsed(view, query.final_cursor)
+        def distance(query: DistanceQuery, pair: tuple[_Place, _Place]) -> Distance:
+            (partition, initial), (other, final) = pair
             if partition != other:
                 raise InvalidCursor(
                     f"the cursors are of partitions {partition} and {other}",
@@ -211,14 +216,14 @@ class LocalLog(Log):
             between = rules.distance(own, initial or begin, final or begin)
             return Distance(query.initial_cursor, query.final_cursor, between)
 
-        return [distance(query) for query in queries]
+        return [distance(query, pair) for query, pair in zip(queries, pairs, strict=True)]
 
     def shift(self, name: str, cursors: Sequence[ShiftedCursor]) -> list[CursorText]:
         view = self.view(name)
-        spans = view.spans()
+        given = [_parsed(view, CursorText(cursor.partition, cursor.offset)) for cursor in cursors]
+        spans = view.spans(given)
         shifted = []
-        for cursor in cursors:
-            partition, position = _parsed(view, CursorText(cursor.partition, cursor.offset))
+        for cursor, (partition, position) in zip(cursors, given, strict=True):
             moved = rules.shift(spans[partition], position, cursor.shift)
             shifted.append(CursorText(str(partition), str(moved)))
         return shifted
@@ -276,7 +281,7 @@ def _cursor_list(start: Start) -> Sequence[CursorText]:
     return start
 
 
-def _parsed(view: View, cursor: CursorText) -> tuple[int, Position | None]:
+def _parsed(view: View, cursor: CursorText) -> _Place:
     """A cursor for arithmetic, whose texts have their own name for a broken form."""
     try:
         return view.position(cursor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,12 +90,14 @@ class View:
         self._storage = storage
         self._ends = ends
 
-    def spans(self) -> list[list[Span]]:
+    def spans(self, asked: Iterable[tuple[int, Position | None]] = ()) -> list[list[Span]]:
         """For every partition the timelines as that partition sees them, ends read now.
 
         The end of an open timeline is read from the storage first and limited by the switch's state read after
-        it, so that what lands too late for a switch is never seen.
+        it, so that what lands too late for a switch is never seen. Where that is less than what another process
+        has shown to somebody who asks for positions now, the switch's decision is waited for.
         """
+        asked = [*asked]
         for _ in range(_PATIENCE):
             missing: NotFound | None = None
             per_timeline: list[list[Bounds]] = []
@@ -112,10 +114,19 @@ class View:
                     raise missing
                 visible = self._ends.limit(self.entry, per_timeline[-1])
                 if visible is not None:
-                    per_timeline[-1] = visible
-                    return self._laid_out(per_timeline)
+                    found = self._laid_out([*per_timeline[:-1], visible])
+                    if not any(self.ahead(found[partition], position) for partition, position in asked):
+                        return found
                 time.sleep(_DECISION_SECONDS)
         raise Unavailable("a timeline switch is not decided yet", retry_after=1)
+
+    def ahead(self, spans: Sequence[Span], position: Position | None) -> bool:
+        """Whether a position lies past what is known here of a timeline that a switch closes just now."""
+        switch, newest = self.entry.switch, spans[-1]
+        closing = switch is not None and switch.kind == "switch" and switch.state is State.CLOSING
+        return (
+            closing and position is not None and position.order == newest.order and position.offset > newest.last
+        )
 
     def _laid_out(self, per_timeline: Sequence[Sequence[Bounds]]) -> list[list[Span]]:
         return [
@@ -182,7 +193,10 @@ class View:
             return cursors.at_index(spans, cursors.end_index(spans))
         if _is_time(text):
             return self._before(partition, spans, _moment(text))
-        return cursors.available(spans, cursors.parse(text))
+        position = cursors.parse(text)
+        if self.ahead(spans, position):
+            spans = self.spans([(partition, position)])[partition]
+        return cursors.available(spans, position)
 
     def _before(self, partition: int, spans: Sequence[Span], moment_ms: int) -> Position:
         """The position whose next record is the first one of that moment or later."""
@@ -257,6 +271,8 @@ class Reader:
     def _next(
         self, view: View, spans: Sequence[Span], partition: int, max_records: int, max_bytes: int
     ) -> Batch | None:
+        if view.ahead(spans, self.positions[partition]):
+            return None
         # Records that expired before they were read must not be skipped in silence.
         place = cursors.read_next(spans, cursors.available(spans, self.positions[partition]))
         if place is None:

@@ -49,8 +49,9 @@ def first_shares(view: View, read_from: str, *, began: bool) -> list[Share]:
 
 def initial_shares(view: View, given: Sequence[SubscriptionCursor]) -> list[Share]:
     """The cursors a subscription is to begin at, one for every partition of the event type."""
-    name, spans = view.entry.event_type.name, view.spans()
+    name = view.entry.event_type.name
     positions = view.positions([CursorText(c.partition, c.offset) for c in given if c.event_type == name])
+    spans = view.spans(positions.items())
     if missing := {*range(len(spans))} - positions.keys():
         raise Invalid(f"initial_cursors must have one for every partition; {name!r} lacks {min(missing)}")
     return [_share(view, p, cursors.available(spans[p], position)) for p, position in sorted(positions.items())]
@@ -60,8 +61,10 @@ def _share(view: View, partition: int, position: Position) -> Share:
     return Share(Slot(view.entry.id, partition), view.entry.event_type.name, position)
 
 
-def seat(spans: Sequence[Span], position: Position) -> tuple[Position, int]:
+def seat(view: View, spans: Sequence[Span], position: Position) -> tuple[Position, int]:
     """Where to go on from a cursor, and how many events expired before they were read."""
+    if view.ahead(spans, position):
+        return position, 0
     gone = cursors.begin_index(spans) - cursors.index_of(spans, position)
     return (position, 0) if gone <= 0 else (cursors.at_index(spans, cursors.begin_index(spans)), gone)
 
@@ -69,7 +72,7 @@ def seat(spans: Sequence[Span], position: Position) -> tuple[Position, int]:
 def committed(view: View, cursor: SubscriptionCursor) -> tuple[str, int, Position]:
     """A cursor that a client says it has read up to; what is not written yet cannot have been read."""
     partition, position = view.position(CursorText(cursor.partition, cursor.offset))
-    spans = view.spans()[partition]
+    spans = view.spans([(partition, position)])[partition]
     if position is None:
         position = cursors.available(spans, None)
     cursors.index_of(spans, position)

@@ -128,7 +128,7 @@ class Session:
         if share.slot in self._seated:
             return share
         view = places.view_of(self._room, share.event_type, share.slot.event_type_id)
-        position, gone = places.seat(view.spans()[share.slot.partition], share.position)
+        position, gone = places.seat(view, view.spans()[share.slot.partition], share.position)
         if gone and self._store.skip(self.subscription_id, share, position, gone):
             log.warning(
                 "%d events of %s, partition %d, expired before the subscription read them",

@@ -76,10 +76,10 @@ def _assignment(share: Share, members: Sequence[Member]) -> PartitionStats:
 
 def _measured(view: View, share: Share, members: Sequence[Member], now_ms: int | None) -> PartitionStats:
     spans = view.spans()[share.slot.partition]
-    position, gone = places.seat(spans, share.position)
+    position, gone = places.seat(view, spans, share.position)
     return msgspec.structs.replace(
         _assignment(share, members),
-        unconsumed_events=cursors.lag(spans, position),
+        unconsumed_events=0 if view.ahead(spans, position) else cursors.lag(spans, position),
         consumer_lag_seconds=None if now_ms is None else _age_s(view, share.slot.partition, position, now_ms),
         skipped_events=share.skipped + gone,
     )
