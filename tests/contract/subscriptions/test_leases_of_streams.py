@@ -1,7 +1,8 @@
-"""Streams that cannot say goodbye, or of whose beginning nobody was told: others get their partitions."""
+"""Leases of a process's streams: which are renewed, and which are not although their node lives."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from services import until
 from strandline import EventType, config
 from strandline.errors import OutcomeUnknown, Unavailable
 from strandline.log.subscriptions import Subscription
+from strandline.log.subscriptions.session import Session
 from strandline.platform import Platform
 
 QUICK = config.load(flags={"coordination.session_timeout_ms": 500})
@@ -74,3 +76,23 @@ def test_a_stream_whose_beginning_got_no_answer_costs_a_lease(platform, subscrip
             subscriptions.consume(subscription_id)
     with subscriptions.consume(subscription_id) as stays:
         assert read_all(stays) == [0, 1, 2, 3]
+
+
+def test_a_storage_that_does_not_answer_costs_no_lease(platform, subscription_id, monkeypatch):
+    """One stream's look at its storage takes for ever; the leases of all are renewed meanwhile."""
+    subscriptions = platform.log.subscriptions
+    leases, stuck, go, renewals = subscriptions._store.leases, threading.Event(), threading.Event(), []
+
+    def check(_: Session) -> None:
+        stuck.set()
+        assert go.wait(20)
+
+    renew = leases.renew
+    monkeypatch.setattr(Session, "check", check)
+    monkeypatch.setattr(leases, "renew", lambda *arguments: renewals.append(renew(*arguments)))
+    with subscriptions.consume(subscription_id) as consumer:
+        assert stuck.wait(20)
+        before = len(renewals)
+        until(lambda: len(renewals) > before + 5, 20, "renewals")
+        assert read_all(consumer) == [0, 1, 2, 3]
+        go.set()

@@ -1,4 +1,4 @@
-"""Keeps the leases of this process's streams and tells them when others changed something; two threads for all."""
+"""Keeps the leases of this process's streams and tells them what others changed; three threads for all."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Hub:
         self._watcher = Watcher(leases.versions, poll_interval_ms / 1000)
         self._sessions: dict[str, tuple[Session, Callable[[], None]]] = {}
         self._condition = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self._closed = False
 
     def add(self, session: Session) -> None:
         with self._condition:
             self._sessions[session.id] = session, self._watcher.watch(session.subscription_id, session.changed)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="strandline-leases", daemon=True)
-                self._thread.start()
-            self._condition.notify()
+            if not self._threads:
+                # Apart, so that a storage that does not answer costs no lease.
+                self._threads = [self._start("leases", self._renew), self._start("streams", self._tend)]
+            self._condition.notify_all()
 
     def remove(self, session: Session) -> None:
         with self._condition:
@@ -54,7 +54,12 @@ class Hub:
         """Tell this process's streams at once; those of others look every few milliseconds."""
         self._watcher.notify(subscription_id)
 
-    def _run(self) -> None:
+    def _start(self, what: str, act: Callable[[list[Session]], None]) -> threading.Thread:
+        thread = threading.Thread(target=self._run, args=(act,), name=f"strandline-{what}", daemon=True)
+        thread.start()
+        return thread
+
+    def _run(self, act: Callable[[list[Session]], None]) -> None:
         while True:
             with self._condition:
                 while not self._sessions and not self._closed:
@@ -62,13 +67,15 @@ class Hub:
                 if self._closed:
                     return
                 sessions = [session for session, _ in self._sessions.values()]
-            self._tend(sessions)
+            act(sessions)
             with self._condition:
                 if not self._closed:
                     self._condition.wait(self._pause_s)
 
-    def _tend(self, sessions: list[Session]) -> None:
+    def _renew(self, sessions: list[Session]) -> None:
         _guarded(self._leases.renew, self.node, [session.id for session in sessions if not session.finished])
+
+    def _tend(self, sessions: list[Session]) -> None:
         for session in sessions:
             _guarded(session.check)
         for subscription_id in {session.subscription_id for session in sessions}:
@@ -77,10 +84,10 @@ class Hub:
     def close(self) -> None:
         with self._condition:
             self._closed = True
-            self._condition.notify()
+            self._condition.notify_all()
             sessions = [session for session, _ in self._sessions.values()]
-        if self._thread is not None:
-            self._thread.join()
+        for thread in self._threads:
+            thread.join()
         for session in sessions:
             self.remove(session)
         self._watcher.close()
