@@ -15,6 +15,7 @@ from strandline.archive import readiness
 from strandline.archive.archiver import Archiver, Report
 from strandline.archive.ledger import Ledger
 from strandline.archive.model import Term
+from strandline.archive.progress import Meter, Progress
 from strandline.archive.propagator import Propagator
 from strandline.errors import LeaseLost, StrandlineError, Unavailable
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 8
 _PROPAGATE_SECONDS = 10.0
+_SHOW_SECONDS = 1.0
 _RETRY_SECONDS = 5.0
 _PROPAGATION = "propagation"
 
@@ -47,9 +49,9 @@ class Crew:
         self._wait_until: dict[str, float] = {}
         self._propagated = float("-inf")
         self._first_error: Exception | None = None
-        self._done = threading.Event()
+        self._meter = Meter()
 
-    def run(self, stop: threading.Event, told: Callable[[Report], None] = lambda _: None) -> None:
+    def run(self, stop: threading.Event, told: Callable[[Progress], None] = lambda _: None) -> None:
         """Archive until told to stop; then finish what was collected. Errors are logged and tried again."""
         with self._kept():
             while not stop.is_set():
@@ -60,14 +62,14 @@ class Crew:
                 stop.wait(self._plan.interval_ms / 1000)
             self._stop(self._ledger.terms(), told)
 
-    def _tick(self, told: Callable[[Report], None]) -> None:
+    def _tick(self, told: Callable[[Progress], None]) -> None:
         configured = self._plan.event_types()
         terms = self._terms(configured)
         mine = self._share(self._due_names(configured, terms), terms)
         self._turns(mine, lambda archiver: archiver.step(terms), told)
         self._propagate(terms)
 
-    def once(self, told: Callable[[Report], None] = lambda _: None) -> None:
+    def once(self, told: Callable[[Progress], None] = lambda _: None) -> None:
         """Archive what is there now, flag what is complete, and end. The first error is raised at the end."""
         with self._kept():
             configured = self._plan.event_types()
@@ -83,7 +85,11 @@ class Crew:
     # -- who does what
 
     def _kept(self) -> _Kept:
-        return _Kept(self._ledger, self.owner, self._plan.lease_ms)
+        return _Kept(self._ledger, self.owner, self._plan.lease_ms, self._show)
+
+    def _show(self) -> None:
+        """That this process lives, and how far it is."""
+        self._ledger.leases.renew(self.owner, self._meter.text)
 
     def _terms(self, configured: Mapping[str, int]) -> list[Term]:
         """With a term for every configured event type; one that is new begins a little in the past."""
@@ -110,8 +116,8 @@ class Crew:
 
     def _share(self, names: Sequence[str], terms: Sequence[Term]) -> list[str]:
         """The event types that are this process's now: a fair share of all, those it had before first."""
-        processes = self._ledger.leases.renew(self.owner)
-        fair = -(-len(names) // processes)
+        self._show()
+        fair = -(-len(names) // max(1, len(self._ledger.leases.owners())))
         mine: list[str] = []
         for name in sorted(names, key=lambda name: name not in self._archivers):
             if len(mine) < fair and self._ledger.leases.take(self.owner, name):
@@ -132,6 +138,7 @@ class Crew:
 
     def _hand_over(self, name: str, terms: Sequence[Term]) -> None:
         archiver = self._archivers.pop(name)
+        self._meter.forget(name)
         try:
             archiver.stop(terms)
         except StrandlineError as error:
@@ -142,14 +149,14 @@ class Crew:
     # -- turns
 
     def _turns(
-        self, names: Sequence[str], act: Callable[[Archiver], Report], told: Callable[[Report], None]
+        self, names: Sequence[str], act: Callable[[Archiver], Report], told: Callable[[Progress], None]
     ) -> None:
         waiting = [name for name in names if self._wait_until.get(name, 0) <= time.monotonic()]
         if waiting:
             with ThreadPoolExecutor(min(_AT_ONCE, len(waiting))) as pool:
                 for report in pool.map(lambda name: self._turn(name, act), waiting):
                     if report is not None:
-                        told(report)
+                        told(self._meter.measured(report))
 
     def _turn(self, name: str, act: Callable[[Archiver], Report]) -> Report | None:
         """One event type's; whatever happens to it is none of the others' business."""
@@ -178,7 +185,7 @@ class Crew:
         if archiver is not None:
             archiver.abort()
 
-    def _stop(self, terms: Sequence[Term], told: Callable[[Report], None]) -> None:
+    def _stop(self, terms: Sequence[Term], told: Callable[[Progress], None]) -> None:
         self._turns([*self._archivers], lambda archiver: archiver.stop(terms), told)
         self._archivers.clear()
 
@@ -206,21 +213,22 @@ def _catch_up(archiver: Archiver, terms: Sequence[Term]) -> Report:
 class _Kept:
     """Shows that the process lives, from a thread of its own, because turns may take long."""
 
-    def __init__(self, ledger: Ledger, owner: str, lease_ms: int) -> None:
+    def __init__(self, ledger: Ledger, owner: str, lease_ms: int, show: Callable[[], None]) -> None:
         self._ledger = ledger
         self._owner = owner
-        self._pause = lease_ms / 3000
+        self._show = show
+        self._pause = min(lease_ms / 3000, _SHOW_SECONDS)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="strandline-archive", daemon=True)
 
     def __enter__(self) -> None:
-        self._ledger.leases.renew(self._owner)
+        self._show()
         self._thread.start()
 
     def _keep(self) -> None:
         while not self._closed.wait(self._pause):
             with suppress(StrandlineError):  # the next one may come in time
-                self._ledger.leases.renew(self._owner)
+                self._show()
 
     def __exit__(self, *_: object) -> None:
         self._closed.set()

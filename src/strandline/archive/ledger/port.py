@@ -29,8 +29,12 @@ class Leases(ABC):
     """
 
     @abstractmethod
-    def renew(self, owner: str) -> int:
-        """Show that a process lives and keep its leases; how many processes there are."""
+    def renew(self, owner: str, told: str = "") -> None:
+        """Show that a process lives and keep its leases; what it tells is for `owners`."""
+
+    @abstractmethod
+    def owners(self) -> dict[str, str]:
+        """What every living process told last, by its name."""
 
     @abstractmethod
     def take(self, owner: str, name: str) -> bool:
@@ -164,7 +168,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def files(self, event_type: str, hour_ms: int) -> list[ArchivedFile]:
-        """The published files of an hour, in the order of their names."""
+        """The published files of an hour, in the order of their names; what is in quarantine is of none."""
 
     @abstractmethod
     def close(self) -> None:

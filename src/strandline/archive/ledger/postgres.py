@@ -56,11 +56,17 @@ class PostgresLeases(Leases):
         self._place = place
         self._lease_ms = lease_ms
 
-    def renew(self, owner: str) -> int:
-        def work(db: Session) -> int:
+    def renew(self, owner: str, told: str = "") -> None:
+        def work(db: Session) -> None:
             now_ms = self._bury(db)
-            db.execute(_SQL["renew"], (owner, now_ms + self._lease_ms))
-            return int(db.execute(_SQL["owners"])[0][0])
+            db.execute(_SQL["renew"], (owner, now_ms + self._lease_ms, told))
+
+        self._place.database.transaction(work)
+
+    def owners(self) -> dict[str, str]:
+        def work(db: Session) -> dict[str, str]:
+            self._bury(db)
+            return dict(db.execute(_SQL["owners"]))
 
         return self._place.database.transaction(work)
 

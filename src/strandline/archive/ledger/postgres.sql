@@ -94,7 +94,8 @@ CREATE INDEX unsettled_archive_periods ON strandline.archive_periods (start_ms) 
 -- On the server's clock.
 CREATE TABLE strandline.archive_owners (
     owner       TEXT PRIMARY KEY,
-    expires_ms  BIGINT NOT NULL
+    expires_ms  BIGINT NOT NULL,
+    told        TEXT NOT NULL
 );
 CREATE TABLE strandline.archive_leases (
     name   TEXT COLLATE "C" PRIMARY KEY,
@@ -110,14 +111,14 @@ SELECT coalesce(%s::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000):
 SELECT pg_advisory_xact_lock(hashtextextended('strandline archive leases', 0));
 
 -- name: renew
-INSERT INTO strandline.archive_owners (owner, expires_ms) VALUES (%s, %s)
-ON CONFLICT (owner) DO UPDATE SET expires_ms = excluded.expires_ms;
+INSERT INTO strandline.archive_owners (owner, expires_ms, told) VALUES (%s, %s, %s)
+ON CONFLICT (owner) DO UPDATE SET expires_ms = excluded.expires_ms, told = excluded.told;
 
 -- name: bury
 DELETE FROM strandline.archive_owners WHERE expires_ms <= %s;
 
 -- name: owners
-SELECT count(*) FROM strandline.archive_owners;
+SELECT owner, told FROM strandline.archive_owners ORDER BY owner;
 
 -- name: take
 INSERT INTO strandline.archive_leases AS l (name, owner)

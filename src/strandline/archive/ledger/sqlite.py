@@ -28,13 +28,16 @@ class SqliteLeases(Leases):
         self._steady = steady
         self._boot = clock.boot_id()
 
-    def renew(self, owner: str) -> int:
+    def renew(self, owner: str, told: str = "") -> None:
         with self._db.transaction() as db:
             now_ms = self._steady()
             db.execute(_SQL["bury"], (self._boot, now_ms))
-            db.execute(_SQL["renew"], (owner, self._boot, now_ms + self._lease_ms))
-            ((count,),) = db.execute(_SQL["owners"])
-            return int(count)
+            db.execute(_SQL["renew"], (owner, self._boot, now_ms + self._lease_ms, told))
+
+    def owners(self) -> dict[str, str]:
+        with self._db.transaction() as db:
+            db.execute(_SQL["bury"], (self._boot, self._steady()))
+            return dict(db.execute(_SQL["owners"]))
 
     def take(self, owner: str, name: str) -> bool:
         with self._db.transaction() as db:

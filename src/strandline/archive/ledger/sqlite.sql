@@ -85,7 +85,8 @@ CREATE INDEX IF NOT EXISTS unsettled_periods ON periods (start_ms) WHERE settled
 CREATE TABLE IF NOT EXISTS owners (
     owner       TEXT PRIMARY KEY,
     boot        TEXT NOT NULL,
-    expires_ms  INTEGER NOT NULL
+    expires_ms  INTEGER NOT NULL,
+    told        TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS leases (
     name   TEXT PRIMARY KEY,
@@ -93,14 +94,14 @@ CREATE TABLE IF NOT EXISTS leases (
 ) WITHOUT ROWID;
 
 -- name: renew
-INSERT INTO owners (owner, boot, expires_ms) VALUES (?, ?, ?)
-ON CONFLICT DO UPDATE SET boot = excluded.boot, expires_ms = excluded.expires_ms;
+INSERT INTO owners (owner, boot, expires_ms, told) VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET boot = excluded.boot, expires_ms = excluded.expires_ms, told = excluded.told;
 
 -- name: bury
 DELETE FROM owners WHERE boot <> ? OR expires_ms <= ?;
 
 -- name: owners
-SELECT count(*) FROM owners;
+SELECT owner, told FROM owners ORDER BY owner;
 
 -- name: take
 INSERT INTO leases (name, owner) SELECT ?, owner FROM owners WHERE owner = ?
