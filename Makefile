@@ -5,6 +5,8 @@ DATA   ?= ./data
 VENV   := .venv
 BIN    := $(VENV)/bin
 KAFKA  := .cache/services/kafka-4.3.1
+HADOOP := .cache/services/hadoop-3.4.2
+S3     := .cache/services/versitygw-1.8.0
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: setup up test check bench docs chaos clean
@@ -26,6 +28,13 @@ $(VENV)/.dev: $(VENV)/.ready
 $(KAFKA): | $(VENV)/.dev
 	@$(BIN)/python tests/jars.py kafka
 
+$(HADOOP): | $(VENV)/.dev
+	@$(BIN)/python tests/jars.py hadoop
+
+# Where there is no go, this installs a mock instead and makes no folder.
+$(S3): | $(VENV)/.dev
+	@$(BIN)/python tests/s3_server.py
+
 setup: $(VENV)/.dev
 
 up: $(VENV)/.ready
@@ -37,7 +46,7 @@ check: $(VENV)/.dev
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-test: check $(KAFKA)
+test: check $(KAFKA) $(HADOOP) $(S3)
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -m "not slow"
 	@$(BIN)/coverage combine --quiet

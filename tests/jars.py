@@ -21,9 +21,21 @@ class Product:
     organisation: str
     artifact: str
     version: str
+    options: tuple[str, ...] = ()
 
 
-PRODUCTS = {"kafka": Product("org.apache.kafka", "kafka_2.13", "4.3.1")}
+_ALONE = ("-notransitive",)
+
+PRODUCTS = {
+    "kafka": Product("org.apache.kafka", "kafka_2.13", "4.3.1"),
+    # Without the one configuration Ivy asks for what its relocated jars bring along.
+    "hadoop": Product("org.apache.hadoop", "hadoop-client-minicluster", "3.4.2", ("-confs", "default")),
+    # Spark's own Kafka connector, a peer of benchmarks: no release is for our Spark, so each part is named by itself.
+    "spark-sql-kafka": Product("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", _ALONE),
+    "spark-token-provider": Product("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", _ALONE),
+    "kafka-clients": Product("org.apache.kafka", "kafka-clients", "3.9.1", _ALONE),
+    "commons-pool2": Product("org.apache.commons", "commons-pool2", "2.12.0", _ALONE),
+}
 
 
 def classpath(name: str) -> str:
@@ -54,6 +66,7 @@ def _download(product: Product, temporary: Path, label: str) -> Path:
     command = [
         *(_java(), "-cp", str(_ivy()), "org.apache.ivy.Main", "-cache", str(temporary / "cache"), "-m2compatible"),
         *("-types", "jar", "bundle"),  # without bundle scala-logging is missing
+        *product.options,
         *("-dependency", product.organisation, product.artifact, product.version),
         *("-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"),
     ]

@@ -1,20 +1,22 @@
-"""How we talk to HDFS: one client per connection, every call with an end, and its errors as ours.
+"""How we talk to HDFS: every call has an end, and its errors are ours.
 
-The only importer of the driver. The driver waits for an answer for ever, so its asynchronous client runs on a
-loop of its own and is asked with a timeout. It sends a call once more over a new connection when the first one
-breaks, and the NameNode cannot tell the two apart: whoever changes something must bear that it happens twice.
+The only importer of the driver. The driver waits for an answer for ever, so each call runs in a thread of its
+own and is waited for with a timeout. (Its asynchronous client dies when it has to try again.) Some of its
+releases send a lost call once more, and the NameNode cannot tell the two apart: whoever changes something must
+bear both, no answer and doing it twice.
 """
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import re
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
+from urllib.parse import urlsplit
 
 from strandline.errors import (
     Conflict,
@@ -28,7 +30,7 @@ from strandline.errors import (
 )
 
 try:
-    from hdfs_native import AsyncClient, AsyncFileReader, AsyncFileWriter, WriteOptions
+    from hdfs_native import Client, FileReader, FileWriter, WriteOptions
 except ImportError as cause:
     raise Unavailable("HDFS's driver is not installed here: pip install 'strandline[hdfs]'") from cause
 
@@ -36,7 +38,9 @@ _T = TypeVar("_T")
 
 # A standby NameNode takes over within half a minute.
 _ANSWER_SECONDS = 60.0
-# Smaller packets cost a hop to the loop each.
+# How often a NameNode without a standby is looked for again, after 0.5 s, 1 s, 2 s.
+_ATTEMPTS = 3
+# A call costs a thread.
 _CHUNK_BYTES = 1 << 20
 
 _EXCEPTION = re.compile(r'(?:Fatal)?RPCError\("(?:[\w.$]*\.)?([\w$]+)", "(.*)', re.DOTALL)
@@ -70,17 +74,17 @@ class Connection:
 
     def __init__(self, address: str) -> None:
         self._where = address
+        self._closed = False
         try:
-            self._client = AsyncClient(address)
+            parts = urlsplit(address)
+            alone = {"dfs.client.failover.max.attempts": str(_ATTEMPTS)} if parts.port else None
+            self._client = Client(address, alone)
         except (RuntimeError, ValueError) as error:
             raise Invalid(f"{address} is not an HDFS that can be found: {_text(error)}") from error
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="strandline-hdfs", daemon=True)
-        self._thread.start()
 
     def status(self, path: str) -> Status | None:
         try:
-            found = self.run(self._client.get_file_info(path))
+            found = self.run(lambda: self._client.get_file_info(path))
         except NotFound:
             return None
         return Status(_name(path), None if found.isdir else found.length)
@@ -88,44 +92,41 @@ class Connection:
     def children(self, path: str) -> list[Status]:
         """What is in a directory; a path that is none has none."""
         try:
-            return self.run(self._children(path))
+            found = self.run(lambda: list(self._client.list_status(path)))
         except NotFound:
             return []
-
-    async def _children(self, path: str) -> list[Status]:
         return [
-            Status(_name(found.path), None if found.isdir else found.length)
-            async for found in self._client.list_status(path)
-            if found.path != path
+            Status(_name(item.path), None if item.isdir else item.length) for item in found if item.path != path
         ]
 
     def create(self, path: str) -> Writer:
         """A new file; directories come with it. Conflict if there is one."""
         options = WriteOptions(overwrite=False, create_parent=True)
-        return Writer(self, self.run(self._client.create(path, options), changes=True))
+        return Writer(self, self.run(lambda: self._client.create(path, options), changes=True))
 
     def open(self, path: str) -> Reader:
-        return Reader(self, self.run(self._client.read(path)))
+        return Reader(self, self.run(lambda: self._client.read(path)))
 
     def rename(self, source: str, target: str, *, over: bool) -> None:
         """One step of the NameNode. Conflict if there is a target and not `over`; NotFound without a source."""
-        self.run(self._client.rename(source, target, over), changes=True)
+        self.run(lambda: self._client.rename(source, target, over), changes=True)
 
     def make_directories(self, path: str) -> None:
-        self.run(self._client.mkdirs(path, create_parent=True), changes=True)
+        self.run(lambda: self._client.mkdirs(path, create_parent=True), changes=True)
 
     def delete(self, path: str, *, tree: bool = False) -> None:
         """A missing one is fine."""
-        self.run(self._client.delete(path, tree), changes=True)
+        self.run(lambda: self._client.delete(path, tree), changes=True)
 
-    def run(self, call: Coroutine[Any, Any, _T], *, changes: bool = False) -> _T:
+    def run(self, call: Callable[[], _T], *, changes: bool = False) -> _T:
         """The answer, within a minute, or one of our errors."""
-        if self._loop.is_closed():
-            call.close()
+        if self._closed:
             raise Unavailable(f"the connection to {self._where} is closed")
-        waiting = asyncio.run_coroutine_threadsafe(asyncio.wait_for(call, _ANSWER_SECONDS), self._loop)
+        answer: Future[_T] = Future()
+        # One that never gets its answer must not keep the process from ending, as a pool's threads would.
+        threading.Thread(target=_fulfil, args=(answer, call), name="strandline-hdfs", daemon=True).start()
         try:
-            return waiting.result()
+            return answer.result(_ANSWER_SECONDS)
         except (OSError, RuntimeError, ValueError) as error:
             raise self._mapped(error, changes=changes) from error
 
@@ -143,16 +144,13 @@ class Connection:
         return Unavailable(f"HDFS at {self._where} cannot be reached: {text}", retry_after=5)
 
     def close(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        self._closed = True
 
 
 class Writer:
     """A file under construction; `close` completes it. For one thread."""
 
-    def __init__(self, connection: Connection, file: AsyncFileWriter) -> None:
+    def __init__(self, connection: Connection, file: FileWriter) -> None:
         self._connection = connection
         self._file = file
         self._pending = bytearray()
@@ -164,18 +162,18 @@ class Writer:
 
     def _flush(self) -> None:
         chunk, self._pending = bytes(self._pending), bytearray()
-        self._connection.run(self._file.write(chunk), changes=True)
+        self._connection.run(lambda: self._file.write(chunk), changes=True)
 
     def close(self) -> None:
         if self._pending:
             self._flush()
-        self._connection.run(self._file.close(), changes=True)
+        self._connection.run(self._file.close, changes=True)
 
 
 class Reader(io.RawIOBase):
     """Random reads for pyarrow."""
 
-    def __init__(self, connection: Connection, file: AsyncFileReader) -> None:
+    def __init__(self, connection: Connection, file: FileReader) -> None:
         self._connection = connection
         self._file = file
 
@@ -195,7 +193,14 @@ class Reader(io.RawIOBase):
         return self._file.tell()
 
     def read(self, size: int | None = -1) -> bytes:
-        return self._connection.run(self._file.read(-1 if size is None else size))
+        return self._connection.run(lambda: self._file.read(-1 if size is None else size))
+
+
+def _fulfil(answer: Future[_T], call: Callable[[], _T]) -> None:
+    try:
+        answer.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - whoever waits for the answer gets it
+        answer.set_exception(error)
 
 
 def _name(path: str) -> str:

@@ -79,13 +79,17 @@ class ArrowFiles(Files):
             self._system.move(self._at(next_one), self._at(path))
 
     def open(self, path: str) -> pa.NativeFile:
+        if self.size(path) is None:
+            raise NotFound(f"there is no {path}")
         with _mapped(path):
             return self._system.open_input_file(self._at(path))
 
     def entries(self, path: str = "") -> list[Entry]:
-        folder = self._at(path) if path else self._root
+        folder = self._at(path) if path else self._root.rstrip("/")
+        if path and self.size(path) is not None:
+            return []
         with _mapped(path):
-            listing = self._system.get_file_info(pafs.FileSelector(folder.rstrip("/"), allow_not_found=True))
+            listing = self._system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
         found = [Entry(item.base_name, item.size if item.type == pafs.FileType.File else None) for item in listing]
         return sorted(found, key=lambda entry: entry.name)
 

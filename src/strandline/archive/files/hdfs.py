@@ -10,7 +10,7 @@ import pyarrow as pa
 from strandline.archive.files.port import Entry, NewFile, checked, checked_no_data
 from strandline.archive.files.renaming import RenamingFiles
 from strandline.engine.hdfs import Connection
-from strandline.errors import Invalid, NotFound, StrandlineError
+from strandline.errors import Invalid, NotFound, OutcomeUnknown, StrandlineError
 
 
 class HdfsFiles(RenamingFiles):
@@ -33,9 +33,15 @@ class HdfsFiles(RenamingFiles):
     def _move(self, source: str, target: str, *, over: bool) -> None:
         start, end = self._at(source), self._at(target)
         try:
-            self._connection.rename(start, end, over=over)
+            self._rename(start, end, over=over)
         except NotFound:  # the source, or the target's directory
             self._connection.make_directories(end.rpartition("/")[0])
+            self._rename(start, end, over=over)
+
+    def _rename(self, start: str, end: str, *, over: bool) -> None:
+        try:
+            self._connection.rename(start, end, over=over)
+        except OutcomeUnknown:  # if it was done, the second one finds no source
             self._connection.rename(start, end, over=over)
 
     def open(self, path: str) -> pa.NativeFile:

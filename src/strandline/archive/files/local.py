@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from strandline import failpoints
 from strandline.archive.files.port import Entry, NewFile, checked, checked_no_data
 from strandline.archive.files.renaming import RenamingFiles
 from strandline.errors import (
@@ -68,12 +69,16 @@ class LocalFiles(RenamingFiles):
         except OSError as error:
             raise OutcomeUnknown(f"{target} may not be there after a loss of power: {error.strerror}") from error
         if not over:
+            failpoints.hit("files.linked")
             with _mapped(source):
                 start.unlink(missing_ok=True)
 
     def open(self, path: str) -> pa.NativeFile:
+        found = self._at(path)
+        if found.is_dir():
+            raise NotFound(f"{path} is a directory")
         with _mapped(path):
-            return pa.OSFile(str(self._at(path)), "rb")
+            return pa.OSFile(str(found), "rb")
 
     def entries(self, path: str = "") -> list[Entry]:
         folder = self._at(path) if path else self._root

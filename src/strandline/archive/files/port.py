@@ -17,7 +17,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from strandline.errors import Conflict, Invalid, NotFound
+from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 
 # Names that readers take for data.
 _DATA = ".parquet"
@@ -238,12 +238,15 @@ class Files(ABC):
     def _settle(self, staged: str, target: str, digest: Digest) -> None:
         """The end of a `publish` that could not put the staged file there."""
         present = self._present(target)
-        if present is not None and present != digest:
-            raise Conflict(f"{target} is there with another content")
-        if present is None and self.size(staged) is not None:
-            raise Conflict(f"{staged} is not what was written there")
         if present is None:
-            raise NotFound(f"there is neither {staged} nor {target}")
+            size = self.size(staged)
+            if size is None:
+                raise NotFound(f"there is neither {staged} nor {target}")
+            if size != digest.size:
+                raise Conflict(f"{staged} is not what was written there")
+            raise Unavailable(f"{staged} could not be published as {target}", retry_after=1)
+        if present != digest:
+            raise Conflict(f"{target} is there with another content")
 
     def _present(self, path: str) -> Digest | None:
         return None if self.size(path) is None else self.digest(path)

@@ -1,0 +1,46 @@
+"""Which adapter an address gets, and what is said when its driver is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from strandline.archive.files import connect
+from strandline.archive.files.arrow import ArrowFiles
+from strandline.errors import Invalid
+
+
+@pytest.mark.parametrize(
+    ("url", "driver", "extra"),
+    [("hdfs://host:8020/x", "hdfs_native", "hdfs"), ("s3://bucket/x", "boto3", "s3")],
+)
+def test_a_missing_driver_is_named_with_its_install_line(url, driver, extra):
+    """In a process where it cannot be imported."""
+    code = (
+        f"import sys; sys.modules[{driver!r}] = None; sys.modules[{driver + '.session'!r}] = None\n"
+        "from strandline.archive.files import connect\n"
+        "from strandline.errors import Unavailable\n"
+        f"try: connect({url!r})\n"
+        "except Unavailable as error: print(error.detail)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert f"pip install 'strandline[{extra}]'" in done.stdout
+
+
+def test_anything_else_is_for_pyarrow():
+    """With the weaker promise it can keep."""
+    files = connect("gs://anonymous@bucket/prefix")
+    assert isinstance(files, ArrowFiles)
+    assert not files.guarded
+
+
+@pytest.mark.parametrize(
+    "url", ["nonsense://x/y", "abfs://account:secret@container/x", "gs://bucket/?secret_key=secret"]
+)
+def test_addresses_that_lead_nowhere_are_invalid(url):
+    """And none is shown with a secret in it."""
+    with pytest.raises(Invalid) as caught:
+        connect(url)
+    assert "secret" not in str(caught.value).replace("no secret", "")

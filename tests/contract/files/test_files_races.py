@@ -1,0 +1,272 @@
+"""Several at once, some asleep, some dead: nobody loses, overwrites or finds a part of anything."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from files_place import Other, Place
+from files_worker import stage
+
+from services import until
+from strandline.archive.files import Files
+from strandline.errors import Conflict, NotFound, StrandlineError, Unavailable
+
+FLAG = "hour/_READY"
+TARGET = "hour/data/0.parquet"
+STAGED = "_staging/run/0.part"
+AT_ONCE = 8
+
+
+def outcome(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except StrandlineError as error:
+        return type(error).__name__
+    return "done"
+
+
+def together(calls: list[Callable[[], object]]) -> list[str]:
+    """What became of calls that begin at the same moment."""
+    barrier = threading.Barrier(len(calls))
+
+    def one(call: Callable[[], object]) -> str:
+        barrier.wait()
+        return outcome(call)
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(one, calls))
+
+
+def names(files: Files, path: str) -> list[str]:
+    return [entry.name for entry in files.entries(path)]
+
+
+class TestAtTheSameMoment:
+    def test_one_of_many_contents_is_published(self, guarded):
+        """The others are told, and the winner's file is whole."""
+        files = guarded.open()
+        contents = [f"{number} ".encode() * 50_000 for number in range(AT_ONCE)]
+        parts = [f"_staging/run/{number}.part" for number in range(AT_ONCE)]
+        digests = [stage(files, content, part) for content, part in zip(contents, parts, strict=True)]
+        results = together(
+            [
+                lambda part=part, digest=digest: files.publish(part, TARGET, digest)
+                for part, digest in zip(parts, digests, strict=True)
+            ]
+        )
+        assert Counter(results) == {"done": 1, "Conflict": AT_ONCE - 1}
+        assert files.read(TARGET) == contents[results.index("done")]
+
+    def test_many_publish_the_same_file(self, guarded):
+        """A driver and the one that replaced it both roll forward."""
+        files = guarded.open()
+        digest = stage(files, b"rows " * 50_000)
+        assert together([lambda: files.publish(STAGED, TARGET, digest)] * AT_ONCE) == ["done"] * AT_ONCE
+        assert files.digest(TARGET) == digest
+
+    @pytest.mark.parametrize("before", [b"", b"old"])
+    def test_one_of_many_replaces_a_flag(self, guarded, before):
+        """Whether there was one or not."""
+        files = guarded.open()
+        if before:
+            files.replace(FLAG, before, None)
+        seen = files.look(FLAG)
+        expected = seen.version if seen else None
+        contents = [f"new {number}".encode() for number in range(AT_ONCE)]
+        results = together(
+            [lambda content=content: files.replace(FLAG, content, expected) for content in contents]
+        )
+        assert Counter(results) == {"done": 1, "Conflict": AT_ONCE - 1}
+        assert files.look(FLAG).data == contents[results.index("done")]
+        assert names(files, "hour") == ["_READY"]
+
+    def test_no_replacement_gets_lost(self, guarded):
+        """Processes count in one flag, and every step counts; a reader never sees it go back or go away."""
+        files = guarded.open()
+        others = [guarded.other() for _ in range(2)]
+        files.replace(FLAG, b"0 by nobody", None)
+        stop = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            reader = pool.submit(watch, guarded.open(), stop)
+            for other in others:
+                other.send("count", FLAG, 5)
+            for other in others:
+                other.receive(120)
+            stop.set()
+            seen = reader.result()
+        assert files.look(FLAG).data.startswith(b"10 by ")
+        assert seen == sorted(seen)
+        assert names(files, "hour") == ["_READY"]
+
+    def test_readers_find_nothing_or_all(self, guarded):
+        """While a large file appears."""
+        files, reader = guarded.open(), guarded.open()
+        content = bytes(range(256)) * 80_000
+        digest = stage(files, content)
+        stop = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            sizes = pool.submit(collect_sizes, reader, stop)
+            files.publish(STAGED, TARGET, digest)
+            until(lambda: reader.size(TARGET) is not None)
+            stop.set()
+            assert sizes.result() <= {None, len(content)}
+        assert reader.digest(TARGET) == digest
+
+
+def watch(files: Files, stop: threading.Event) -> list[int]:
+    found = []
+    while not stop.is_set():
+        try:
+            seen = files.look(FLAG)
+        except Unavailable:  # HDFS may have removed the blocks of a file that was replaced since it was opened
+            continue
+        assert seen is not None
+        found.append(int(seen.data.split()[0]))
+    return found
+
+
+def collect_sizes(files: Files, stop: threading.Event) -> set[int | None]:
+    found: set[int | None] = set()
+    while not stop.is_set():
+        found.add(files.size(TARGET))
+    return found
+
+
+class TestAsleep:
+    """A process stops in the middle of a call, the world goes on, and then it wakes."""
+
+    def test_it_does_not_overwrite_a_newer_flag(self, guarded):
+        """However late it is, it has seen what is no longer true."""
+        files = guarded.open()
+        files.replace(FLAG, b"revision 1", None)
+        first = files.look(FLAG).version
+        sleeper = asleep(guarded, "files.checked", "replace", FLAG, b"revision 2, too late", first)
+        files.replace(FLAG, b"revision 2", first)
+        files.replace(FLAG, b"revision 3", files.look(FLAG).version)
+        sleeper.wake()
+        with pytest.raises(Conflict):
+            sleeper.receive()
+        assert files.look(FLAG).data == b"revision 3"
+        assert names(files, "hour") == ["_READY"]
+
+    def test_it_does_not_overwrite_a_new_flag(self, guarded):
+        """It saw that there was none."""
+        files = guarded.open()
+        sleeper = asleep(guarded, "files.checked", "replace", FLAG, b"revision 1, too late", None)
+        files.replace(FLAG, b"revision 1", None)
+        sleeper.wake()
+        with pytest.raises(Conflict):
+            sleeper.receive()
+        assert files.look(FLAG).data == b"revision 1"
+        assert names(files, "hour") == ["_READY"]
+
+    def test_it_replaces_what_nobody_touched(self, guarded):
+        """Sleeping is no sin."""
+        files = guarded.open()
+        files.replace(FLAG, b"revision 1", None)
+        sleeper = asleep(guarded, "files.checked", "replace", FLAG, b"revision 2", files.look(FLAG).version)
+        sleeper.wake()
+        assert sleeper.receive() is None
+        assert files.look(FLAG).data == b"revision 2"
+
+    def test_it_publishes_what_others_have_published(self, guarded):
+        """With staging cleared meanwhile: it has nothing to do."""
+        files = guarded.open()
+        digest = stage(files, b"rows")
+        sleeper = asleep(guarded, "files.publish", "publish", STAGED, TARGET, digest)
+        files.publish(STAGED, TARGET, digest)
+        files.delete_tree("_staging")
+        sleeper.wake()
+        assert sleeper.receive() is None
+        assert files.read(TARGET) == b"rows"
+
+    def test_it_does_not_publish_over_another_content(self, guarded):
+        """The name was given away meanwhile."""
+        files = guarded.open()
+        sleeper = asleep(guarded, "files.publish", "publish", STAGED, TARGET, stage(files, b"late"))
+        files.publish("_staging/1.part", TARGET, stage(files, b"rows", "_staging/1.part"))
+        sleeper.wake()
+        with pytest.raises(Conflict):
+            sleeper.receive()
+        assert files.read(TARGET) == b"rows"
+
+
+def asleep(place: Place, failpoint: str, *call: object) -> Other:
+    other = place.other(f"{failpoint}:stop")
+    other.send(*call)
+    other.wait_until_stopped()
+    return other
+
+
+class TestKilled:
+    """`kill -9` in the middle of a call."""
+
+    @pytest.mark.parametrize("failpoint", ["files.claimed", "files.checked"])
+    @pytest.mark.parametrize("before", [None, b"old"])
+    def test_the_flag_is_as_it_was(self, guarded, failpoint, before):
+        """And the next one gets through and clears up."""
+        files = guarded.open()
+        if before:
+            files.replace(FLAG, before, None)
+        seen = files.look(FLAG)
+        expected = seen.version if seen else None
+        killed = guarded.other(f"{failpoint}:kill")
+        killed.send("replace", FLAG, b"never", expected)
+        if guarded.url.startswith("s3:") and failpoint == "files.claimed":
+            assert killed.receive() is None  # one request: there is nothing in between
+            return
+        assert killed.ended() == signal.SIGKILL
+        assert files.look(FLAG) == seen
+        files.replace(FLAG, b"new", expected)
+        assert files.look(FLAG).data == b"new"
+        assert names(files, "hour") == ["_READY"]
+
+    @pytest.mark.parametrize("failpoint", ["files.publish", "files.linked", "files.copied"])
+    def test_publishing_goes_on(self, guarded, failpoint):
+        """Nothing or all of it is there; a second attempt ends with all of it."""
+        files = guarded.open()
+        digest = stage(files, b"rows " * 100_000)
+        killed = guarded.other(f"{failpoint}:kill")
+        killed.send("publish", STAGED, TARGET, digest)
+        own = {"files.linked": guarded.url.startswith("/"), "files.copied": guarded.url.startswith("s3:")}
+        if own.get(failpoint, True):
+            assert killed.ended() == signal.SIGKILL
+        else:
+            assert killed.receive() is None
+        assert files.size(TARGET) in {None, digest.size}
+        files.publish(STAGED, TARGET, digest)
+        assert files.digest(TARGET) == digest
+        assert names(files, "hour/data") == ["0.parquet"]
+
+    def test_a_half_written_file_is_no_data(self, guarded):
+        """It can be cleared away, with what it holds on to."""
+        files = guarded.open()
+        writer = guarded.other()
+        writer.send("write_for_ever", STAGED, 4_000_000)
+        while writer.receive() < 30_000_000:
+            pass
+        writer.kill()
+        assert not [name for name in names(files, "_staging/run") if name.endswith(".parquet")]
+        with pytest.raises((NotFound, Conflict)):
+            files.publish(STAGED, TARGET, stage(files, b"other", "_staging/other.part"))
+        assert files.size(TARGET) is None
+        files.delete_tree("_staging")
+        assert files.entries() == []
+
+    @pytest.mark.parametrize("published", [1, 2, 5])
+    def test_all_that_is_published_is_whole(self, guarded, published):
+        """Killed at any moment of a long run."""
+        files = guarded.open()
+        publisher = guarded.other()
+        publisher.send("publish_for_ever", "run")
+        while publisher.receive() < published:
+            pass
+        publisher.kill()
+        found = names(files, "data")
+        assert len(found) >= published
+        assert [f"{files.digest(f'data/{name}').sha256}.parquet" for name in found] == found
