@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from strandline import config
+from strandline.archive.local import LocalArchive
 from strandline.clock import Clock, system_clock
 from strandline.config import Settings
 from strandline.coordination.connect import connect
@@ -31,8 +32,10 @@ class Platform:
         self.log = LocalLog(catalog, storages, node, settings.log, clock)
         store = connect_subscriptions(settings, data)
         self.log.subscriptions = LocalSubscriptions(store, self.log, settings, clock)
+        self.archive = LocalArchive(self.log, data, settings, clock)
 
     def close(self) -> None:
+        self.archive.close()
         self.log.subscriptions.close()
         self.log.close()
 

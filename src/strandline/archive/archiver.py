@@ -260,7 +260,7 @@ class Archiver:
                     self._write(hour)
 
     def _write(self, hour: Hour) -> None:
-        listed = [file for file in self._ledger.files(self._name, hour.hour_ms) if file.kind != "quarantine"]
+        listed = self._ledger.files(self._name, hour.hour_ms)
         flags.write_hour(self._files, self._options.layout, hour, listed)
 
     def _report(self, lag: Mapping[int, int]) -> Report:
