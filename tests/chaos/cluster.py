@@ -28,6 +28,11 @@ class Cluster:
     name: str = field(default_factory=lambda: f"chaos_{uuid.uuid4().hex[:12]}")
     _nodes: list[Server] = field(default_factory=list)
 
+    @property
+    def embedded(self) -> bool:
+        """Whether the catalog and the coordination are files."""
+        return not (self.data / "strandline.toml").exists()
+
     def node(self, *, port: int | None = None, failpoint: str = "", session_ms: int = SESSION_MS) -> Server:
         env = {"STRANDLINE_TEST_FAILPOINT": failpoint} if failpoint else {}
         quick = {"coordination_session_timeout_ms": session_ms, "log_purge_interval_ms": 1000}
@@ -81,8 +86,8 @@ class Cluster:
     @contextmanager
     def coordination(self) -> Iterator[Coordination]:
         """As somebody sees it who is no member."""
-        file = self.data / "strandline.toml"
-        opened = connect(config.load(file if file.exists() else None).coordination, self.data)
+        file = None if self.embedded else self.data / "strandline.toml"
+        opened = connect(config.load(file).coordination, self.data)
         try:
             yield opened
         finally:

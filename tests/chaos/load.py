@@ -136,5 +136,6 @@ class Follower(threading.Thread):
         """It comes to see exactly this."""
         total = sum(map(len, expected.values()))
         until(lambda: self.error or sum(map(len, self.found.values())) >= total, 30, "the follower at the end")
-        assert self.error is None
+        if self.error is not None:
+            raise self.error
         assert self.found == expected

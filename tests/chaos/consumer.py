@@ -1,0 +1,112 @@
+"""One consumer of a subscription in a process of its own, to be killed: it writes down all that happens to it.
+
+    python consumer.py http|sdk|local JOURNAL SUBSCRIPTION DATA URL…
+
+Every line of the journal is complete, whenever the process dies, and has a time that all processes share.
+"""
+
+import json
+import os
+import random
+import sys
+import time
+
+import httpx
+
+import strandline
+import subscribers
+from strandline.errors import Conflict, Unavailable
+from strandline.log.subscriptions import StreamParameters
+
+WINDOW = 300
+COMMIT_TIMEOUT_S = 3
+PARAMETERS = {
+    "max_uncommitted_events": WINDOW,
+    "batch_limit": 50,
+    "batch_flush_timeout": 1,
+    "commit_timeout": COMMIT_TIMEOUT_S,
+}
+PAUSE_S = 0.05
+
+
+class Journal:
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def note(self, what: str, stream: str = "", partition: str = "", offset: str = "", ids=()) -> None:
+        line = {"at": time.monotonic_ns(), "what": what, "stream": stream}
+        place = {"partition": partition, "offset": offset, "ids": ids} if partition else {}
+        os.write(self._file, json.dumps({**line, **place}).encode() + b"\n")
+
+
+def consume_http(journal: Journal, subscription: str, urls: list[str]) -> None:
+    """As a Nakadi client does it, on any node; a commit goes to any node that takes it."""
+    while True:
+        journal.note("opening")
+        try:
+            url = random.choice(urls)
+            with subscribers.open_stream(url, subscription, **PARAMETERS) as (stream, batches):
+                for batch in batches:
+                    if "events" in batch:
+                        take_http(journal, subscription, urls, stream, batch)
+        except httpx.TransportError:
+            time.sleep(PAUSE_S)
+        except AssertionError as error:
+            if not any(code in str(error) for code in ("conflict", "unavailable")):
+                journal.note(f"error {error}")
+            time.sleep(PAUSE_S)
+
+
+def take_http(journal: Journal, subscription: str, urls: list[str], stream: str, batch: dict) -> None:
+    place = (stream, batch["cursor"]["partition"], batch["cursor"]["offset"])
+    journal.note("delivered", *place, [(e["publisher"], e["number"]) for e in batch["events"]])
+    journal.note("committing", *place)
+    for url in random.sample(urls, len(urls)):
+        try:
+            answer = subscribers.commit(url, subscription, stream, batch["cursor"])
+        except httpx.TransportError:
+            continue
+        if answer.status_code in {200, 204}:
+            journal.note("committed", *place)
+            return
+        if answer.status_code != 503:
+            journal.note(f"error {answer.status_code} {answer.text}")
+
+
+def consume_sdk(journal: Journal, subscription: str, platform) -> None:
+    """With the consumer that users have, in process or over HTTP."""
+    while True:
+        journal.note("opening")
+        try:
+            with platform.log.subscriptions.consume(subscription, StreamParameters(**PARAMETERS)) as consumer:
+                for batch in consumer:
+                    take_sdk(journal, consumer, batch)
+        except (Conflict, Unavailable):  # no place for it, or no node, for now
+            time.sleep(PAUSE_S)
+
+
+def take_sdk(journal: Journal, consumer, batch) -> None:
+    place = (batch.stream_id, batch.partition, batch.offset)
+    journal.note("delivered", *place, [(e["publisher"], e["number"]) for e in batch.events])
+    journal.note("committing", *place)
+    try:
+        consumer.commit(batch)
+    except Unavailable:
+        return
+    journal.note("committed", *place)
+
+
+def main(kind: str, path: str, subscription: str, data: str, *urls: str) -> None:
+    journal = Journal(path)
+    try:
+        if kind == "http":
+            consume_http(journal, subscription, [*urls])
+        with strandline.open(data) if kind == "local" else strandline.connect(random.choice(urls)) as platform:
+            consume_sdk(journal, subscription, platform)
+    except BaseException as error:
+        journal.note(f"error {error!r}")
+        raise
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

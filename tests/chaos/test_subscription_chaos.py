@@ -1,0 +1,200 @@
+"""A subscription's consumers and nodes killed and put to sleep, with switches going on."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from cluster import SESSION_MS, Cluster, asleep
+from consumer import COMMIT_TIMEOUT_S, WINDOW
+from journals import Cursors, Journals, Stored
+from ledger import Ledger
+from load import start_publishers, stop_publishers
+
+from services import Server, environment, until
+
+PARTITIONS = 6
+CONSUMERS = ["http", "http", "sdk", "sdk", "local"]
+TESTS = Path(__file__).parents[1]
+
+
+class Readers:
+    """The consumers of one subscription: processes whose journals outlive them."""
+
+    def __init__(self, cluster: Cluster, urls: list[str], subscription: str) -> None:
+        self._cluster, self._urls, self._subscription = cluster, urls, subscription
+        self._running: list[tuple[str, subprocess.Popen]] = []
+        self.journals: list[Path] = []
+
+    def start(self, kind: str) -> None:
+        journal = self._cluster.data.parent / f"consumer-{len(self.journals)}-{kind}.jsonl"
+        command = [sys.executable, str(Path(__file__).with_name("consumer.py")), kind, str(journal)]
+        path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        with journal.with_suffix(".log").open("wb") as output:
+            process = subprocess.Popen(
+                [*command, self._subscription, str(self._cluster.data), *self._urls],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment(PYTHONPATH=path, STRANDLINE_COORDINATION__SESSION_TIMEOUT_MS=str(SESSION_MS)),
+            )
+        self._running.append((kind, process))
+        self.journals.append(journal)
+
+    def kill(self, dice: random.Random) -> str:
+        """`kill -9` of any; its kind."""
+        kind, process = self._running.pop(dice.randrange(len(self._running)))
+        process.kill()
+        process.wait(10)
+        return kind
+
+    @contextmanager
+    def one_asleep(self, dice: random.Random):
+        _, process = dice.choice(self._running)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        for _, process in self._running:
+            process.kill()
+            process.wait(10)
+
+
+class Watch(threading.Thread):
+    """Looks at the committed cursors all the time, through any node that answers."""
+
+    def __init__(self, urls: list[str], subscription: str) -> None:
+        super().__init__(name="watch", daemon=True)
+        self._paths = [f"{url}/subscriptions/{subscription}/cursors" for url in urls]
+        self._stopping = threading.Event()
+        self.cursors = Cursors()
+        self.error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        with httpx.Client(timeout=5) as client:
+            while not self._stopping.wait(0.05):
+                for path in self._paths:
+                    self._look(client, path)
+
+    def _look(self, client: httpx.Client, path: str) -> None:
+        try:
+            answer = client.get(path)
+            if answer.status_code == 200:
+                self.cursors.see(answer.json()["items"])
+        except httpx.TransportError:
+            return
+        except Exception as error:  # noqa: BLE001 - shown by the test
+            self.error = self.error or error
+
+    def until_all_move(self, seconds: float = 60) -> None:
+        """Somebody commits in every partition."""
+        before = dict(self.cursors.now)
+        until(
+            lambda: (
+                len(self.cursors.now) == PARTITIONS
+                and all(place > before.get(partition, (0, 0)) for partition, place in self.cursors.now.items())
+            ),
+            seconds,
+            "commits in every partition",
+        )
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join(20)
+        if self.error is not None:
+            raise self.error
+
+
+def disturb(how: str, dice: random.Random, cluster: Cluster, nodes: list[Server], readers: Readers, watch: Watch):
+    """Whoever is gone or asleep, the others take over before it is back."""
+    number = dice.randrange(len(nodes))
+    if how == "node killed":
+        nodes[number].kill()
+        watch.until_all_move()
+        nodes[number] = cluster.node(port=nodes[number].port)
+    elif how == "consumer killed":
+        kind = readers.kill(dice)
+        watch.until_all_move()
+        readers.start(kind)
+    elif how == "node asleep":
+        with asleep(nodes[number]):
+            sleep_past(SESSION_MS / 1000, cluster, watch)
+    else:
+        with readers.one_asleep(dice):
+            sleep_past(COMMIT_TIMEOUT_S, cluster, watch)
+    watch.until_all_move()
+
+
+def sleep_past(seconds: float, cluster: Cluster, watch: Watch) -> None:
+    time.sleep(seconds * 1.5)
+    # Whoever falls asleep while it writes to a file holds up all who write to it, for as long as it sleeps.
+    if not cluster.embedded:
+        watch.until_all_move()
+
+
+DISTURBANCES = ["node killed", "consumer killed", "consumer asleep", "node asleep"]
+
+
+@pytest.mark.parametrize("rounds", [4, pytest.param(32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cluster", ["embedded", "one broker"], indirect=True)
+def test_a_subscription_under_chaos(cluster: Cluster, rounds):
+    """Every acknowledged event is delivered; cursors never go back; what was committed stays done."""
+    seed = int(os.environ.get("CHAOS_SEED", "1"))
+    dice = random.Random(seed)
+    nodes = [cluster.node() for _ in range(2)]
+    urls = [node.url for node in nodes]
+    cluster.create(urls[0], PARTITIONS)
+    body = {"owning_application": "chaos", "event_types": [cluster.name], "read_from": "begin"}
+    subscription = httpx.post(f"{urls[0]}/subscriptions", json=body).json()["id"]
+    readers, watch = Readers(cluster, urls, subscription), Watch(urls, subscription)
+    ledger = Ledger()
+    publishers = start_publishers(2, urls, cluster.name, ledger, seed)
+    outcomes: list[int] = []
+    began = time.monotonic()
+    try:
+        for kind in CONSUMERS:
+            readers.start(kind)
+        watch.until_all_move()
+        for number in range(rounds):
+            url = dice.choice(urls)
+            switch = threading.Thread(target=lambda u=url: outcomes.append(cluster.switch(u)))
+            switch.start()
+            time.sleep(dice.uniform(0, 0.1))  # the moment is what is random here
+            disturb(DISTURBANCES[number % len(DISTURBANCES)], dice, cluster, nodes, readers, watch)
+            switch.join()
+        stop_publishers(publishers)
+        until(lambda: unread(urls[0], subscription) == 0, 120, "everything read")
+    finally:
+        stop_publishers(publishers)
+        readers.close()
+        watch.stop()
+    assert 201 in outcomes
+    stored = Stored(cluster.data, cluster.name)
+    ledger.check(stored.ids)
+    journals = Journals(stored, WINDOW)
+    for journal in readers.journals:
+        journals.add(journal)
+    journals.check(ledger.acknowledged)
+    print(  # noqa: T201
+        f"seed {seed}: {rounds} disturbances, {outcomes.count(201)} switches, {len(ledger.acknowledged)} "
+        f"acknowledged, "
+        f"{journals.deliveries} delivered in {len(journals.opened_at)} streams, {time.monotonic() - began:.0f} s"
+    )
+    for node in nodes:
+        node.stop()
+
+
+def unread(url: str, subscription: str) -> int:
+    answer = httpx.get(f"{url}/subscriptions/{subscription}/stats", timeout=30)
+    return sum(p["unconsumed_events"] for item in answer.json()["items"] for p in item["partitions"])
