@@ -116,8 +116,10 @@ class Crew:
 
     def _share(self, names: Sequence[str], terms: Sequence[Term]) -> list[str]:
         """The event types that are this process's now: a fair share of all, those it had before first."""
-        self._show()
-        fair = -(-len(names) // max(1, len(self._ledger.leases.owners())))
+        owners = self._ledger.leases.owners()
+        if self.owner not in owners:  # it slept for too long
+            self._show()
+        fair = -(-len(names) // len({*owners, self.owner}))
         mine: list[str] = []
         for name in sorted(names, key=lambda name: name not in self._archivers):
             if len(mine) < fair and self._ledger.leases.take(self.owner, name):
@@ -137,13 +139,9 @@ class Crew:
         return True
 
     def _hand_over(self, name: str, terms: Sequence[Term]) -> None:
-        archiver = self._archivers.pop(name)
+        self._turn(name, lambda archiver: archiver.stop(terms))
+        self._archivers.pop(name, None)
         self._meter.forget(name)
-        try:
-            archiver.stop(terms)
-        except StrandlineError as error:
-            log.info("%s is handed over unfinished: %s", name, error.detail)
-            archiver.abort()
         self._ledger.leases.release(self.owner, name)
 
     # -- turns

@@ -118,7 +118,14 @@ ON CONFLICT (owner) DO UPDATE SET expires_ms = excluded.expires_ms, told = exclu
 DELETE FROM strandline.archive_owners WHERE expires_ms <= %s;
 
 -- name: owners
-SELECT owner, told FROM strandline.archive_owners ORDER BY owner;
+SELECT owner, told FROM strandline.archive_owners
+WHERE expires_ms > coalesce(%s::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+ORDER BY owner;
+
+-- name: has_lease
+SELECT 1 FROM strandline.archive_leases l JOIN strandline.archive_owners o ON o.owner = l.owner
+WHERE l.name = %s AND l.owner = %s
+    AND o.expires_ms > coalesce(%s::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
 
 -- name: take
 INSERT INTO strandline.archive_leases AS l (name, owner)

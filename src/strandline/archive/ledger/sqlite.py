@@ -22,8 +22,9 @@ _LAYOUT = 1
 class SqliteLeases(Leases):
     """They run out on the machine's own clock, which nobody sets."""
 
-    def __init__(self, db: Database, lease_ms: int, steady: Callable[[], int]) -> None:
+    def __init__(self, db: Database, reader: Database, lease_ms: int, steady: Callable[[], int]) -> None:
         self._db = db
+        self._reader = reader
         self._lease_ms = lease_ms
         self._steady = steady
         self._boot = clock.boot_id()
@@ -35,11 +36,12 @@ class SqliteLeases(Leases):
             db.execute(_SQL["renew"], (owner, self._boot, now_ms + self._lease_ms, told))
 
     def owners(self) -> dict[str, str]:
-        with self._db.transaction() as db:
-            db.execute(_SQL["bury"], (self._boot, self._steady()))
-            return dict(db.execute(_SQL["owners"]))
+        return dict(self._reader.execute(_SQL["owners"], (self._boot, self._steady())))
 
     def take(self, owner: str, name: str) -> bool:
+        # Mostly it is the owner's already, which costs no commit.
+        if self._reader.execute(_SQL["has_lease"], (name, owner, self._boot, self._steady())):
+            return True
         with self._db.transaction() as db:
             db.execute(_SQL["bury"], (self._boot, self._steady()))
             return bool(db.execute(_SQL["take"], (name, owner)))
@@ -150,7 +152,7 @@ class SqliteLedger(Ledger):
             db.execute(f"PRAGMA user_version = {_LAYOUT}")
         # Lookups never wait behind a commit, and see our own commits like those of anybody else.
         self._reader = Database(path)
-        self.leases = SqliteLeases(self._db, lease_ms, steady)
+        self.leases = SqliteLeases(self._db, self._reader, lease_ms, steady)
         self.hours = SqliteHourBook(self._db, self._reader, now)
         self.periods = SqlitePeriodBook(self._db, self._reader)
 

@@ -101,7 +101,11 @@ ON CONFLICT DO UPDATE SET boot = excluded.boot, expires_ms = excluded.expires_ms
 DELETE FROM owners WHERE boot <> ? OR expires_ms <= ?;
 
 -- name: owners
-SELECT owner, told FROM owners ORDER BY owner;
+SELECT owner, told FROM owners WHERE boot = ? AND expires_ms > ? ORDER BY owner;
+
+-- name: has_lease
+SELECT 1 FROM leases l JOIN owners o ON o.owner = l.owner
+WHERE l.name = ? AND l.owner = ? AND o.boot = ? AND o.expires_ms > ?;
 
 -- name: take
 INSERT INTO leases (name, owner) SELECT ?, owner FROM owners WHERE owner = ?

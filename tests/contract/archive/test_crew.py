@@ -1,0 +1,249 @@
+"""Processes of the archive that share the work: leases, turns, errors, stops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archive_place import NOON
+
+from services import until
+from strandline.archive.crew import Crew
+from strandline.archive.model import HOUR_MS, Harvest
+from strandline.archive.progress import Progress
+from strandline.archive.tasks import InProcess, Stage
+from strandline.clock import ManualClock, to_rfc3339
+from strandline.config import ArchiveSettings, CoordinationSettings, Settings
+from strandline.errors import LeaseLost, Unavailable
+from strandline.log import EventType
+from strandline.platform import Platform
+
+LEASE_MS = 600
+NAMES = ["a", "b", "c", "d"]
+
+
+class Machine:
+    """A data directory that several platforms are opened on, as processes do, all with one clock."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.clock = ManualClock(NOON)
+        self._opened: list[Platform] = []
+
+    def open(self, **archive: Any) -> Platform:
+        settings = Settings(
+            archive=replace(ArchiveSettings(look_back_hours=1, interval_ms=10), **archive),
+            coordination=CoordinationSettings(session_timeout_ms=LEASE_MS),
+        )
+        self._opened.append(Platform(self.data, settings, self.clock))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        for platform in self._opened:
+            platform.close()
+
+    def flagged(self, name: str, hour: str = "2024-05-01/12") -> bool:
+        return (self.data / "archive" / hour / name / "_READY").exists()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path / "data")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def platform(machine: Machine) -> Platform:
+    """With some event types."""
+    platform = machine.open()
+    for name in NAMES:
+        platform.log.create(EventType(name, category="business"))
+    return platform
+
+
+def publish(platform: Platform, name: str = "a") -> None:
+    now = to_rfc3339(platform.clock.now_ms())
+    event = {"metadata": {"eid": "00000000-0000-0000-0000-000000000000", "occurred_at": now}}
+    platform.log.publish(name, [event]).raise_for_failed()
+
+
+@contextmanager
+def running(crew: Crew, told: Callable[[Progress], None] = lambda _: None) -> Iterator[threading.Event]:
+    stop = threading.Event()
+    thread = threading.Thread(target=crew.run, args=(stop, told))
+    thread.start()
+    try:
+        yield stop
+    finally:
+        stop.set()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def archived(platform: Platform) -> int:
+    return len([*(platform.data / "archive").glob("2*/*/*/data/*.parquet")])
+
+
+def test_a_crew_archives_all_event_types_until_it_is_told_to_stop(machine, platform):
+    """Hours are flagged as time goes by, periods with them; a stop is graceful."""
+    told: list[Progress] = []
+    with running(platform.archive.crew(), told.append):
+        publish(platform)
+        until(lambda: {one.event_type for one in told} == {*NAMES}, 20, "all turns")
+        machine.clock.advance(HOUR_MS)
+        until(lambda: told[-1].shift == 2, 20, "the next shift")
+        machine.clock.advance(30_000)
+        until(lambda: all(machine.flagged(name) for name in NAMES), 20, "flags")
+        publish(platform)
+    assert archived(platform) == 2
+    assert platform.archive.ledger.leases.owners() == {}
+
+
+def test_an_event_type_that_is_made_later_is_archived_too(machine, platform):
+    """Nobody has to tell the crew; hours before it was made are not owed."""
+    with running(platform.archive.crew()):
+        platform.log.create(EventType("late.comer", category="business"))
+        machine.clock.advance(HOUR_MS + 30_000)
+        until(lambda: machine.flagged("late.comer"), 20, "its flag")
+    assert not machine.flagged("late.comer", "2024-05-01/11")
+
+
+def test_processes_share_the_event_types(machine, platform):
+    """Evenly; whoever comes gets some, and who stays gets all."""
+    mine: dict[str, set[str]] = {"first": set(), "second": set()}
+
+    def shares() -> list[int]:
+        counts = [len(mine["first"]), len(mine["second"])]
+        for names in mine.values():
+            names.clear()
+        return counts
+
+    first, second = platform.archive.crew(), machine.open().archive.crew()
+    with running(first, lambda one: mine["first"].add(one.event_type)):
+        until(lambda: len(mine["first"]) == 4, 20, "all of it")
+        with running(second, lambda one: mine["second"].add(one.event_type)):
+            until(lambda: len(mine["second"]) == 2, 20, "half of it")
+            shares()
+            until(lambda: [len(names) for names in mine.values()] == [2, 2], 20, "fair shares")
+            assert not mine["first"] & mine["second"]
+        shares()
+        until(lambda: len(mine["first"]) == 4, 20, "all of it again")
+    publish(platform)
+
+
+def test_an_error_of_one_event_type_is_none_of_the_others(machine, platform, caplog, monkeypatch):
+    """It is tried again, after a while; nothing is lost or doubled by it."""
+
+    class Failing(InProcess):
+        errors: Sequence[Exception] = [Unavailable("not now", retry_after=0), RuntimeError("a bug")]
+
+        def stage(self, tasks: Sequence[Stage]) -> list[Harvest]:
+            if tasks and self.errors:
+                error, *self.errors = self.errors
+                raise error
+            return super().stage(tasks)
+
+    monkeypatch.setattr("strandline.archive.crew._RETRY_SECONDS", 0)
+    with running(platform.archive.crew(Failing())):
+        publish(platform)
+        machine.clock.advance(HOUR_MS + 30_000)
+        until(lambda: all(machine.flagged(name) for name in NAMES), 30, "flags")
+    assert archived(platform) == 1
+    assert "archiving a failed and is tried again: not now" in caplog.text
+    assert "a bug" in caplog.text
+
+
+def test_a_crew_waits_for_its_ledger(machine, platform, monkeypatch):
+    """It goes on when it is back."""
+    crew, ledger = platform.archive.crew(), platform.archive.ledger
+    terms, calls = ledger.terms, []
+
+    def lost() -> object:
+        calls.append(1)
+        if len(calls) < 4:
+            raise Unavailable("no ledger", retry_after=0)
+        return terms()
+
+    monkeypatch.setattr(ledger, "terms", lost)
+    with running(crew):
+        machine.clock.advance(HOUR_MS + 30_000)
+        until(lambda: machine.flagged("a"), 20, "a flag")
+    assert len(calls) > 3
+
+
+def test_once_raises_what_went_wrong_after_the_others_are_done(machine, platform):
+    """The exit code of a command depends on it."""
+
+    class Failing(InProcess):
+        def stage(self, tasks: Sequence[Stage]) -> list[Harvest]:
+            if any(task.part.event_type == "b" for task in tasks):
+                raise Unavailable("not b")
+            return super().stage(tasks)
+
+    publish(platform, "a")
+    publish(platform, "b")
+    publish(platform, "c")
+    with pytest.raises(Unavailable, match="not b"):
+        platform.archive.crew(Failing()).once()
+    assert archived(platform) == 2
+
+
+def test_once_waits_for_leases_of_the_dead_and_leaves_those_of_the_living(machine, platform, caplog):
+    """A process that was killed has its leases for a little longer."""
+    leases = machine.open().archive.ledger.leases
+    leases.renew("dead")
+    assert leases.take("dead", "a")
+    publish(platform)
+    platform.archive.crew().once()
+    assert archived(platform) == 1
+    alive = threading.Event()
+    beats = threading.Thread(target=lambda: [leases.renew("alive") for _ in iter(lambda: alive.wait(0.1), True)])
+    leases.renew("alive")
+    assert leases.take("alive", "a")
+    beats.start()
+    publish(platform)
+    try:
+        platform.archive.crew().once()
+    finally:
+        alive.set()
+        beats.join()
+    assert archived(platform) == 1
+    assert "another process archives 'a'" in caplog.text
+
+
+def test_whoever_lost_an_event_type_lets_it_go(machine, platform, caplog):
+    """It notices at its next decision; with the lease still its own it claims the event type anew."""
+    caplog.set_level("INFO", logger="strandline")
+    crew, ledger = platform.archive.crew(), platform.archive.ledger
+    with running(crew):
+        until(lambda: {*crew._archivers} == {*NAMES}, 20, "all of it")
+        archiver = crew._archivers["a"]
+        ledger.claim("a", platform.log.entry("a").id)
+        with pytest.raises(LeaseLost):
+            archiver.stop(ledger.terms())
+        machine.clock.advance(HOUR_MS + 30_000)
+        until(lambda: machine.flagged("a"), 20, "the flag")
+        assert crew._archivers["a"] is not archiver
+    assert "another process archives 'a' now" in caplog.text
+
+
+def test_one_propagates_at_a_time(machine, platform):
+    """A second one does not start while one runs."""
+    platform.archive.crew().once()
+    machine.clock.advance(HOUR_MS + 60_000)
+    leases = platform.archive.ledger.leases
+    leases.renew("other")
+    assert leases.take("other", "propagation")
+    crew = machine.open().archive.crew()
+    crew.once()
+    assert machine.flagged("a")
+    assert platform.archive.periods(NOON, NOON + 1) == []
+    leases.leave("other")
+    crew.once()
+    assert [one.path for one in platform.archive.periods(NOON, NOON + 1)] == ["2024-05-01/12"]
