@@ -1,6 +1,6 @@
 """All rows, in the order of the table."""
 
-from bench.rows import append, http, kafka, pause, publish, read, singles
+from bench.rows import append, http, kafka, pause, publish, read, singles, spark
 from bench.runner import Row
 
 ALL: list[Row] = [
@@ -11,4 +11,5 @@ ALL: list[Row] = [
     *read.ROWS,
     *kafka.ROWS,
     *pause.ROWS,
+    *spark.ROWS,
 ]

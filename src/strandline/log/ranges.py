@@ -171,6 +171,8 @@ def _storage(wanted: PartitionRange, info: StorageInfo) -> Storage:
     """The storage, opened once per process for every way to reach it."""
     key = (wanted.data, msgspec.json.encode(info))
     with _lock:
+        for storage in _open.values():
+            storage.tidy()
         if key not in _open:
             storages = Storages(lambda: [_for_bulk(info)], Path(wanted.data), wanted.settings)
             _open[key] = storages.get(info.id)
