@@ -21,7 +21,7 @@ _PIPE_WIDTH = 10_000
 
 
 def print_json(value: Any) -> None:
-    print(msgspec.json.encode(value).decode())
+    print(msgspec.json.encode(value).decode(), flush=True)
 
 
 def print_done(text: str, value: Any, *, as_json: bool) -> None:

@@ -11,25 +11,9 @@ from typing import Any
 
 import click
 
-from strandline import config
+from strandline.cli.settings import Command, config_option, load, setting_options
 from strandline.cli.target import data_option, debug_option, json_option
-from strandline.config import Settings
-from strandline.errors import Invalid, Unavailable
-
-Command = Callable[..., Any]
-
-
-def _parameter(setting: config.Setting) -> str:
-    return f"{setting.section}__{setting.name}"
-
-
-def _setting_options(command: Command) -> Command:
-    """One flag per declared setting; the values are checked where files and environment are."""
-    for setting in reversed(list(config.declared())):
-        text = f"{setting.help} [default: {setting.default}]"
-        kind = "N" if setting.type is int else "TEXT"
-        command = click.option(setting.flag, _parameter(setting), metavar=kind, help=text)(command)
-    return command
+from strandline.errors import Unavailable
 
 
 def _serving_options(command: Command) -> Command:
@@ -37,18 +21,11 @@ def _serving_options(command: Command) -> Command:
         data_option,
         click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535)),
         click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
-        click.option(
-            "--config",
-            "config_file",
-            envvar="STRANDLINE_CONFIG",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="Settings file; default: strandline.toml in the data directory.",
-        ),
+        config_option,
         click.option("--insecure", is_flag=True, help="Listen beyond this machine without any protection."),
         json_option,
         debug_option,
-        _setting_options,
+        setting_options,
     ]
     for option in reversed(options):
         command = option(command)
@@ -99,7 +76,7 @@ def _run(
             f"{host} can be reached from other machines, and nothing would protect it; "
             "listen on 127.0.0.1, or add --insecure if the network is yours"
         )
-    settings = _settings(data, config_file, flags)
+    settings = load(data, config_file, flags)
     try:
         from strandline.server.main import run  # noqa: PLC0415 - an extra that may be missing
     except ModuleNotFoundError as error:
@@ -112,12 +89,3 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _settings(data: Path, file: Path | None, flags: dict[str, str | None]) -> Settings:
-    if file is None and (data / "strandline.toml").exists():
-        file = data / "strandline.toml"
-    try:
-        return config.load(file, flags={setting.key: flags[_parameter(setting)] for setting in config.declared()})
-    except Invalid as error:
-        raise click.UsageError(error.detail) from error

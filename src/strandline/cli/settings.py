@@ -1,0 +1,47 @@
+"""A flag for every declared setting, and where else settings come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from strandline import config
+from strandline.config import Settings
+from strandline.errors import Invalid
+
+Command = Callable[..., Any]
+
+config_option = click.option(
+    "--config",
+    "config_file",
+    envvar="STRANDLINE_CONFIG",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Settings file; default: strandline.toml in the data directory.",
+)
+
+
+def _parameter(setting: config.Setting) -> str:
+    return f"{setting.section}__{setting.name}"
+
+
+def setting_options(command: Command) -> Command:
+    """One flag per declared setting; the values are checked where files and environment are."""
+    for setting in reversed(list(config.declared())):
+        text = f"{setting.help} [default: {setting.default}]"
+        kind = "N" if setting.type is int else "TEXT"
+        command = click.option(setting.flag, _parameter(setting), metavar=kind, help=text)(command)
+    return command
+
+
+def load(data: Path, file: Path | None, flags: Mapping[str, str | None]) -> Settings:
+    """From the file, the environment and the flags that `setting_options` added."""
+    if file is None and (data / "strandline.toml").exists():
+        file = data / "strandline.toml"
+    try:
+        return config.load(file, flags={setting.key: flags[_parameter(setting)] for setting in config.declared()})
+    except Invalid as error:
+        raise click.UsageError(error.detail) from error

@@ -1,0 +1,157 @@
+"""The archive from the command line, as real processes: Spark moves the log into files that everybody can read."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pyarrow.dataset as ds
+import pytest
+
+from services import STRANDLINE, environment, run_cli, until
+from strandline.clock import parse_rfc3339
+
+NOON = parse_rfc3339("2024-05-01T12:00:00Z")
+HOUR_MS = 3_600_000
+EVENTS = "".join(
+    json.dumps({"n": n, "metadata": {"occurred_at": f"2024-05-01T{12 + n % 2}:{n % 60:02d}:00Z"}}) + "\n"
+    for n in range(120)
+)
+SPARK = ("pipeline", "run", "archive", "--master", "local[2]")
+
+
+def at(ms: int, speed: float = 1.0) -> dict[str, str]:
+    """The environment of a process whose clock shows that time when it starts."""
+    return {"STRANDLINE_TEST_CLOCK": f"{ms},{speed}"}
+
+
+def good(*arguments: str, stdin: str = "", **env: str) -> str:
+    done = run_cli(*arguments, stdin=stdin.encode(), timeout=240, **env)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> str:
+    """A log with two hours of orders, one order without a time, and an hour more until it was archived."""
+    folder = tmp_path_factory.mktemp("archive") / "data"
+    folder.mkdir()
+    target = ("--data", str(folder))
+    good("event-types", "create", "orders", "--partitions", "2", *target, **at(NOON))
+    good("publish", "orders", *target, stdin=EVENTS, **at(NOON + HOUR_MS + 59 * 60_000))
+    good("publish", "orders", *target, stdin='{"metadata": {"occurred_at": "noon"}}\n', **at(NOON + HOUR_MS))
+    good(*SPARK, "--once", *target, **at(NOON + 3 * HOUR_MS + 60_000))
+    return str(folder)
+
+
+def test_the_grid_shows_which_hours_are_ready(data):
+    """For people and for machines; every record went one way."""
+    now = at(NOON + 3 * HOUR_MS + 120_000)
+    found = json.loads(good("archive", "status", "--data", data, "--json", **now))
+    (orders,) = found["event_types"]
+    states = {hour["hour"][11:13]: hour["state"] for hour in orders["hours"]}
+    assert states == {"12": "ready", "13": "ready", "14": "ready", "15": "open"}
+    counts = orders["counts"]
+    assert (counts["read"], counts["archived"], counts["quarantined"]) == (121, 120, 1)
+    assert [one["path"] for one in found["periods"]] == [f"2024-05-01/{hour}" for hour in (12, 13, 14)]
+    grid = good("archive", "status", "--data", data, **now)
+    assert "■  ■  ■  ·" in grid
+    assert "orders 2024-05-01" in grid
+
+
+def test_other_tools_read_a_day_as_it_is(data):
+    """DuckDB by a pattern, pandas and pyarrow file by file; Spark has a test of its own."""
+    day = Path(data) / "archive" / "2024-05-01"
+    values = duckdb.read_parquet(f"{day}/*/orders/data/*.parquet").select("value").fetchall()
+    assert sorted(json.loads(value)["n"] for (value,) in values) == [*range(120)]
+    files = sorted(day.rglob("*.parquet"))
+    frame = pd.concat([pd.read_parquet(file) for file in files])
+    assert [*frame.columns][:4] == ["event_type", "partition", "timeline", "offset"]
+    assert len(frame) == ds.dataset([str(file) for file in files]).count_rows() == 120
+
+
+def test_a_damaged_file_is_found(data, tmp_path):
+    """Verify names the hour and the file, and says it with its exit code."""
+    assert "3 of 3 flagged hours are in order, 120 rows" in good("archive", "verify", "--data", data)
+    file = min((Path(data) / "archive").rglob("12/orders/data/*.parquet"))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    try:
+        done = run_cli("archive", "verify", "orders", "--data", data)
+    finally:
+        file.write_bytes(whole)
+    assert done.returncode == 1
+    assert f"2024-05-01T12:00:00.000Z: {file.name} is not the file that was published" in done.stdout.decode()
+
+
+def test_hours_go_back_into_the_log(data):
+    """Into another event type, those that were named."""
+    good("event-types", "create", "again", "--data", data)
+    span = ("--from", "2024-05-01T12", "--to", "2024-05-01T13")
+    done = json.loads(good("archive", "replay", "orders", "--into", "again", *span, "--data", data, "--json"))
+    assert (done["hours"], done["events"]) == (1, 60)
+    lines = good("consume", "again", "--start", "BEGIN", "--data", data).splitlines()
+    assert sorted(json.loads(line)["n"] for line in lines) == [*range(0, 120, 2)]
+
+
+def test_a_running_job_tells_how_far_it_is_and_stops_when_asked(tmp_path):
+    """What was published until then is in files, and the status is empty again."""
+    target = ("--data", str(tmp_path))
+    good("event-types", "create", "orders", *target)
+    good("publish", "orders", *target, stdin=EVENTS)
+    env = environment(STRANDLINE_ARCHIVE__MIN_RECORDS="1", STRANDLINE_ARCHIVE__TIME_FIELD="@timestamp")
+    with (tmp_path / "spark.log").open("wb") as log:
+        job = subprocess.Popen(
+            [STRANDLINE, *SPARK, *target, "--json"], env=env, stdout=subprocess.PIPE, stderr=log
+        )
+    try:
+        told = until(lambda: json.loads(good("pipeline", "status", *target, "--json")), 120, "progress")
+        assert (told[0]["job"], told[0]["progress"]["event_type"]) == ("archive", "orders")
+        until(lambda: json.loads(job.stdout.readline())["rows"] == 120, 60, "all rows")
+        assert "orders" in good("pipeline", "status", *target)
+        os.kill(job.pid, signal.SIGTERM)
+        assert job.wait(60) == 0
+    finally:
+        job.kill()
+        job.stdout.close()
+    assert "no job runs" in good("pipeline", "status", *target)
+    assert sum(map(ds_rows, (tmp_path / "archive").rglob("*.parquet"))) == 120
+
+
+def ds_rows(file: Path) -> int:
+    return ds.dataset(str(file)).count_rows()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("archive", "status", "--from", "noon"), "is no time; write 2026-11-15"),
+        (("archive", "replay", "orders", "--into", "x"), "name the hours with --from and --to"),
+        (("archive", "replay", "x", "--into", "x", "--from", "2024-05-01", "--to", "2024-05-02"), "not archived"),
+        (("archive", "retire", "x"), "x"),
+        (("pipeline", "run", "nothing"), "archive"),
+        (("pipeline", "run", "archive", "--archive-grace-ms", "4000000"), "must be shorter than the shifts"),
+        (("pipeline", "run", "archive", "--archive-template", "%Y"), "archive.template must have"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, arguments, said):
+    """Before Spark is started, and without a traceback."""
+    done = run_cli(*arguments, "--data", str(tmp_path), timeout=120)
+    assert done.returncode in {1, 2}
+    assert said in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("archive", "status"), ("pipeline", "status"), ("pipeline", "run", "archive")]
+)
+def test_a_missing_directory_is_not_made(tmp_path, command):
+    """A typing mistake does not make a new platform."""
+    done = run_cli(*command, "--data", str(tmp_path / "nowhere"))
+    assert (done.returncode, (tmp_path / "nowhere").exists()) == (1, False)
+    assert b"there is no data directory" in done.stderr
