@@ -1,6 +1,7 @@
 """What a source reads next, on an embedded platform; no Spark needed."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from strandline import EventType
 from strandline.errors import InvalidCursor, NotFound
 from strandline.log import StorageInfo
-from strandline.log.model import SqliteConfiguration
+from strandline.log.model import KafkaConfiguration, SqliteConfiguration
 from strandline.log.ranges import read_range
 from strandline.pipeline import positions
 from strandline.pipeline.options import Home, ReadOptions
@@ -227,6 +228,44 @@ def test_a_reader_is_told_where_the_ends_are(log, planner):
     publish(log, 10)
     planner.latest(planner.located("BEGIN"), limit=2)
     assert planner.newest == planner.located("END")
+
+
+def test_a_limit_is_shared_by_all_event_types(log, platform):
+    """Together they keep it, and none of them starves."""
+    log.create(EventType("returns"))
+    publish(log, 100)
+    log.publish("returns", [{"n": n} for n in range(3)]).raise_for_failed()
+    planner = planner_of(platform, event_types=("orders", "returns"))
+    start = planner.located("BEGIN")
+    parts = planner.ranges(start, planner.latest(start, limit=11))
+    assert {(part.event_type, part.partition): part.size for part in parts} == {
+        ("orders", 0): 4,
+        ("orders", 1): 4,
+        ("returns", 0): 3,
+    }
+
+
+def test_a_broker_that_is_away_for_a_while_is_waited_for(log, platform, kafka):
+    """Neither a look at the ends nor a task fails because it restarts."""
+    configuration = KafkaConfiguration(kafka.bootstrap_servers)
+    log.admin.add_storage(StorageInfo("kafka", "kafka", kafka_configuration=configuration))
+    log.admin.switch("orders", "kafka")
+    publish(log, 10)
+    planner = planner_of(platform)
+    start, end = planner.located("BEGIN"), planner.located("END")
+    parts = planner.ranges(start, end)
+    with ThreadPoolExecutor(2) as threads:
+        kafka.kill()
+        try:
+            latest = threads.submit(planner.latest, start, None)
+            found = threads.submit(
+                lambda: [event["n"] for part in parts for b in read_range(part) for event in b.events]
+            )
+            assert not latest.done()
+        finally:
+            kafka.bring_back()
+        assert latest.result(60) == end
+        assert sorted(found.result(60)) == [*range(10)]
 
 
 def test_settings_of_the_platform_travel_with_the_range(log, platform):

@@ -1,15 +1,20 @@
 """`df.write.format("strandline")` and `df.writeStream.format("strandline")`."""
 
+import pickle
 from datetime import UTC, datetime
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import IntegerType, StructType
 
 from services import until
 from strandline import EventType
 from strandline.log import StorageInfo
 from strandline.log.model import SqliteConfiguration
+from strandline.pipeline.options import WriteOptions
+from strandline.pipeline.sink import BatchWriter, Published
 
 
 @pytest.fixture
@@ -68,6 +73,18 @@ def test_the_same_write_gives_the_same_eids(spark, platform, log):
     found = events(log)
     assert len(found) == 60
     assert len({event["metadata"]["eid"] for event in found}) == 40
+
+
+def test_a_task_that_is_tried_again_repeats_its_eids(platform, log):
+    """Spark sends the same writer to every attempt."""
+    options = WriteOptions.of({"data": str(platform.data), "event_type": "orders"})
+    writer = pickle.dumps(BatchWriter(options, StructType().add("n", IntegerType()), overwrite=False))
+    for _ in range(2):
+        rows = pa.RecordBatch.from_pydict({"n": [1, 2, 2]})
+        assert pickle.loads(writer).write(iter([rows])) == Published(3)
+    found = events(log)
+    assert len(found) == 6
+    assert len({event["metadata"]["eid"] for event in found}) == 3
 
 
 def test_large_frames_go_out_in_several_publishes(spark, platform, log):

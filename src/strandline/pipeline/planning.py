@@ -208,7 +208,7 @@ def _by_partition(ground: _Ground, texts: Mapping[str, str]) -> dict[int, str]:
 
 def _ends(ground: _Ground, target: Place | None) -> dict[int, int]:
     """How far each partition may be read: to its end, or to the target's."""
-    if target is None:
+    if target is None or target.id != ground.id:
         return {p: cursors.end_index(spans) for p, spans in enumerate(ground.spans)}
     aimed = {int(partition): _position(text) for partition, text in target.cursors.items()}
     return {p: cursors.index_of(spans, aimed[p]) if p in aimed else 0 for p, spans in enumerate(ground.spans)}
