@@ -52,7 +52,7 @@ def test_nodes_outlive_zookeepers_absence(cluster: Cluster, zookeeper, how, form
     """Publishers are told to come again, readers notice nothing; afterwards everybody publishes and switches."""
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     dice = random.Random(seed)
-    nodes = [cluster.node(session_ms=form["session_ms"]) for _ in range(2)]
+    *nodes, leaving = [cluster.node(session_ms=form["session_ms"]) for _ in range(3)]
     urls = [node.url for node in nodes]
     cluster.create(urls[0], partitions=4)
     ledger = Ledger()
@@ -72,6 +72,8 @@ def test_nodes_outlive_zookeepers_absence(cluster: Cluster, zookeeper, how, form
             gone = time.monotonic()
             until(refused_everywhere(publishers, urls), 30, "nobody publishing")
             acknowledged = len(ledger.acknowledged)
+            assert cluster.switch(urls[1]) == 503
+            assert leaving.stop() == 0
             time.sleep(max(0, gone + form["seconds"] - time.monotonic()))  # so long it is away
             assert len(ledger.acknowledged) == acknowledged
         switch.join(60)
