@@ -1,6 +1,6 @@
 """Every sentence of the seed about shifts, what they store, and shutting down, as a test of the rules.
 
-What the seed says about flags and their propagation is kept by whole archivers: `tests/contract/archive`.
+What it says about files, flags and their propagation is in `tests/contract/archive/test_seed_flags.py`.
 """
 
 from __future__ import annotations

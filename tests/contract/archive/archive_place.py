@@ -17,6 +17,7 @@ from strandline.archive.archiver import Archiver, Report
 from strandline.archive.files.local import LocalFiles
 from strandline.archive.layout import Layout, at
 from strandline.archive.ledger import Ledger
+from strandline.archive.ledger.postgres import PostgresLedger
 from strandline.archive.ledger.sqlite import SqliteLedger
 from strandline.archive.model import HOUR_MS, Counts, Term
 from strandline.archive.options import Options
@@ -36,11 +37,16 @@ MINUTE = 60_000
 class ArchivePlace:
     """`settings` may be changed before an archiver is made."""
 
-    def __init__(self, folder: Path, now_ms: int = NOON, ledger: Ledger | None = None, **settings: Any) -> None:
+    def __init__(self, folder: Path, now_ms: int = NOON, ledger_url: str = "", **settings: Any) -> None:
+        """The ledger is a file, or in the PostgreSQL of that address."""
         self.clock = ManualClock(now_ms)
         self.settings = replace(ArchiveSettings(look_back_hours=2), **settings)
         self.platform = Platform(folder / "data", Settings(archive=self.settings), self.clock)
-        self.ledger = ledger or SqliteLedger(folder / "data" / "archive.db", lease_ms=6_000, now=self.clock.now_ms)
+        file, now = folder / "data" / "archive.db", self.clock.now_ms
+        self.ledger: Ledger = SqliteLedger(file, lease_ms=6_000, now=now)
+        if ledger_url:
+            self.ledger.close()
+            self.ledger = PostgresLedger(ledger_url, lease_ms=6_000, now=now)
         self.root = folder / "archive"
         self.files = LocalFiles(str(self.root))
         self.source = Source(self.platform.log, folder / "data", self.platform.settings.log)

@@ -1,0 +1,69 @@
+"""What the processes do that are killed or paused while they archive; imported once, then forked for each."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+from strandline import failpoints
+from strandline.errors import LeaseLost, NotFound
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "contract" / "archive"))
+
+from archive_place import GRACE, ArchivePlace
+
+from strandline.archive.archiver import Archiver
+from strandline.archive.model import HOUR_MS
+
+#: How a process ends that was replaced while it slept.
+REPLACED = 42
+MINUTE = 60_000
+
+
+def place(folder: Path, now_ms: int) -> ArchivePlace:
+    """Collects whatever is there at every step, so that there is something to merge."""
+    url = folder / "ledger.url"
+    return ArchivePlace(folder, now_ms, url.read_text() if url.exists() else "", min_records=1, look_back_hours=1)
+
+
+def live(folder: Path, hour_ms: int, failpoint: str = "", time: int = 1) -> None:
+    """One hour of an archive, from the start of the process to a graceful stop after the hour's flag.
+
+    Events come on time, for the hour before, which is flagged already, and for no hour at all. The process fails
+    when it comes to the failpoint for the given time.
+    """
+    arm(failpoint, time)
+    archive = place(folder, hour_ms + MINUTE)
+    archiver = archive.archiver()
+    try:
+        _live(archive, archiver, hour_ms)
+    except (LeaseLost, NotFound):  # what it had staged is gone as well
+        archiver.abort()
+        sys.exit(REPLACED)
+    archive.close()
+
+
+def arm(failpoint: str, time: int) -> None:
+    """Let the failpoint pass until its time has come."""
+    armed, _, failpoints._how = failpoint.partition(":")
+    hit, hits = failpoints.hit, itertools.count(1)
+
+    def counted(name: str) -> None:
+        if name == armed and next(hits) == time:
+            failpoints._armed = name
+        hit(name)
+
+    failpoints.hit = counted
+
+
+def _live(archive: ArchivePlace, archiver: Archiver, hour_ms: int) -> None:
+    archive.step(archiver)
+    for minute in range(2, 8):
+        archive.publish(hour_ms + minute, hour_ms - HOUR_MS + minute, hour_ms - 99 * 24 * HOUR_MS)
+        archive.publish(hour_ms + minute, partition=1)
+        archive.step(archiver, hour_ms + minute * MINUTE)
+    archive.step(archiver, hour_ms + HOUR_MS)
+    archive.step(archiver, hour_ms + HOUR_MS + GRACE)
+    archive.propagate()
+    archiver.stop(archive.terms)
