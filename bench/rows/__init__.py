@@ -1,6 +1,6 @@
 """All rows, in the order of the table."""
 
-from bench.rows import append, http, kafka, pause, publish, read, singles, spark
+from bench.rows import append, archive, http, kafka, pause, publish, read, singles, spark
 from bench.runner import Row
 
 ALL: list[Row] = [
@@ -12,4 +12,5 @@ ALL: list[Row] = [
     *kafka.ROWS,
     *pause.ROWS,
     *spark.ROWS,
+    *archive.ROWS,
 ]

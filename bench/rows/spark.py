@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,12 +43,12 @@ def session() -> Iterator[SparkSession]:
         started.stop()
 
 
-def _fill(platform: Platform, count: int, partitions: int) -> None:
-    """Append the same values again and again, as publishes of a thousand events would."""
+def fill(platform: Platform, count: int, partitions: int, values: Sequence[bytes] | None = None) -> None:
+    """Append the same 20,000 values again and again, as publishes of a thousand events would."""
     platform.log.create(EventType("orders", partitions=partitions))
     (timeline,) = platform.log.timelines("orders")
     storage = platform.log._storages.get(timeline.storage_id)  # noqa: SLF001 - publishing would take minutes
-    values = data.values(20 * _BATCH)
+    values = values or data.values(20 * _BATCH)
     share = _BATCH // partitions
     waiting = []
     for number in range(count // _BATCH):
@@ -73,7 +73,7 @@ def _to_nowhere(frame: DataFrame) -> None:
 def _sqlite(directory: Path, scale: Scale, rows: int, per_batch: int | None) -> Iterator[list[Side]]:
     count = scale.of(rows // _BATCH) * _BATCH
     with strandline.open(directory / "ours") as platform, session() as spark:
-        _fill(platform, count, _CORES)
+        fill(platform, count, _CORES)
 
         def batch() -> int:
             _to_nowhere(spark.read.format("strandline").options(**_options(platform)).load())
@@ -106,7 +106,7 @@ def _kafka(directory: Path, scale: Scale) -> Iterator[list[Side]]:
         configuration = KafkaConfiguration(broker.bootstrap_servers)
         platform.log.admin.add_storage(StorageInfo("kafka", "kafka", kafka_configuration=configuration))
         platform.log.admin.set_default_storage("kafka")
-        _fill(platform, count, 4)
+        fill(platform, count, 4)
         (timeline,) = platform.log.timelines("orders")
 
         def ours() -> int:
