@@ -49,28 +49,31 @@ def uploads(s3, prefix: str) -> list[str]:
 
 
 class TestLostAnswers:
-    """The driver asks again by itself, and meets what it did the first time."""
+    """The driver asks again by itself, and meets what it did the first time.
+
+    The marks are in the body: what comes before it is only a question whether to go on.
+    """
 
     def test_a_flag_is_made(self, proxy, files):
         """It is there, and it is ours."""
-        proxy.lose_answer_to(b"/_READY HTTP")
-        files.replace(FLAG, b"1", None)
+        proxy.lose_answer_to(b"revision 1")
+        files.replace(FLAG, b"revision 1", None)
         assert proxy.lost.is_set()
-        assert files.look(FLAG).data == b"1"
+        assert files.look(FLAG).data == b"revision 1"
 
     def test_a_flag_is_replaced(self, proxy, files):
         """The version it expected is gone, by its own hand."""
-        files.replace(FLAG, b"1", None)
+        files.replace(FLAG, b"revision 1", None)
         seen = files.look(FLAG)
-        proxy.lose_answer_to(b"PUT ")
-        files.replace(FLAG, b"2", seen.version)
+        proxy.lose_answer_to(b"revision 2")
+        files.replace(FLAG, b"revision 2", seen.version)
         assert proxy.lost.is_set()
-        assert files.look(FLAG).data == b"2"
+        assert files.look(FLAG).data == b"revision 2"
 
     def test_a_small_file_is_written(self, proxy, files):
         """The object that is in the way carries the writer's own mark."""
-        proxy.lose_answer_to(b"PUT ")
-        assert stage(files, b"rows").size == 4
+        proxy.lose_answer_to(b"some rows")
+        assert stage(files, b"some rows").size == 9
         assert proxy.lost.is_set()
 
     def test_a_large_file_is_written(self, proxy, files):
