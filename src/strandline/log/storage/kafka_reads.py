@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import accumulate, islice, takewhile
+from itertools import islice, takewhile
 from operator import itemgetter
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.engine import kafka
 from strandline.errors import Unavailable
@@ -28,7 +28,7 @@ _PATIENCE_SECONDS = 10.0
 # Who reads on is back by then; who waits at the end may take longer.
 _LIKELY_SECONDS = 2.0
 _IDLE_SECONDS = 30.0
-_FETCH_RECORDS = 10_000
+_FETCH_RECORDS = 3_000
 _FIRST_FETCH_RECORDS = 100
 _WAIT_SECONDS = 0.1
 
@@ -112,8 +112,7 @@ class Pass:
         self.offset = offset
         self._new_consumer = new_consumer
         self._consumer: kafka.Consumer | None = None
-        self._ready: list[kafka.Message] = []
-        self._ready_bytes = 0
+        self._ready = _EMPTY
         self._seen = offset  # the consumer gave everything before this
         self._end = -1  # the partition had everything before this
         self._mean_bytes = 0
@@ -125,38 +124,34 @@ class Pass:
 
     def read(self, ask_end: Callable[[], int], max_records: int, max_bytes: int) -> pa.RecordBatch:
         """Records from `offset` on, as many as there are now within the limits; at least one if there is one."""
-        found: list[kafka.Message] = []
-        room, deadline = max_bytes, time.monotonic() + _PATIENCE_SECONDS
+        found: list[pa.RecordBatch] = []
+        left, room, deadline = max_records, max_bytes, time.monotonic() + _PATIENCE_SECONDS
         asked = False
-        while len(found) < max_records:
-            if not self._ready and self._seen >= self._end:
+        while left > 0:
+            if not self._ready.num_rows and self._seen >= self._end:
                 if asked:
                     break
                 self._end, asked = ask_end(), True
-            elif not self._ready:
-                self._fetch(min(max_records - len(found), self._fitting_fetch(room)), deadline)
+            elif not self._ready.num_rows:
+                self._fetch(min(left, self._fitting_fetch(room)), deadline)
             else:
-                taken, size = self._take(max_records - len(found), room, at_least=0 if found else 1)
-                if not taken:
+                taken = self._take(left, room, at_least=0 if found else 1)
+                if not taken.num_rows:
                     break
-                found += taken
-                room -= size
+                found.append(taken)
+                left -= taken.num_rows
+                room -= int(_sizes(taken).sum())
         if not found:
             return _EMPTY
-        self.offset = _offset(found[-1]) + 1
-        return _batch(found)
+        self.offset = found[-1].column("offset")[-1].as_py() + 1
+        return found[0] if len(found) == 1 else pa.concat_batches(found)
 
-    def _take(self, most: int, room: int, at_least: int) -> tuple[list[kafka.Message], int]:
-        """What is ready, within the limits, and its bytes."""
-        if len(self._ready) <= most and self._ready_bytes <= room:
-            count, size = len(self._ready), self._ready_bytes
-        else:
-            sizes = [0, *accumulate(map(len, self._ready[:most]))]
-            count = max(at_least, bisect_right(sizes, room) - 1)
-            size = sizes[count]
-        taken, self._ready = self._ready[:count], self._ready[count:]
-        self._ready_bytes -= size
-        return taken, size
+    def _take(self, most: int, room: int, at_least: int) -> pa.RecordBatch:
+        """What is ready, within the limits."""
+        fitting = np.searchsorted(_sizes(self._ready).cumsum(), room, side="right")
+        count = max(at_least, min(most, int(fitting)))
+        taken, self._ready = self._ready.slice(0, count), self._ready.slice(count)
+        return taken
 
     def _fitting_fetch(self, room: int) -> int:
         # Records of unknown size are taken few at a time, so that large ones do not fill the memory.
@@ -172,13 +167,13 @@ class Pass:
             if any(map(kafka.Message.error, messages)):
                 for message in messages:
                     trouble = self._look(message) or trouble
-            else:
-                self._ready += messages
-            if self._ready:
-                self._seen = _offset(self._ready[-1]) + 1
-                self._ready_bytes = sum(map(len, self._ready))
-                self._mean_bytes = 1 + self._ready_bytes // len(self._ready)
-            if self._ready or self._seen >= self._end:
+                messages = [message for message in messages if message.error() is None]
+            if messages:
+                # At once, while they are in the processor's cache: looking at them is most of the work.
+                self._ready = _batch(messages)
+                self._seen = max(self._seen, _offset(messages[-1]) + 1)
+                self._mean_bytes = 1 + int(_sizes(self._ready).mean())
+            if messages or self._seen >= self._end:
                 return
             if time.monotonic() > deadline:
                 break
@@ -189,8 +184,8 @@ class Pass:
     def _look(self, message: kafka.Message) -> kafka.KafkaError | None:
         error = message.error()
         if error is None:
-            self._ready.append(message)
-        elif error.name() == "_PARTITION_EOF":
+            return None
+        if error.name() == "_PARTITION_EOF":
             # The last offsets may be no records but marks of transactions.
             self._seen = max(self._seen, _offset(message))
         elif kafka.says_missing(error):
@@ -214,8 +209,12 @@ def _offset(message: kafka.Message) -> int:
     return cast("int", message.offset())  # what was read has one
 
 
+def _sizes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """The bytes of every value."""
+    return pc.binary_length(batch.column("value")).fill_null(0).to_numpy()  # type: ignore[no-any-return]
+
+
 def _batch(found: Sequence[kafka.Message]) -> pa.RecordBatch:
-    # Mapped, not looped over: with the driver's own work this is most of what a read costs.
     message, count = kafka.Message, len(found)
     headers = [*map(message.headers, found)]
     return pa.RecordBatch.from_arrays(
