@@ -77,17 +77,14 @@ def merge(files: Files, directory: str, group: Sequence[StagedFile]) -> StagedFi
 
 def quarantine(files: Files, directory: str, group: Sequence[StagedFile], reason: str) -> StagedFile:
     """The rows of files for hours, in the order given, as the quarantine has them."""
+    kept = [field for field in parquet.QUARANTINED if field.name != "reason"]
     with parquet.Writer(files, _new(directory), "quarantine") as writer:
         for one in group:
             for rows in parquet.read(files, one.path):
-                writer.write(_quarantined(rows, pa.repeat(reason, rows.num_rows)))
+                columns = [rows[field.name].cast(field.type) for field in kept]
+                columns.append(pa.repeat(reason, rows.num_rows))
+                writer.write(pa.RecordBatch.from_arrays(columns, schema=parquet.QUARANTINED))
         return writer.close()
-
-
-def _quarantined(rows: pa.RecordBatch, reasons: pa.Array) -> pa.RecordBatch:
-    columns = [reasons if name == "reason" else rows[name] for name in parquet.QUARANTINED.names]
-    arrays = [column.cast(kind.type) for column, kind in zip(columns, parquet.QUARANTINED, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=parquet.QUARANTINED)
 
 
 def _new(directory: str) -> str:
@@ -143,8 +140,8 @@ def _sorted(
     batch: Batch, sorting: Sorting, times: EventTimes
 ) -> tuple[Iterable[tuple[int, pa.RecordBatch]], pa.RecordBatch | None]:
     """The rows of every hour, and those for the quarantine."""
-    rows, values = _framed(batch), batch.records["value"]
-    published = batch.records["timestamp"].to_numpy()
+    rows, values = batch.records, batch.records["value"]
+    published = rows["timestamp"].to_numpy()
     unreadable = _unreadable(values, sorting.max_record_bytes)
     if unreadable:
         values = pc.if_else(pa.array(_mask(len(batch), unreadable)), pa.scalar(None, values.type), values)
@@ -152,22 +149,24 @@ def _sorted(
     # The first thing that was wrong with a row is its reason.
     bad = {**_out_of_range(event_times, published, sorting), **timeless, **unreadable}
     if not bad:
-        return _by_hour(rows, event_times), None
+        return _by_hour(batch, rows, event_times), None
     reasons = pa.array([bad[row] for row in sorted(bad)], pa.string())
     good = np.flatnonzero(~_mask(len(batch), bad))
-    return _by_hour(rows.take(good), event_times[good]), _quarantined(rows.take(sorted(bad)), reasons)
+    quarantined = _framed(batch, rows.take(sorted(bad)), parquet.QUARANTINED, reason=reasons)
+    return _by_hour(batch, rows.take(good), event_times[good]), quarantined
 
 
-def _framed(batch: Batch) -> pa.RecordBatch:
-    """The records with the columns that are the same for all of them; values are as they came."""
-    records = batch.records
-    columns = {
-        "event_type": pa.repeat(batch.event_type, len(batch)),
-        "partition": pa.repeat(pa.scalar(int(batch.partition), pa.int32()), len(batch)),
-        "timeline": pa.repeat(pa.scalar(batch.timeline, pa.int32()), len(batch)),
-        **{name: records[name] for name in ("offset", "timestamp", "key", "value", "headers")},
-    }
-    return pa.RecordBatch.from_pydict(columns)
+def _framed(batch: Batch, rows: pa.RecordBatch, schema: pa.Schema, **more: pa.Array) -> pa.RecordBatch:
+    """Some of a batch's records with all columns of a file."""
+    same = {"event_type": batch.event_type, "partition": int(batch.partition), "timeline": batch.timeline}
+    columns = more | {name: rows[name] for name in rows.schema.names}
+    arrays = [
+        pa.repeat(pa.scalar(same[field.name], field.type), rows.num_rows)
+        if field.name in same
+        else columns[field.name].cast(field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _mask(rows: int, marked: Iterable[int]) -> npt.NDArray[np.bool_]:
@@ -204,7 +203,9 @@ def _out_of_range(
     return found | dict.fromkeys(np.flatnonzero(future).tolist(), FAR_FUTURE)
 
 
-def _by_hour(rows: pa.RecordBatch, event_times: npt.NDArray[np.int64]) -> Iterable[tuple[int, pa.RecordBatch]]:
+def _by_hour(
+    batch: Batch, rows: pa.RecordBatch, event_times: npt.NDArray[np.int64]
+) -> Iterable[tuple[int, pa.RecordBatch]]:
     """The rows of every hour as they are archived, in their order."""
     if not len(event_times):
         return
@@ -212,13 +213,7 @@ def _by_hour(rows: pa.RecordBatch, event_times: npt.NDArray[np.int64]) -> Iterab
     if hours.min() != hours.max():
         order = np.argsort(hours, kind="stable")
         rows, event_times, hours = rows.take(order), event_times[order], hours[order]
-    archived = _archived(rows, event_times)
+    archived = _framed(batch, rows, parquet.ARCHIVED, event_time=pa.array(event_times))
     starts = [0, *(np.flatnonzero(np.diff(hours)) + 1).tolist(), len(hours)]
     for start, end in itertools.pairwise(starts):
         yield int(hours[start]) * HOUR_MS, archived.slice(start, end - start)
-
-
-def _archived(rows: pa.RecordBatch, event_times: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    columns = [pa.array(event_times) if name == "event_time" else rows[name] for name in parquet.ARCHIVED.names]
-    arrays = [column.cast(kind.type) for column, kind in zip(columns, parquet.ARCHIVED, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=parquet.ARCHIVED)
