@@ -6,10 +6,13 @@ import inspect
 
 import pytest
 
+import strandline.archive.files.hdfs
+import strandline.archive.files.s3
 import strandline.archive.ledger.postgres
 import strandline.archive.ledger.sqlite
 import strandline.client
 import strandline.log.local
+from strandline.archive.files import Files
 from strandline.archive.ledger import HourBook, Leases, Ledger, PeriodBook
 from strandline.log.catalog import Catalog
 from strandline.log.catalog.postgres import PostgresCatalog
@@ -22,6 +25,8 @@ from strandline.log.subscriptions.port import StreamLeases, SubscriptionStore
 
 assert strandline.archive.ledger.postgres
 assert strandline.archive.ledger.sqlite
+assert strandline.archive.files.hdfs
+assert strandline.archive.files.s3
 assert strandline.client
 assert strandline.log.local
 
@@ -34,7 +39,7 @@ def implementations(port: type) -> list[type]:
 
 
 PORTS = (
-    *(Log, Storage, Catalog, Subscriptions, Consumer, SubscriptionStore, StreamLeases),
+    *(Log, Storage, Catalog, Subscriptions, Consumer, SubscriptionStore, StreamLeases, Files),
     *(Ledger, HourBook, PeriodBook, Leases),
 )
 CASES = [

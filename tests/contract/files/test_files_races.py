@@ -251,6 +251,7 @@ class TestKilled:
         while writer.receive() < 30_000_000:
             pass
         writer.kill()
+        assert names(files, "_staging") == ["run"]
         assert not [name for name in names(files, "_staging/run") if name.endswith(".parquet")]
         with pytest.raises((NotFound, Conflict)):
             files.publish(STAGED, TARGET, stage(files, b"other", "_staging/other.part"))

@@ -15,7 +15,7 @@ import strandline.engine.s3
 from lossy_proxy import LossyProxy
 from s3_server import BUCKET, SECRET_KEY
 from services import free_port
-from strandline.archive.files import Digest, connect
+from strandline.archive.files import Digest, Entry, connect
 from strandline.errors import Conflict, Forbidden, Invalid, NotFound, OutcomeUnknown, Unavailable
 
 FLAG = "hour/_READY"
@@ -140,8 +140,11 @@ class TestUploads:
             pass
         writer.kill()
         assert uploads(s3, prefix) == [f"{prefix}/{STAGED}"]
-        files.delete_tree("_staging")
+        assert files.entries("_staging") == [Entry("run", None)]
+        assert files.entries("_staging/run") == []
+        files.delete_tree("_staging/run")
         assert uploads(s3, prefix) == []
+        assert files.entries("_staging") == []
         place.close()
 
     def test_a_discarded_file_ends_its_upload(self, s3, prefix, files):

@@ -24,8 +24,6 @@ _SECRETS = frozenset({"access_key", "secret_key", "session_token", "account_key"
 class ArrowFiles(Files):
     """What `pyarrow.fs.FileSystem.from_uri` takes, without secrets."""
 
-    guarded = False
-
     def __init__(self, url: str) -> None:
         super().__init__(url)
         parts = urlsplit(url)

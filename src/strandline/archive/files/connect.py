@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from strandline.archive.files.arrow import ArrowFiles
 from strandline.archive.files.local import LocalFiles
 from strandline.archive.files.port import Files
+
+log = logging.getLogger(__name__)
 
 
 def connect(url: str) -> Files:
@@ -20,4 +24,5 @@ def connect(url: str) -> Files:
         from strandline.archive.files.s3 import S3Files  # noqa: PLC0415 - its driver is an extra
 
         return S3Files(url)
+    log.warning("files on %s have no conditional writes: run one archive process at a time", scheme)
     return ArrowFiles(url)

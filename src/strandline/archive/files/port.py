@@ -156,11 +156,6 @@ class Files(ABC):
     or, if it changes something, OutcomeUnknown: it may have happened. All changes but `create` can be repeated.
     """
 
-    #: Whether `replace` and `publish` hold against others that act at the same moment or slept since they looked.
-    #: Where a file system has neither conditions nor a rename that spares what is there, only the caller's own
-    #: lock does.
-    guarded = True
-
     def __init__(self, url: str) -> None:
         self.url = url
 
@@ -213,7 +208,8 @@ class Files(ABC):
     def entries(self, path: str = "") -> list[Entry]:
         """What is directly in a directory, by name; nothing if there is no such directory.
 
-        Everything that was there before the call and still is after it; hidden files of `replace` too.
+        Everything that was there before the call and still is after it; hidden files of `replace` too, and
+        directories that hold no more than what a dead process began to write.
         """
 
     @abstractmethod

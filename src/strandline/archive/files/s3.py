@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from strandline import failpoints
 from strandline.archive.files.port import Digest, Entry, Files, NewFile, Seen, checked, checked_no_data
-from strandline.archive.files.s3_streams import ObjectReader, ObjectWriter
+from strandline.archive.files.s3_streams import ObjectReader, ObjectWriter, PartSender
 from strandline.engine.s3 import Bucket, Head
 from strandline.errors import Conflict, Invalid, NotFound, StrandlineError
 
@@ -48,12 +48,13 @@ class S3Files(Files):
             region=options.get("region"),
             profile=options.get("profile"),
         )
+        self._sender = PartSender(self._bucket)
 
     def _key(self, path: str) -> str:
         return self._prefix + checked(path)
 
     def create(self, path: str) -> NewFile:
-        return ObjectWriter(self._bucket, self._key(checked_no_data(path)))
+        return ObjectWriter(self._bucket, self._sender, self._key(checked_no_data(path)))
 
     def publish(self, staged: str, target: str, digest: Digest) -> None:
         failpoints.hit("files.publish")
@@ -115,7 +116,10 @@ class S3Files(Files):
     def entries(self, path: str = "") -> list[Entry]:
         folder = f"{self._key(path)}/" if path else self._prefix
         objects, deeper = self._bucket.folder(folder)
-        found = [Entry(prefix[len(folder) : -1], None) for prefix in deeper]
+        # Whoever clears staging must find the directories in which a file was only begun.
+        begun = {key[len(folder) :].partition("/") for key, _ in self._bucket.uploads(folder)}
+        folders = {prefix[len(folder) : -1] for prefix in deeper} | {name for name, slash, _ in begun if slash}
+        found = [Entry(name, None) for name in folders]
         # An object of the folder's own name is how some tools show an empty folder.
         found += [Entry(key[len(folder) :], size) for key, size in objects if key != folder]
         return sorted(found, key=lambda entry: entry.name)
@@ -134,6 +138,7 @@ class S3Files(Files):
             self._bucket.abort(key, upload)
 
     def close(self) -> None:
+        self._sender.close()
         self._bucket.close()
 
 

@@ -5,31 +5,50 @@ from __future__ import annotations
 import io
 import os
 import uuid
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from threading import BoundedSemaphore
 
 from strandline.archive.files.port import NewFile
 from strandline.engine.s3 import Bucket, Head
 from strandline.errors import Conflict, NotFound, StrandlineError
 
-# 10,000 parts at most: objects of up to 156 GiB.
-_PART_BYTES = 16 << 20
-_PARTS_AT_ONCE = 4
+# 10,000 parts at most: objects of up to 78 GiB.
+_PART_BYTES = 8 << 20
+_PARTS_AT_ONCE = 8
 _WRITER = "writer"
+
+
+class PartSender:
+    """Sends the parts of all files of a place: so few at once that many open files need little memory."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._pool = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="strandline-s3")
+        self._slots = BoundedSemaphore(_PARTS_AT_ONCE)
+
+    def send(self, key: str, upload: str, number: int, data: bytes) -> Future[str]:
+        self._slots.acquire()
+        sent = self._pool.submit(self._bucket.send_part, key, upload, number, data)
+        sent.add_done_callback(lambda _: self._slots.release())
+        return sent
+
+    def close(self) -> None:
+        self._pool.shutdown()
 
 
 class ObjectWriter(NewFile):
     """One request for a small object, a multipart upload for others. Nobody sees it before it is closed."""
 
-    def __init__(self, bucket: Bucket, key: str) -> None:
+    def __init__(self, bucket: Bucket, sender: PartSender, key: str) -> None:
         super().__init__()
         self._bucket = bucket
+        self._sender = sender
         self._key = key
         self._id = uuid.uuid4().hex
         self._pending = bytearray()
         self._upload = ""
         self._parts: list[Future[str]] = []
-        self._pool: ThreadPoolExecutor | None = None
 
     def _append(self, data: memoryview) -> None:
         self._pending += data
@@ -37,15 +56,11 @@ class ObjectWriter(NewFile):
             self._send()
 
     def _send(self) -> None:
-        if self._pool is None:
+        if not self._upload:
             self._upload = self._bucket.begin(self._key, {_WRITER: self._id})
-            self._pool = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="strandline-s3")
         part = bytes(self._pending[:_PART_BYTES])
         del self._pending[:_PART_BYTES]
-        if len(self._parts) >= _PARTS_AT_ONCE:
-            self._parts[-_PARTS_AT_ONCE].result()  # no more than these are held in memory
-        number = len(self._parts) + 1
-        self._parts.append(self._pool.submit(self._bucket.send_part, self._key, self._upload, number, part))
+        self._parts.append(self._sender.send(self._key, self._upload, len(self._parts) + 1, part))
 
     def _finish(self) -> None:
         try:
@@ -54,11 +69,9 @@ class ObjectWriter(NewFile):
             found = self._bucket.head(self._key)
             if found is None or found.metadata.get(_WRITER) != self._id:
                 raise  # else it was this one, and the answer got lost
-        if self._pool is not None:
-            self._pool.shutdown()
 
     def _complete(self) -> None:
-        if self._pool is None:
+        if not self._upload:
             self._bucket.put(self._key, bytes(self._pending), etag=None, metadata={_WRITER: self._id})
             return
         if self._pending:
@@ -66,8 +79,8 @@ class ObjectWriter(NewFile):
         self._bucket.complete(self._key, self._upload, [part.result() for part in self._parts])
 
     def _drop(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        if self._upload:
+            wait(self._parts)  # a part that comes after the end would be kept, and paid for
             with suppress(StrandlineError):
                 self._bucket.abort(self._key, self._upload)
 
