@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from strandline.archive.model import Harvest, StagedFile
@@ -35,7 +36,7 @@ class SparkRunner(Runner):
             return []
         try:
             answers: list[Any] = self._context.parallelize(tasks, len(tasks)).map(partial(_answer, act)).collect()
-        except Py4JError as error:
+        except (Py4JError, PySparkException) as error:
             raise Unavailable(f"a Spark job of the archive failed: {_reason(error)}", retry_after=5) from error
         for answer in answers:
             if isinstance(answer, StrandlineError):
@@ -56,8 +57,8 @@ def _answer(act: Callable[[_Task], _Result], task: _Task) -> _Result | Strandlin
         return error
 
 
-def _reason(error: Py4JError) -> str:
-    """The line of a Java trace that says what went wrong."""
+def _reason(error: Exception) -> str:
+    """The line of a trace that says what went wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("at ", "...")) and ": " in line]
     return (told or lines or ["no reason given"])[-1][:300]

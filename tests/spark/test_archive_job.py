@@ -1,0 +1,98 @@
+"""The archive's tasks on a real Spark: through switches of storage, with errors that stay what they are."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from itertools import count
+
+import pytest
+from pyspark.sql import SparkSession
+
+from services import until
+from strandline import EventType
+from strandline.archive.files.local import LocalFiles
+from strandline.archive.local import LocalArchive
+from strandline.archive.staging import Sorting
+from strandline.archive.tasks import Stage
+from strandline.clock import system_clock
+from strandline.config import ArchiveSettings
+from strandline.errors import InvalidCursor, Unavailable
+from strandline.log import StorageInfo
+from strandline.log.model import KafkaConfiguration
+from strandline.log.ranges import PartitionRange, Piece
+from strandline.pipeline.tasks import SparkRunner
+from strandline.platform import Platform
+
+
+@pytest.fixture
+def archive(platform: Platform) -> LocalArchive:
+    """Collects whatever is there, all the time."""
+    settings = replace(platform.settings, archive=ArchiveSettings(min_records=1, interval_ms=20))
+    made = LocalArchive(platform.log, platform.data, settings, system_clock())
+    yield made
+    made.close()
+
+
+def archived(spark: SparkSession, platform: Platform) -> list[tuple[int, int, int, int]]:
+    """Partition, timeline, offset and number of every row, read by Spark as any user would."""
+    (day,) = {path.parents[3] for path in (platform.data / "archive").rglob("*.parquet")}
+    rows = spark.read.parquet(f"{day}/*/orders/data/*.parquet").collect()
+    return sorted((row.partition, row.timeline, row.offset, json.loads(row.value)["n"]) for row in rows)
+
+
+def test_the_archive_goes_on_through_switches_of_storage(spark, platform, archive, kafka):
+    """Between SQLite and Kafka, while it runs: every record is in one file, in its order."""
+    log = platform.log
+    log.create(EventType("orders", partitions=2))
+    log.admin.add_storage(
+        StorageInfo("kafka", "kafka", kafka_configuration=KafkaConfiguration(kafka.bootstrap_servers))
+    )
+    stop, done, numbers = threading.Event(), threading.Event(), count()
+    published = []
+
+    def publish() -> None:
+        while not done.wait(0.005):
+            batch = [next(numbers) for _ in range(20)]
+            log.publish("orders", [{"n": n} for n in batch]).raise_for_failed()
+            published.extend(batch)
+
+    told = [0]
+    crew = archive.crew(SparkRunner(spark))
+    archiving = partial(crew.run, stop, lambda progress: told.append(progress.rows))
+    jobs = [threading.Thread(target=publish), threading.Thread(target=archiving)]
+    for job in jobs:
+        job.start()
+    try:
+        for storage in ["kafka", "default", "kafka", "default", "kafka"]:
+            log.admin.switch("orders", storage)
+            behind = len(published)
+            until(lambda b=behind: told[-1] > b, 60, "the archive going on")
+    finally:
+        done.set()
+        jobs[0].join(60)
+        stop.set()
+        jobs[1].join(120)
+    found = archived(spark, platform)
+    assert sorted(number for *_, number in found) == published
+    assert {timeline for _, timeline, *_ in found} == {1, 2, 3, 4, 5, 6}
+    by_partition = Counter((partition, number) for partition, *_, number in found)
+    assert max(by_partition.values()) == 1
+    for partition in (0, 1):
+        in_order = [number for p, _, _, number in found if p == partition]
+        assert in_order == sorted(in_order)
+
+
+def test_errors_of_tasks_reach_the_driver(spark, platform):
+    """Ours as they are; others as Unavailable, with the line that says what went wrong."""
+    files = LocalFiles(str(platform.data / "archive"))
+    (storage,) = platform.log.storages()
+    gone = PartitionRange("orders", 0, (Piece(1, storage, "nothing", 0, 9),), str(platform.data))
+    task = Stage(files, "_staging/x", Sorting("orders", "@timestamp", 1, 1, 1, 1, 1), gone)
+    with pytest.raises(InvalidCursor, match="its topic is gone"):
+        SparkRunner(spark).stage([task])
+    with pytest.raises(Unavailable, match="AttributeError"):
+        SparkRunner(spark).stage([replace(task, sorting=None)])
