@@ -86,14 +86,17 @@ class Archiver:
     def step(self, terms: Sequence[Term], *, everything: bool = False) -> Report:
         """Do what is to be done now; with `everything`, collect also what could wait."""
         reading, due = self._begin(terms)
-        if everything or self._worth_collecting(reading, due):
+        collecting = everything or self._worth_collecting(reading, due)
+        if collecting:
             self._collect(reading)
         desk = self._open_desk
         self._desk = desk = _with(desk, self._collector.rotated(desk.collection, reading.read_ms))
         lag = self._lag(reading)
         finishing = {p for p in desk.collection.workers if self._can_finish(reading, p, caught_up=not lag[p])}
         behind = any(not self._reached(hour.barrier) for hour in due if hour.barrier)
-        deciding = bool(finishing) or behind or (any(lag.values()) and bool(desk.collection.files))
+        # A backlog is published while it is read, so that a crash costs one round of it.
+        lagging = collecting and any(lag.values()) and bool(desk.collection.files)
+        deciding = bool(finishing) or behind or lagging
         if deciding:
             self._decide(reading, finishing)
         self._flag(reading, due, decided=deciding)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strandline.archive.model import Lost
-from strandline.clock import parse_rfc3339
 from strandline.config import LogSettings
 from strandline.log import cursors
 from strandline.log.cursors import Position, Span
@@ -21,7 +20,6 @@ class Reading:
     """An event type as it was at `read_ms` or later."""
 
     entry_id: str
-    created_ms: int
     timelines: Sequence[Timeline]
     spans: Sequence[Sequence[Span]]
     read_ms: int
@@ -61,9 +59,7 @@ class Source:
         view = self._log.view(event_type)
         spans = view.spans()
         entry = view.entry
-        created = entry.event_type.created_at
-        created_ms = parse_rfc3339(created) if created else 0
-        return Reading(entry.id, created_ms, entry.timelines, spans, read_ms)
+        return Reading(entry.id, entry.timelines, spans, read_ms)
 
     def range(
         self, event_type: str, reading: Reading, partition: int, start: Position, end: Position

@@ -174,6 +174,9 @@ def test_many_new_records_are_collected_before_the_end_of_the_shift(make):
     place.publish(NOON + 9)
     place.step(archiver)
     assert (len(place.staged()), place.data_files()) == (1, [])
+    place.publish(NOON + 10)
+    place.live_through(archiver, NOON + 10 * MINUTE)
+    assert (len(place.staged()), place.data_files()) == (1, [])
 
 
 def test_small_files_of_an_hour_are_merged_before_they_are_published(make):
