@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from strandline.archive import readiness
 from strandline.archive.archiver import Archiver, Report
-from strandline.archive.files.connect import connect as connect_files
+from strandline.archive.files import Files
+from strandline.archive.files.local import LocalFiles
 from strandline.archive.layout import Layout, at
 from strandline.archive.ledger import Ledger
 from strandline.archive.ledger.postgres import PostgresLedger
@@ -37,10 +38,8 @@ MINUTE = 60_000
 class ArchivePlace:
     """`settings` may be changed before an archiver is made."""
 
-    def __init__(
-        self, folder: Path, now_ms: int = NOON, ledger_url: str = "", files_url: str = "", **settings: Any
-    ) -> None:
-        """The ledger is a file, or in the PostgreSQL of that address; files are below the folder or elsewhere."""
+    def __init__(self, folder: Path, now_ms: int = NOON, ledger_url: str = "", **settings: Any) -> None:
+        """The ledger is a file, or in the PostgreSQL of that address."""
         self.clock = ManualClock(now_ms)
         self.settings = replace(ArchiveSettings(look_back_hours=2), **settings)
         self.platform = Platform(folder / "data", Settings(archive=self.settings), self.clock)
@@ -50,13 +49,12 @@ class ArchivePlace:
             self.ledger.close()
             self.ledger = PostgresLedger(ledger_url, lease_ms=6_000, now=now)
         self.root = folder / "archive"
-        self.files = connect_files(files_url or str(self.root))
+        self.files: Files = LocalFiles(str(self.root))
         self.source = Source(self.platform.log, folder / "data", self.platform.settings.log)
         self.runner: Runner = InProcess()
         self.propagator = Propagator(self.ledger, self.files, self.layout)
 
     def close(self) -> None:
-        self.files.close()
         self.ledger.close()
         self.platform.close()
 
