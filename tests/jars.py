@@ -30,7 +30,7 @@ PRODUCTS = {
     "kafka": Product("org.apache.kafka", "kafka_2.13", "4.3.1"),
     # Without the one configuration Ivy asks for what its relocated jars bring along.
     "hadoop": Product("org.apache.hadoop", "hadoop-client-minicluster", "3.4.2", ("-confs", "default")),
-    # Spark's own Kafka connector, a peer of benchmarks: no release is for our Spark, so each part is named by itself.
+    # Spark's own Kafka connector, a peer of benchmarks: no release is for our Spark, so each part is named.
     "spark-sql-kafka": Product("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", _ALONE),
     "spark-token-provider": Product("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", _ALONE),
     "kafka-clients": Product("org.apache.kafka", "kafka-clients", "3.9.1", _ALONE),

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -20,9 +15,6 @@ from strandline.cli.target import data_option, debug_option, json_option
 from strandline.clock import system_clock
 from strandline.config import Settings
 from strandline.errors import NotFound, Unavailable
-
-if TYPE_CHECKING:  # Spark is an extra, and slow to load
-    from pyspark.sql import SparkSession
 
 _JOBS = ("archive",)
 
@@ -73,41 +65,13 @@ def run(
 
 def _run(jobs: Sequence[str], data: Path, settings: Settings, master: str, told: Told, *, once: bool) -> None:
     try:
-        from strandline.pipeline.jobs import Run, run_all  # noqa: PLC0415 - an extra that may be missing
-        from strandline.pipeline.session import spark_session  # noqa: PLC0415 - same
+        from strandline.pipeline.jobs import run_application  # noqa: PLC0415 - an extra that may be missing
     except ModuleNotFoundError as error:
         raise Unavailable(f"the pipeline needs {error.name}; pip install 'strandline[spark]'") from error
     from strandline.platform import Platform  # noqa: PLC0415 - slow to load
 
-    spark = spark_session(f"strandline {' '.join(jobs)}", master=master)
-    try:
-        platform = Platform(data, settings, system_clock())
-        try:
-            with _stopped_by_signals(spark) as stop:
-                run_all(jobs, Run(platform, spark, stop, once, told))
-        finally:
-            platform.close()
-    finally:
-        spark.stop()
-
-
-@contextmanager
-def _stopped_by_signals(spark: SparkSession) -> Iterator[threading.Event]:
-    """The first signal asks for a stop, the second one does not wait for it. Spark has a handler of its own."""
-    stop = threading.Event()
-
-    def told(number: int, _frame: object) -> None:
-        if stop.is_set():
-            spark.sparkContext.cancelAllJobs()
-            sys.exit(128 + number)
-        stop.set()
-
-    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with Platform(data, settings, system_clock()) as platform:
+        run_application(jobs, platform, master, told, once=once)
 
 
 @pipeline.command("status")
