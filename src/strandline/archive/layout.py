@@ -70,12 +70,8 @@ def file_name(event_type: str, incarnation: int, kind: Kind, place: tuple[int, i
 
 def _shortest(parts: Sequence[str], wanted: frozenset[str]) -> int:
     """How many parts it takes until all the directives were there."""
-    seen: set[str] = set()
-    for number, part in enumerate(parts, 1):
-        seen.update(_DIRECTIVE.findall(part))
-        if seen >= wanted:
-            return number
-    return len(parts) + 1
+    counts = range(1, len(parts) + 1)
+    return next(count for count in counts if wanted <= {*_DIRECTIVE.findall("/".join(parts[:count]))})
 
 
 def _check(template: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from archive_place import GRACE, MINUTE, NOON, ArchivePlace, reasons
 
-from strandline.archive.model import HOUR_MS, Counts, Stored
-from strandline.errors import LeaseLost
+from strandline.archive.model import HOUR_MS, Counts, StagedFile, Stored
+from strandline.archive.publication import packs
+from strandline.archive.tasks import InProcess
+from strandline.errors import LeaseLost, StrandlineError
 from strandline.log.cursors import Position
 from strandline.log.model import Options, SqliteConfiguration, StorageInfo
 
@@ -255,6 +258,45 @@ def test_records_that_expired_are_skipped_and_counted(make, caplog):
         assert place.counts() == Counts(left, left, skipped=3 - left)
         assert "expired before they were archived" in caplog.text
         caplog.clear()
+
+
+def test_records_that_expire_in_the_middle_of_a_shift_are_skipped(make):
+    """They waited to be collected."""
+    place = make()
+    place.create(options=Options(HOUR_MS))
+    archiver = place.working()
+    place.publish(NOON + 1, NOON + 2)
+    place.clock.advance(2 * HOUR_MS)
+    kept = place.publish(NOON + 2 * HOUR_MS)
+    place.platform.log.upkeep.purge()
+    place.step(archiver)
+    archiver.stop(place.terms)
+    assert place.ids() == dict.fromkeys(kept, 1)
+    assert place.counts() == Counts(1, 1, skipped=2)
+
+
+def test_a_task_that_loses_rows_is_not_believed(place: ArchivePlace):
+    """Nothing of it is decided."""
+
+    class Lossy(InProcess):
+        def stage(self, tasks):
+            return [msgspec.structs.replace(harvest, rows=harvest.rows + 1) for harvest in super().stage(tasks)]
+
+    place.runner = Lossy()
+    archiver = place.working()
+    place.publish(NOON + 1)
+    with pytest.raises(StrandlineError, match="2 records of partition 0 became other files"):
+        archiver.stop(place.terms)
+    assert place.counts() == Counts()
+
+
+@pytest.mark.parametrize(("sizes", "groups"), [([5] * 3, [1, 1, 1]), ([5] * 4, [2, 2]), ([3, 3, 3, 9, 1], [3, 2])])
+def test_files_are_merged_up_to_the_size_that_is_wanted(sizes, groups):
+    """Neighbours only, and only where there are many."""
+    files = [StagedFile(f"{n}", "data", NOON, 0, 1, n, n, 1, size, "") for n, size in enumerate(sizes)]
+    packed = packs(files, 10)
+    assert [len(group) for group in packed] == groups
+    assert [file for group in packed for file in group] == files
 
 
 def test_an_event_type_that_was_made_anew_is_archived_anew(place: ArchivePlace):

@@ -233,6 +233,17 @@ def test_whoever_lost_an_event_type_lets_it_go(machine, platform, caplog):
     assert "another process archives 'a' now" in caplog.text
 
 
+def test_a_crew_that_slept_shows_up_again(machine, platform):
+    """Others have counted it out; it takes what is free and goes on."""
+    crew, leases = platform.archive.crew(), platform.archive.ledger.leases
+    with running(crew):
+        until(lambda: {*crew._archivers} == {*NAMES}, 20, "all of it")
+        leases.leave(crew.owner)
+        until(lambda: crew.owner in leases.owners(), 20, "its return")
+        machine.clock.advance(HOUR_MS + 30_000)
+        until(lambda: all(machine.flagged(name) for name in NAMES), 20, "flags")
+
+
 def test_one_propagates_at_a_time(machine, platform):
     """A second one does not start while one runs."""
     platform.archive.crew().once()

@@ -125,6 +125,17 @@ def test_a_flag_that_was_decided_and_not_written_is_written(both: ArchivePlace, 
     assert len([*both.root.glob("*/*/_READY")]) == 13
 
 
+def test_whoever_comes_with_older_revisions_changes_nothing(both: ArchivePlace):
+    """Another one was there since it looked."""
+    live(both, "orders", "clicks", until_ms=ONE + GRACE)
+    both.propagate()
+    children = {"2024-05-01/12/clicks": 3, "2024-05-01/12/orders": 1}
+    both.ledger.periods.confirm(both.ledger.periods.flag("2024-05-01/12", NOON, children))
+    both.ledger.periods._db.execute("UPDATE hours SET settled = 0")
+    assert both.propagate() == 0
+    assert [(one.revision, one.children) for one in both.ledger.periods.between(NOON, NOON + 1)] == [(2, children)]
+
+
 def test_event_types_with_templates_of_their_own_have_parents_of_their_own(make):
     """An event type above the date has its own days, and its own directory is the hour's."""
     place = make(look_back_hours=12, template="%Y-%m-%d/%H/{event_type},clicks={event_type}/%Y-%m-%d/%H")

@@ -9,8 +9,12 @@ import pytest
 from ledger_place import NOON, LedgerPlace, archived, decision, file
 
 from strandline.archive.ledger import Ledger
+from strandline.archive.ledger.connect import connect
+from strandline.archive.ledger.postgres import PostgresLedger
 from strandline.archive.model import Claim, Counts, Decision, Stored, Term
-from strandline.errors import Conflict, Invalid, LeaseLost, NotFound
+from strandline.clock import ManualClock, SystemClock
+from strandline.config import CatalogSettings, Settings
+from strandline.errors import Conflict, Invalid, LeaseLost, NotFound, Unavailable
 from strandline.log.cursors import Position
 
 
@@ -167,6 +171,33 @@ def test_what_was_decided_is_there_after_a_restart(place: LedgerPlace):
     second = place.open()
     assert second.publishing("orders") == [file(0, 9)]
     assert second.standing("orders") == first.standing("orders")
+
+
+def test_the_ledger_is_where_the_catalog_is(postgres, tmp_path):
+    """On the server's clock, unless a test has one of its own."""
+    here = connect(Settings(), tmp_path, ManualClock(77))
+    url = postgres.url(postgres.new_database())
+    settings = Settings(catalog=CatalogSettings(url))
+    there, fast = connect(settings, tmp_path, SystemClock()), connect(settings, tmp_path, ManualClock(78))
+    try:
+        assert (tmp_path / "archive.db").exists()
+        assert (here.now_ms(), fast.now_ms()) == (77, 78)
+        assert abs(there.now_ms() - SystemClock().now_ms()) < 60_000
+        assert there.claim("a", "id").epoch + 1 == fast.claim("a", "id").epoch
+    finally:
+        for one in (here, there, fast):
+            one.close()
+
+
+def test_a_postgresql_that_cannot_hold_a_ledger_is_let_go(postgres, monkeypatch):
+    """The connections are closed, the error is told."""
+
+    def refuse(_):
+        raise Unavailable("no tables")
+
+    monkeypatch.setattr("strandline.archive.ledger.postgres._make", refuse)
+    with pytest.raises(Unavailable, match="no tables"):
+        PostgresLedger(postgres.url(postgres.new_database()), lease_ms=1)
 
 
 # -- terms
