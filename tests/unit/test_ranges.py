@@ -6,7 +6,6 @@ import pickle
 import pytest
 
 from strandline.errors import Invalid, Unavailable
-from strandline.log import ranges
 from strandline.log.cursors import Span
 from strandline.log.model import KafkaConfiguration, StorageInfo
 from strandline.log.ranges import PartitionRange, Piece, cut, patiently
@@ -67,11 +66,3 @@ def test_other_errors_are_not_repeated():
     with pytest.raises(Invalid):
         patiently(flaky)
     assert flaky.calls == 1
-
-
-def test_a_storage_keeps_its_own_properties_when_it_is_read_in_bulk():
-    """What an operator says about fetching wins over our defaults."""
-    info = StorageInfo("k", "kafka", kafka_configuration=KafkaConfiguration("b:1", {"queued.min.messages": "7"}))
-    properties = ranges._for_bulk(info).kafka_configuration.properties
-    assert properties["queued.min.messages"] == "7"
-    assert "queued.max.messages.kbytes" in properties

@@ -155,6 +155,8 @@ class Connection:
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 100,
             "queued.max.messages.kbytes": 16 << 10,
+            # How soon a consumer that has fetched that much ahead looks whether there is room again.
+            "fetch.queue.backoff.ms": 10,
         }
         return self._client(Consumer, {**settings, **self._shared(consumer=True)})
 

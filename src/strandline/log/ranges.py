@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,12 +33,8 @@ _T = TypeVar("_T")
 _PATIENCE_SECONDS = 60.0
 _READ_RECORDS = 100_000
 _READ_BYTES = 64 << 20
-# For reading far, not for being told soon; a storage's own properties win.
-_BULK_PROPERTIES = {
-    "queued.min.messages": "1000000",
-    "queued.max.messages.kbytes": str(64 << 10),
-    "fetch.message.max.bytes": str(8 << 20),
-}
+# A process that reads many partitions in turn keeps the consumers of this many, with what they fetched ahead.
+_OPEN_READS = 16
 
 
 @dataclass(frozen=True)
@@ -174,7 +170,8 @@ def _storage(wanted: PartitionRange, info: StorageInfo) -> Storage:
         for storage in _open.values():
             storage.tidy()
         if key not in _open:
-            storages = Storages(lambda: [_for_bulk(info)], Path(wanted.data), wanted.settings)
+            settings = replace(wanted.settings, max_open_reads=_OPEN_READS)
+            storages = Storages(lambda: [info], Path(wanted.data), settings)
             _open[key] = storages.get(info.id)
         return _open[key]
 
@@ -185,11 +182,3 @@ def close_storages() -> None:
         for storage in _open.values():
             storage.close()
         _open.clear()
-
-
-def _for_bulk(info: StorageInfo) -> StorageInfo:
-    kafka = info.kafka_configuration
-    if kafka is None:
-        return info
-    properties = {**_BULK_PROPERTIES, **kafka.properties}
-    return msgspec.structs.replace(info, kafka_configuration=msgspec.structs.replace(kafka, properties=properties))

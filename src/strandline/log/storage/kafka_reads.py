@@ -28,7 +28,8 @@ _PATIENCE_SECONDS = 10.0
 # Who reads on is back by then; who waits at the end may take longer.
 _LIKELY_SECONDS = 2.0
 _IDLE_SECONDS = 30.0
-_FETCH_RECORDS = 3_000
+# Few enough to stay in the processor's cache until they are Arrow: looking at them is most of the work.
+_FETCH_RECORDS = 500
 _FIRST_FETCH_RECORDS = 100
 _WAIT_SECONDS = 0.1
 
@@ -169,7 +170,6 @@ class Pass:
                     trouble = self._look(message) or trouble
                 messages = [message for message in messages if message.error() is None]
             if messages:
-                # At once, while they are in the processor's cache: looking at them is most of the work.
                 self._ready = _batch(messages)
                 self._seen = max(self._seen, _offset(messages[-1]) + 1)
                 self._mean_bytes = 1 + int(_sizes(self._ready).mean())
