@@ -10,10 +10,12 @@ import strandline.archive.files.hdfs
 import strandline.archive.files.s3
 import strandline.archive.ledger.postgres
 import strandline.archive.ledger.sqlite
+import strandline.archive.local
 import strandline.client
 import strandline.log.local
 from strandline.archive.files import Files
 from strandline.archive.ledger import HourBook, Leases, Ledger, PeriodBook
+from strandline.archive.room import Archive
 from strandline.log.catalog import Catalog
 from strandline.log.catalog.postgres import PostgresCatalog
 from strandline.log.catalog.sqlite import SqliteCatalog
@@ -25,6 +27,7 @@ from strandline.log.subscriptions.port import StreamLeases, SubscriptionStore
 
 assert strandline.archive.ledger.postgres
 assert strandline.archive.ledger.sqlite
+assert strandline.archive.local
 assert strandline.archive.files.hdfs
 assert strandline.archive.files.s3
 assert strandline.client
@@ -40,7 +43,7 @@ def implementations(port: type) -> list[type]:
 
 PORTS = (
     *(Log, Storage, Catalog, Subscriptions, Consumer, SubscriptionStore, StreamLeases, Files),
-    *(Ledger, HourBook, PeriodBook, Leases),
+    *(Archive, Ledger, HourBook, PeriodBook, Leases),
 )
 CASES = [
     pytest.param(kind, port, name, id=f"{kind.__name__}.{name}")

@@ -1,7 +1,7 @@
 """The archive of one event type: a loop of steps over batch reads, from where the ledger says.
 
-Timer, once and stop are the same steps. A step that fails leaves nothing half-done: start again, and what was
-decided is published, what was not is thrown away and read again.
+Timer, once and stop are the same steps. A step that fails leaves nothing half-done. Before its decision it can
+be tried again; after that, start again: what was decided is published, what was not is thrown away and read again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,13 @@ class Archiver:
         self._files = files
         self._collector = Collector(source, files, runner, options)
         self._publication = Publication(ledger, files, runner, options)
+        self._claim: Claim | None = None
         self._desk: _Desk | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether steps can be made: not before the start, nor after a decision that failed."""
+        return self._desk is not None
 
     # -- the loop
 
@@ -74,7 +80,7 @@ class Archiver:
         """Claim the event type, finish what was decided before, throw away what was not."""
         self._desk = None
         reading = self._look()
-        claim = self._ledger.claim(self._name, reading.entry_id)
+        self._claim = claim = self._ledger.claim(self._name, reading.entry_id)
         failpoints.hit("archive.claim")
         self._publication.roll_forward(claim)
         self._publication.sweep(claim)
@@ -114,15 +120,15 @@ class Archiver:
         self._publish(reading, stored)
         self._flag(reading, due, decided=True)
         report = self._report(lag)
-        self._desk = None
+        self._desk = self._claim = None
         return report
 
     def abort(self) -> None:
         """Remove what is not decided, as far as that is possible now; what is stored stays."""
-        desk, self._desk = self._desk, None
-        if desk is not None:
+        claim, self._desk, self._claim = self._claim, None, None
+        if claim is not None:
             with suppress(StrandlineError):  # the next start does it
-                self._publication.sweep(desk.claim)
+                self._publication.sweep(claim)
 
     # -- its parts
 
@@ -221,7 +227,8 @@ class Archiver:
         self._desk = _with(self._open_desk, Collection(workers))
 
     def _publish(self, reading: Reading, stored: Mapping[int, Stored]) -> None:
-        desk = self._open_desk
+        # Without a desk until it is certain what became of the decision.
+        desk, self._desk = self._open_desk, None
         self._publication.decide(desk.claim, desk.collection, desk.stored, stored, reading.read_ms)
         self._publication.sweep(desk.claim)
         self._desk = _Desk(desk.claim, self._standing(), Collection(desk.collection.workers), desk.entry_id)

@@ -140,7 +140,7 @@ class Crew:
 
     def _hand_over(self, name: str, terms: Sequence[Term]) -> None:
         self._turn(name, lambda archiver: archiver.stop(terms))
-        self._archivers.pop(name, None)
+        self._drop(name)
         self._meter.forget(name)
         self._ledger.leases.release(self.owner, name)
 
@@ -168,24 +168,35 @@ class Crew:
         except LeaseLost as error:
             log.info("%s", error.detail)
             self._give_up(name, 0)
-        except StrandlineError as error:
+        except Unavailable as error:
             log.warning("archiving %s failed and is tried again: %s", name, error.detail)
-            self._give_up(name, error.retry_after if isinstance(error, Unavailable) else _RETRY_SECONDS, error)
+            self._give_up(name, error.retry_after, error)
+        except StrandlineError as error:
+            log.warning("archiving %s failed and is started again: %s", name, error.detail)
+            self._give_up(name, _RETRY_SECONDS, error)
         except Exception as error:
-            log.exception("archiving %s failed and is tried again", name)
+            log.exception("archiving %s failed and is started again", name)
             self._give_up(name, _RETRY_SECONDS, error)
         return None
 
     def _give_up(self, name: str, seconds: float, error: Exception | None = None) -> None:
         self._first_error = self._first_error or error
         self._wait_until[name] = time.monotonic() + seconds
+        archiver = self._archivers.get(name)
+        # What was collected is kept for the next attempt, if it only has to wait.
+        if archiver is not None and not (archiver.started and isinstance(error, Unavailable)):
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
         archiver = self._archivers.pop(name, None)
         if archiver is not None:
             archiver.abort()
 
     def _stop(self, terms: Sequence[Term], told: Callable[[Progress], None]) -> None:
+        self._wait_until.clear()
         self._turns([*self._archivers], lambda archiver: archiver.stop(terms), told)
-        self._archivers.clear()
+        for name in [*self._archivers]:
+            self._drop(name)
 
     def _propagate(self, terms: Sequence[Term]) -> None:
         if time.monotonic() - self._propagated < _PROPAGATE_SECONDS:

@@ -19,7 +19,7 @@ from strandline.archive.progress import Progress
 from strandline.archive.tasks import InProcess, Stage
 from strandline.clock import ManualClock, to_rfc3339
 from strandline.config import ArchiveSettings, CoordinationSettings, Settings
-from strandline.errors import LeaseLost, Unavailable
+from strandline.errors import Unavailable
 from strandline.log import EventType
 from strandline.platform import Platform
 
@@ -156,7 +156,37 @@ def test_an_error_of_one_event_type_is_none_of_the_others(machine, platform, cap
         until(lambda: all(machine.flagged(name) for name in NAMES), 30, "flags")
     assert archived(platform) == 1
     assert "archiving a failed and is tried again: not now" in caplog.text
+    assert "archiving a failed and is started again" in caplog.text
     assert "a bug" in caplog.text
+
+
+def test_what_was_collected_is_kept_while_something_is_away(machine, platform):
+    """It is not read again, and the claim stays the same; a step that fails later starts over."""
+    read: list[int] = []
+
+    class Away(InProcess):
+        away = False
+
+        def stage(self, tasks: Sequence[Stage]) -> list[Harvest]:
+            if tasks and self.away:
+                raise Unavailable("away", retry_after=0)
+            read.extend(task.part.size for task in tasks)
+            return super().stage(tasks)
+
+    runner, told = Away(), []
+    platform = machine.open(min_records=1)
+    crew = platform.archive.crew(runner)
+    with running(crew, told.append):
+        until(lambda: len(told) > 8, 20, "turns")
+        publish(platform)
+        until(lambda: read == [1], 20, "the first")
+        runner.away = True
+        publish(platform)
+        until(lambda: crew._first_error is not None, 20, "an error")
+        runner.away = False
+        until(lambda: read == [1, 1], 20, "the second")
+        assert platform.archive.ledger.standing("a").epoch == 1
+    assert archived(platform) == 2
 
 
 def test_a_crew_waits_for_its_ledger(machine, platform, monkeypatch):
@@ -225,8 +255,6 @@ def test_whoever_lost_an_event_type_lets_it_go(machine, platform, caplog):
         until(lambda: {*crew._archivers} == {*NAMES}, 20, "all of it")
         archiver = crew._archivers["a"]
         ledger.claim("a", platform.log.entry("a").id)
-        with pytest.raises(LeaseLost):
-            archiver.stop(ledger.terms())
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: machine.flagged("a"), 20, "the flag")
         assert crew._archivers["a"] is not archiver
