@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _RACE = """
 import sys, threading
 import strandline
@@ -32,4 +34,39 @@ sys.exit(str(failed) if failed else 0)
 def test_threads_may_load_different_parts_at_once():
     """`open` and `connect` for the first time, at the same moment."""
     done = subprocess.run([sys.executable, "-c", _RACE], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+_PREPARED = """
+import gc, sys
+import msgspec
+import strandline
+
+strandline.{open}(sys.argv[1]).close()
+
+def kinds(base):
+    for kind in base.__subclasses__():
+        yield kind
+        yield from kinds(kind)
+
+ours = [kind for kind in kinds(msgspec.Struct) if kind.__module__.startswith("strandline.")]
+assert len(ours) > 10
+# What msgspec has found out about a type hangs on it.
+raw = [kind for kind in ours if not any(type(x).__name__ == "StructInfo" for x in gc.get_referents(kind))]
+sys.exit(str(raw) if raw else 0)
+"""
+
+
+@pytest.mark.parametrize(("opened", "place"), [("open", "data"), ("connect", "http://127.0.0.1:1")])
+def test_no_thread_is_the_first_to_decode_a_value(tmp_path, opened, place):
+    """Two that are the first at once can crash the process: all types are ready once the platform is open."""
+    program = _PREPARED.format(open=opened)
+    done = subprocess.run(
+        [sys.executable, "-c", program, place],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
