@@ -18,11 +18,11 @@ import subscribers
 from strandline.errors import Conflict, Unavailable
 from strandline.log.subscriptions import StreamParameters
 
-WINDOW = 300
+WINDOW = 800
 COMMIT_TIMEOUT_S = 3
 PARAMETERS = {
     "max_uncommitted_events": WINDOW,
-    "batch_limit": 50,
+    "batch_limit": 200,
     "batch_flush_timeout": 1,
     "commit_timeout": COMMIT_TIMEOUT_S,
 }

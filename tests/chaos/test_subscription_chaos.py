@@ -174,7 +174,7 @@ def test_a_subscription_under_chaos(cluster: Cluster, rounds):
             disturb(DISTURBANCES[number % len(DISTURBANCES)], dice, cluster, nodes, readers, watch)
             switch.join()
         stop_publishers(publishers)
-        until(lambda: unread(urls[0], subscription) == 0, 120, "everything read")
+        until(lambda: unread(urls[0], subscription) == 0, 300, "everything read")
     finally:
         stop_publishers(publishers)
         readers.close()
