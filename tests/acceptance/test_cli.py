@@ -83,12 +83,12 @@ def test_help_lists_every_command_and_loads_nothing_heavy():
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "event-types create", "storages list", "timelines list"])
+@pytest.mark.parametrize("command", [*COMMANDS, "event-types create", "pipeline run", "storages list"])
 def test_every_command_explains_itself(command: str):
     """Every command has a help page with the options that all have."""
     text = good(*command.split(), "--help")
     assert text.startswith(f"Usage: strandline {command}")
-    if command not in {"event-types", "storages", "subscriptions", "timelines"}:
+    if command not in {"archive", "event-types", "pipeline", "storages", "subscriptions", "timelines"}:
         assert "--json" in text
         assert "--data" in text
 
