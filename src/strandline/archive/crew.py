@@ -74,7 +74,7 @@ class Crew:
         with self._kept():
             configured = self._plan.event_types()
             terms = self._terms(configured)
-            names = [name for name in self._due_names(configured, terms) if self._take_patiently(name)]
+            names = self._take_patiently(self._due_names(configured, terms))
             self._turns(names, lambda archiver: _catch_up(archiver, terms), told)
             self._stop(terms, told)
             self._propagated = float("-inf")
@@ -128,15 +128,19 @@ class Crew:
             self._hand_over(name, terms)
         return mine
 
-    def _take_patiently(self, name: str) -> bool:
-        """A process that was killed has it for a while; one that lives keeps it."""
+    def _take_patiently(self, names: Sequence[str]) -> list[str]:
+        """Those that nobody else has. Whoever was killed has its own for a while; who lives keeps them."""
         deadline = time.monotonic() + 2 * self._plan.lease_ms / 1000
-        while not self._ledger.leases.take(self.owner, name):
-            if time.monotonic() > deadline:
-                log.warning("another process archives %r; it is left to it", name)
-                return False
-            time.sleep(0.05)
-        return True
+        mine: list[str] = []
+        missing = [*names]
+        while missing:
+            mine += [name for name in missing if self._ledger.leases.take(self.owner, name)]
+            missing = [name for name in names if name not in mine]
+            if missing and time.monotonic() > deadline:
+                log.warning("another process archives %s; that is left to it", ", ".join(missing))
+                break
+            time.sleep(0.05 if missing else 0)
+        return mine
 
     def _hand_over(self, name: str, terms: Sequence[Term]) -> None:
         self._turn(name, lambda archiver: archiver.stop(terms))
