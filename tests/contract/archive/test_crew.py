@@ -14,6 +14,7 @@ from archive_place import NOON
 
 from services import until
 from strandline.archive.crew import Crew
+from strandline.archive.ledger import Leases
 from strandline.archive.model import HOUR_MS, Harvest
 from strandline.archive.progress import Progress
 from strandline.archive.tasks import InProcess, Stage
@@ -23,7 +24,7 @@ from strandline.errors import Unavailable
 from strandline.log import EventType
 from strandline.platform import Platform
 
-LEASE_MS = 600
+LEASE_MS = 1500
 NAMES = ["a", "b", "c", "d"]
 
 
@@ -84,6 +85,22 @@ def running(crew: Crew, told: Callable[[Progress], None] = lambda _: None) -> It
         stop.set()
         thread.join(30)
         assert not thread.is_alive()
+
+
+@contextmanager
+def another(leases: Leases, name: str) -> Iterator[None]:
+    """A living process that has the lease; it leaves in the end."""
+    leases.renew("another")
+    assert leases.take("another", name)
+    done = threading.Event()
+    beats = threading.Thread(target=lambda: [leases.renew("another") for _ in iter(lambda: done.wait(0.1), True)])
+    beats.start()
+    try:
+        yield
+    finally:
+        done.set()
+        beats.join()
+        leases.leave("another")
 
 
 def archived(platform: Platform) -> int:
@@ -232,17 +249,9 @@ def test_once_waits_for_leases_of_the_dead_and_leaves_those_of_the_living(machin
     publish(platform)
     platform.archive.crew().once()
     assert archived(platform) == 1
-    alive = threading.Event()
-    beats = threading.Thread(target=lambda: [leases.renew("alive") for _ in iter(lambda: alive.wait(0.1), True)])
-    leases.renew("alive")
-    assert leases.take("alive", "a")
-    beats.start()
     publish(platform)
-    try:
+    with another(leases, "a"):
         platform.archive.crew().once()
-    finally:
-        alive.set()
-        beats.join()
     assert archived(platform) == 1
     assert "another process archives a; that is left to it" in caplog.text
 
@@ -276,13 +285,10 @@ def test_one_propagates_at_a_time(machine, platform):
     """A second one does not start while one runs."""
     platform.archive.crew().once()
     machine.clock.advance(HOUR_MS + 60_000)
-    leases = platform.archive.ledger.leases
-    leases.renew("other")
-    assert leases.take("other", "propagation")
     crew = machine.open().archive.crew()
-    crew.once()
+    with another(platform.archive.ledger.leases, "propagation"):
+        crew.once()
     assert machine.flagged("a")
     assert platform.archive.periods(NOON, NOON + 1) == []
-    leases.leave("other")
     crew.once()
     assert [one.path for one in platform.archive.periods(NOON, NOON + 1)] == ["2024-05-01/12"]
