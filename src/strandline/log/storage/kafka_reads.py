@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from strandline.engine import kafka
 from strandline.errors import Unavailable
@@ -141,7 +140,7 @@ class Pass:
                     break
                 found.append(taken)
                 left -= taken.num_rows
-                room -= int(_sizes(taken).sum())
+                room -= int(_ends(taken)[-1])
         if not found:
             return _EMPTY
         self.offset = found[-1].column("offset")[-1].as_py() + 1
@@ -149,7 +148,7 @@ class Pass:
 
     def _take(self, most: int, room: int, at_least: int) -> pa.RecordBatch:
         """What is ready, within the limits."""
-        fitting = np.searchsorted(_sizes(self._ready).cumsum(), room, side="right")
+        fitting = np.searchsorted(_ends(self._ready), room, side="right") - 1
         count = max(at_least, min(most, int(fitting)))
         taken, self._ready = self._ready.slice(0, count), self._ready.slice(count)
         return taken
@@ -172,7 +171,7 @@ class Pass:
             if messages:
                 self._ready = _batch(messages)
                 self._seen = max(self._seen, _offset(messages[-1]) + 1)
-                self._mean_bytes = 1 + int(_sizes(self._ready).mean())
+                self._mean_bytes = 1 + int(_ends(self._ready)[-1]) // len(messages)
             if messages or self._seen >= self._end:
                 return
             if time.monotonic() > deadline:
@@ -209,9 +208,11 @@ def _offset(message: kafka.Message) -> int:
     return cast("int", message.offset())  # what was read has one
 
 
-def _sizes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The bytes of every value."""
-    return pc.binary_length(batch.column("value")).fill_null(0).to_numpy()  # type: ignore[no-any-return]
+def _ends(batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
+    """How many bytes the first 0, 1, 2 … values have together: what Arrow keeps of them anyway."""
+    values = batch.column("value")
+    places = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)
+    return np.asarray(places - places[0])
 
 
 def _batch(found: Sequence[kafka.Message]) -> pa.RecordBatch:
