@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def _storage(bootstrap_servers: str, _: Path, stack: ExitStack) -> _Send:
     def send(batches: _Batches) -> None:
         parts = [{p: NewRecords(NOW_MS, own) for p, own in split(batch).items()} for batch in batches]
         futures = [storage.append("ours", part) for part in parts]
+        wait(futures)  # as one: to wake up for each of them is work of its own
         _insist(all(part.complete for future in futures for part in future.result().values()))
 
     return send
@@ -50,8 +52,9 @@ def _library(schema: strandline.Schema | None) -> _Ours:
         log.create(strandline.EventType("orders", partitions=PARTITIONS, **{"schema": schema} if schema else {}))
 
         def send(batches: _Batches) -> None:
-            for future in [log.submit("orders", batch) for batch in batches]:
-                future.result().raise_for_failed()
+            futures = [log.submit("orders", batch) for batch in batches]
+            wait(futures)
+            _insist(all(future.result().ok for future in futures))
 
         return send
 

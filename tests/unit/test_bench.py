@@ -75,8 +75,8 @@ def test_a_target_is_met_or_not(target, ours, ratio, met):
 
 
 def test_ours_is_as_many_times_as_good_as_a_peer():
-    """Twice the rate, or half the wait."""
-    assert Rates([200], 1).times_as_good(Rates([100], 1)) == 2
+    """Twice the rate in most rounds, or half the wait."""
+    assert Rates([200, 20, 400], 1).times_as_good(Rates([100, 10, 1_000], 1)) == 2
     assert Waits([100]).times_as_good(Waits([200])) == 2
 
 
