@@ -208,7 +208,7 @@ class Node:
     def _warm(self, switch: Switch) -> None:
         """Connect to the new storage before anybody is held."""
         try:
-            self._storages.get(switch.storage_id).bounds(switch.topic)
+            self._storages.get(switch.storage_id).make_ready(switch.topic)
         except StrandlineError as error:
             log.info("the new topic of %s cannot be reached yet: %s", switch.event_type, error.detail)
 

@@ -28,7 +28,18 @@ class Unsealable(Storage):
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        for verb in ("create_topic", "delete_topic", "read", "bounds", "find", "watch", "purge", "grow", "close"):
+        for verb in (
+            "create_topic",
+            "delete_topic",
+            "make_ready",
+            "read",
+            "bounds",
+            "find",
+            "watch",
+            "purge",
+            "grow",
+            "close",
+        ):
             setattr(self, verb, getattr(storage, verb))
 
     def append(

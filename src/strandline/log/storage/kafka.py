@@ -73,6 +73,11 @@ class KafkaStorage(Storage):
         self._passes.drop(topic)
         self._watcher.notify(topic)
 
+    def make_ready(self, topic: str) -> None:
+        self._refuse_closed()
+        self._topics.count(topic)
+        self._appender.make_ready(topic)
+
     def append(
         self,
         topic: str,

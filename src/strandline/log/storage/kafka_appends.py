@@ -61,6 +61,11 @@ class Appender:
         self._thread = threading.Thread(target=self._run, name="strandline-kafka-appends", daemon=True)
         self._thread.start()
 
+    def make_ready(self, topic: str) -> None:
+        """Have the driver look for the topic's leaders before the first record comes."""
+        with kafka.mapping(f"looking for topic {topic}"):
+            self._producers[-1].list_topics(topic, timeout=self._patience)
+
     def append(self, topic: str, batches: Mapping[int, NewRecords]) -> Future[dict[int, Placed]]:
         append = Append(topic, batches, time.monotonic() + self._patience, self._finished)
         refusal: str | None = None
@@ -189,8 +194,7 @@ class Appender:
             return True
         if kafka.says_missing(error) and not append.topic_missing:
             append.topic_missing = True  # also: only once
-            with kafka.mapping(f"looking for topic {append.topic}"):
-                self._producers[-1].list_topics(append.topic, timeout=self._patience)
+            self.make_ready(append.topic)
             return True
         return False
 

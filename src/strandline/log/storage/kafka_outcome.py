@@ -91,7 +91,8 @@ class Part:
 
     def failed(self, error: kafka.KafkaError | None, seconds: float | None) -> int:
         """What the driver's report means for its record: FAILED or UNKNOWN."""
-        failure: StrandlineError = OutcomeUnknown("Kafka stored the record but did not say where")
+        # Without an error and without an offset: the driver believes it stored because a later one was.
+        failure: StrandlineError = OutcomeUnknown("Kafka did not say where the record is")
         if error is not None:
             failure = kafka.undelivered(error, seconds)
             self._append.topic_missing |= kafka.says_missing(error)

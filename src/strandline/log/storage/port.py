@@ -56,6 +56,10 @@ class Storage(ABC):
         """Remove a topic and its records; a missing one is fine."""
 
     @abstractmethod
+    def make_ready(self, topic: str) -> None:
+        """Look the topic up and connect to it, so that its first append does not wait for that."""
+
+    @abstractmethod
     def append(
         self, topic: str, batches: Mapping[int, NewRecords], *, waits: bool = False
     ) -> Future[dict[int, Placed]]:
