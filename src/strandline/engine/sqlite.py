@@ -11,13 +11,14 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 import apsw
 
+from strandline.engine.open_files import OPEN
 from strandline.errors import NotFound, OutcomeUnknown, StorageFull, StrandlineError, Unavailable
 
 _OLDEST_SAFE = (3, 51, 3)
@@ -47,31 +48,54 @@ def map_error(error: apsw.Error, path: Path) -> StrandlineError:
 
 
 class Database:
-    """One connection, used by one thread at a time (`with database:` takes it), errors mapped."""
+    """One connection, used by one thread at a time (`with database:` takes it), errors mapped.
+
+    `committed` hears after every transaction how long SQLite's log is, and sees to it that it is copied into the
+    file; without it SQLite does that itself.
+    """
 
     def __init__(
-        self, path: Path, *, create: bool = False, page_bytes: int = 4096, checkpoint_bytes: int = 4 << 20
+        self,
+        path: Path,
+        *,
+        create: bool = False,
+        committed: Callable[[Database, int], None] | None = None,
     ) -> None:
         self.path = path
         self._lock = threading.RLock()
         self._looks = 0
         self._version: int | None = None
-        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-        with self.mapped():
-            try:
-                self._connection = apsw.Connection(str(path), flags=flags, statementcachesize=64)
-            except apsw.CantOpenError as error:
-                # One that is there but cannot be opened (no descriptors, no permission) is not a missing one.
-                if create or path.exists() or not path.parent.is_dir():
-                    raise
-                raise NotFound(f"{path.name} does not exist") from error
-            self._connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
-            self.execute(f"PRAGMA page_size = {page_bytes}")  # no more than a wish once the file has pages
-            self._switch_to_wal()
-            self.execute("PRAGMA synchronous = FULL")
-            self.execute("PRAGMA foreign_keys = ON")
-            ((page_bytes,),) = self.execute("PRAGMA page_size")
-            self._connection.wal_autocheckpoint(checkpoint_bytes // page_bytes)
+        self._committed = committed
+        self._log_bytes = 0
+        with ExitStack() as closing, self.mapped():
+            OPEN.enter(path)
+            closing.callback(OPEN.leave, path)
+            self._connection = _connect(path, create=create)
+            closing.callback(self._connection.close)
+            self._prepare()
+            self._closing = closing.pop_all()
+
+    def _prepare(self) -> None:
+        self._connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+        self._switch_to_wal()
+        self.execute("PRAGMA synchronous = FULL")
+        self.execute("PRAGMA foreign_keys = ON")
+        self._page_bytes = int(self.execute("PRAGMA page_size")[0][0])
+        if self._committed is not None:
+            self._connection.set_wal_hook(self._note_log)  # also: SQLite does not copy it by itself
+
+    def _note_log(self, _: apsw.Connection, __: str, pages: int) -> int:
+        self._log_bytes = pages * self._page_bytes
+        return apsw.SQLITE_OK
+
+    def checkpoint(self) -> int:
+        """Copy as much of the log into the file as can be without waiting; how many bytes are left in it.
+
+        Unavailable if somebody else is at it.
+        """
+        with self._lock, self.mapped():
+            pages, copied = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            return (pages - copied) * self._page_bytes
 
     def _switch_to_wal(self) -> None:
         """Of several that open a new file at once one can switch; for this SQLite does not wait by itself."""
@@ -136,6 +160,8 @@ class Database:
                 self._rollback()
                 raise
             self._commit()
+            if self._committed is not None:
+                self._committed(self, self._log_bytes)
 
     def _commit(self) -> None:
         try:
@@ -165,7 +191,18 @@ class Database:
 
     def close(self) -> None:
         with self._lock:
-            self._connection.close()
+            self._closing.close()
+
+
+def _connect(path: Path, *, create: bool) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    try:
+        return apsw.Connection(str(path), flags=flags, statementcachesize=64)
+    except apsw.CantOpenError as error:
+        # One that is there but cannot be opened (no descriptors, no permission) is not a missing one.
+        if create or path.exists() or not path.parent.is_dir():
+            raise
+        raise NotFound(f"{path.name} does not exist") from error
 
 
 class FileLock:

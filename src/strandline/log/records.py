@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -87,7 +85,7 @@ class NewRecords:
 
 def to_arrow(parts: Sequence[NewRecords]) -> tuple[int, pa.RecordBatch]:
     """One batch of all parts, in order, after the number of its layout; OverflowError past 2 GB."""
-    arrays = [_values(parts[0].values if len(parts) == 1 else [value for part in parts for value in part.values])]
+    arrays = [_array(parts[0].values if len(parts) == 1 else _flat(part.values for part in parts), pa.binary())]
     number = 0
     if any(part.keys is not None for part in parts):
         number += 1
@@ -101,14 +99,6 @@ def to_arrow(parts: Sequence[NewRecords]) -> tuple[int, pa.RecordBatch]:
     return number, pa.RecordBatch.from_arrays(arrays, schema=STORED[number])
 
 
-def _values(values: Sequence[bytes]) -> pa.Array:
-    """The same as `pa.array`, without a look at the type of every value."""
-    ends = array("i", accumulate(map(len, values), initial=0))
-    return pa.Array.from_buffers(
-        pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))], 0
-    )
-
-
 def _times(times: Sequence[int], counts: Sequence[int]) -> pa.Array:
     return pa.array(np.repeat(np.array(times, np.int64), counts))
 
@@ -117,10 +107,18 @@ def _column(parts: Sequence[NewRecords], lists: Sequence[Sequence[object] | None
     filled = (
         values if values is not None else [None] * len(part) for part, values in zip(parts, lists, strict=True)
     )
-    column = pa.array([value for values in filled for value in values], kind)
-    if isinstance(column, pa.ChunkedArray):
+    return _array(_flat(filled), kind)
+
+
+def _flat(lists: Iterable[Sequence[object]]) -> list[object]:
+    return [value for values in lists for value in values]
+
+
+def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    array = pa.array(values, kind)
+    if isinstance(array, pa.ChunkedArray):
         raise OverflowError
-    return column
+    return array
 
 
 def with_offsets(first: int, batches: Sequence[pa.RecordBatch], times: Sequence[int]) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.engine import sql, sqlite
+from strandline.engine.checkpoints import Checkpoints
 from strandline.errors import Conflict, NotFound, Sealed
 from strandline.log import records
 from strandline.log.combining import Combiner
@@ -25,10 +26,8 @@ from strandline.log.storage.port import FAILED, Bounds, Placed
 _SQL = sql.load("strandline.log.storage", "sqlite.sql")
 # Keeps every row far below what Arrow and SQLite can hold.
 _ROW_BYTES = 64 << 20
-# A batch fills many of SQLite's usual pages, and every page is two system calls of a commit.
-_PAGE_BYTES = 16384
-# SQLite's own log may grow to this before it is copied into the file: fewer copies, each in one go.
-_CHECKPOINT_BYTES = 16 << 20
+# SQLite's own log may grow to this before it is copied into the file.
+_CHECKPOINT_BYTES = 64 << 20
 
 # One transaction takes no more than this, so that the first of a long queue is not kept waiting.
 _GROUP_RECORDS = 20_000
@@ -41,7 +40,8 @@ _Row = tuple[Any, ...]
 class TopicFile:
     def __init__(self, path: Path, executor: Executor) -> None:
         self._reader = sqlite.Database(path)
-        self._writer = sqlite.Database(path, checkpoint_bytes=_CHECKPOINT_BYTES)
+        checkpoints = Checkpoints(path, executor, _CHECKPOINT_BYTES)
+        self._writer = sqlite.Database(path, committed=checkpoints.committed)
         self._lock = _lock_beside(path)
         self._commits = Combiner(self._store, executor, weight=_weight, free=self._lock.free)
         # Next offsets by partition, true while the file has this version (of commits that are not ours).
@@ -55,7 +55,7 @@ class TopicFile:
         with (
             closing(_lock_beside(path)) as lock,
             lock,
-            closing(sqlite.Database(path, create=True, page_bytes=_PAGE_BYTES)) as database,
+            closing(sqlite.Database(path, create=True)) as database,
             database.transaction(),
         ):
             database.execute(_SQL["create"])

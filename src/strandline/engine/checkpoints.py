@@ -1,0 +1,65 @@
+"""Copies SQLite's log into its file beside the writing, not within it.
+
+SQLite by itself copies all of it within the commit that made the log too long, and nobody writes meanwhile. Here
+another thread copies while the writer goes on, and the writer copies only what came since then: a log starts anew
+only when it was copied to its end, and under load only the writer sees that moment.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Executor
+from contextlib import closing, suppress
+from pathlib import Path
+
+from strandline.engine import sqlite
+from strandline.engine.open_files import OPEN
+from strandline.errors import StrandlineError
+
+log = logging.getLogger(__name__)
+
+# The second one copies what was written during the first, and leaves far less.
+_PASSES = 2
+
+
+class Checkpoints:
+    """Of the file of one writer, begun whenever its log has grown by so much."""
+
+    def __init__(self, path: Path, executor: Executor, log_bytes: int) -> None:
+        self._path = path
+        self._executor = executor
+        self._log_bytes = log_bytes
+        self._next_at = log_bytes
+        self._copying = False
+        self._copied = False
+
+    def committed(self, writer: sqlite.Database, log_bytes: int) -> None:
+        """For the writer's `Database`. What was committed stays so, whatever goes wrong here."""
+        if self._copied:
+            self._copied = False
+            # A reader of old pages may be in the way: then the log grows on, and it is tried again later.
+            self._next_at = self._log_bytes + (0 if _copy(writer) else log_bytes)
+        elif log_bytes >= self._next_at and not self._copying:
+            self._copying = True
+            with suppress(RuntimeError):  # it is shut down; closing the file copies all
+                self._executor.submit(self._copy)
+
+    def _copy(self) -> None:
+        try:
+            with suppress(StrandlineError, OSError), closing(sqlite.Database(self._path)) as database:
+                for _ in range(_PASSES):
+                    _copy(database)
+                    # SQLite does this only at the end of the log, where the writer would wait for it.
+                    OPEN.sync(self._path)
+        finally:
+            self._copied = True
+            self._copying = False
+
+
+def _copy(database: sqlite.Database) -> bool:
+    """Whether all of the log is in the file now."""
+    try:
+        return not database.checkpoint()
+    except StrandlineError as error:
+        log.debug("the log of %s is not copied now: %s", database.path.name, error)
+        return False

@@ -1,0 +1,142 @@
+"""SQLite's log is copied into its file beside the writing, and starts anew."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from strandline.engine.checkpoints import Checkpoints
+from strandline.engine.open_files import OPEN
+from strandline.engine.sqlite import Database
+
+LOG_BYTES = 200_000
+ROW = b"x" * 10_000
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "topic.db"
+    with closing(Database(path, create=True)) as database, database.transaction():
+        database.execute("CREATE TABLE rows (n INTEGER PRIMARY KEY, value BLOB)")
+    return path
+
+
+@pytest.fixture
+def executor():
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+@pytest.fixture
+def writer(path, executor):
+    with closing(Database(path, committed=Checkpoints(path, executor, LOG_BYTES).committed)) as database:
+        yield database
+
+
+def write(database: Database, count: int = 1) -> None:
+    for _ in range(count):
+        with database.transaction():
+            database.execute("INSERT INTO rows (value) VALUES (?)", (ROW,))
+
+
+def log_bytes(path) -> int:
+    return path.with_name(path.name + "-wal").stat().st_size
+
+
+def rows(path) -> int:
+    with closing(Database(path)) as database:
+        return database.execute("SELECT count(*) FROM rows")[0][0]
+
+
+def test_the_log_of_a_busy_writer_starts_anew(path, writer):
+    """However much is written, it stays about as long as it may be before it is copied."""
+    write(writer, 1000)  # 10 MB
+    assert log_bytes(path) < 3_000_000
+    assert path.stat().st_size > 7_000_000
+    assert rows(path) == 1000
+
+
+def test_a_reader_of_old_pages_holds_it_up_but_nobody_else(path, writer):
+    """The log grows meanwhile; once the reader is gone, a later commit finishes it."""
+    with closing(Database(path)) as reader:
+        with reader.rows("SELECT n FROM rows") as none_yet:
+            assert not list(none_yet)
+        write(writer)
+        with reader.rows("SELECT value FROM rows") as found:
+            next(iter(found))
+            write(writer, 100)
+            assert log_bytes(path) > 1_000_000
+    size = log_bytes(path)
+    write(writer, 300)
+    assert log_bytes(path) < size + 3_000_000
+    assert rows(path) == 401
+
+
+def test_what_was_committed_stays_so_when_the_copy_fails(path, writer, monkeypatch):
+    """A disk that is full for the file is not an error of the commit."""
+    monkeypatch.setattr(Database, "checkpoint", lambda _: Database.execute(writer, "SELECT broken"))
+    write(writer, 200)
+    assert rows(path) == 200
+
+
+def test_the_writer_goes_on_without_the_executor(path, writer, executor):
+    """Closing the last connection copies everything."""
+    executor.shutdown()
+    write(writer, 100)
+    writer.close()
+    assert rows(path) == 100
+
+
+def test_two_processes_copy_the_same_log(path, writer, executor):
+    """One at a time; whoever comes second leaves it to the other."""
+    program = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from strandline.engine.checkpoints import Checkpoints
+from strandline.engine.sqlite import Database
+path = Path(sys.argv[1])
+with ThreadPoolExecutor(1) as pool:
+    database = Database(path, committed=Checkpoints(path, pool, 200_000).committed)
+    for _ in range(500):
+        with database.transaction():
+            database.execute("INSERT INTO rows (value) VALUES (?)", (b"y" * 10_000,))
+"""
+    with subprocess.Popen([sys.executable, "-c", program, str(path)]) as other:
+        write(writer, 500)
+        assert other.wait(60) == 0
+    assert rows(path) == 1000
+    with closing(Database(path)) as database:
+        assert database.execute("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_our_own_descriptor_goes_with_the_last_of_sqlite(path):
+    """Closed earlier, it would take SQLite's locks with it."""
+    first, second = Database(path), Database(path)
+    OPEN.sync(path)
+    ours = OPEN._files[path].descriptor
+    first.close()
+    assert os.path.samestat(os.fstat(ours), path.stat())
+    second.close()
+    second.close()
+    assert _descriptors(path) == 0
+
+
+def test_a_database_that_cannot_be_opened_leaves_nothing_open(tmp_path):
+    """Neither a descriptor nor an entry that would keep one."""
+    path = tmp_path / "broken.db"
+    path.write_bytes(b"no database at all" * 1000)
+    with pytest.raises(Exception, match="not a database"):
+        Database(path)
+    assert _descriptors(path) == 0
+    assert path not in OPEN._files
+
+
+def _descriptors(path) -> int:
+    return sum(link.exists() and link.samefile(path) for link in Path("/proc/self/fd").iterdir())
