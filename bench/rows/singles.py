@@ -35,7 +35,7 @@ def _in_threads(pool: ThreadPoolExecutor, each: int, act: Callable[[bytes], obje
 
 @contextmanager
 def _sides(directory: Path, scale: Scale) -> Iterator[list[Side]]:
-    each, alone = scale.of(60), scale.of(800)
+    each, alone = scale.of(400), scale.of(5000)
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(_THREADS))
         platform = stack.enter_context(strandline.open(directory / "ours"))
@@ -58,7 +58,7 @@ def _sides(directory: Path, scale: Scale) -> Iterator[list[Side]]:
                 shared.insert(0, NOW_MS, item)
 
         def threads() -> int:
-            return _in_threads(pool, scale.of(12), commit)
+            return _in_threads(pool, scale.of(80), commit)
 
         yield [
             Side("ours", ours),

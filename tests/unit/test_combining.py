@@ -171,3 +171,50 @@ def test_a_waiting_caller_is_back_in_time():
         assert first.result(10) == 1
         combiner.finish()
     assert done == [1, 2]
+
+
+def test_one_that_gave_up_does_not_keep_the_others_asleep():
+    """Each wakes the next; who has gone cannot, and is passed over."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def act(group):
+        entered.set()
+        leave.wait(10)
+        return group
+
+    with ThreadPoolExecutor(1) as executor, ThreadPoolExecutor(20) as callers:
+        combiner = Combiner(act, executor, weight=lambda _: 0.01)
+        combiner.add(-1, waits=False)
+        assert entered.wait(10)
+        patient = [callers.submit(combiner.do, n, 60) for n in range(0, 20, 2)]
+        hasty = [callers.submit(combiner.do, n, 0.05) for n in range(1, 20, 2)]
+        assert all(isinstance(call.exception(10), TimeoutError) for call in hasty)
+        leave.set()
+        assert [call.result(10) for call in patient] == [*range(0, 20, 2)]
+
+
+def test_callers_work_by_themselves_after_the_executor_is_gone():
+    """It was called for the rest of the queue, and will not come."""
+    with ThreadPoolExecutor(1) as executor:
+        combiner = Combiner(lambda group: group, executor, weight=lambda _: 1)
+    combiner.add(1, waits=False)
+    assert combiner.do(2, 10) == 2
+    assert combiner.do(3, 10) == 3
+
+
+def test_combiners_that_are_always_busy_leave_room_for_others():
+    """A thread of the executor stays for some groups, not for ever."""
+    stop = threading.Event()
+
+    def busy(combiner):
+        while not stop.is_set():
+            combiner.do(0, 60)
+
+    with ThreadPoolExecutor(1) as executor, ThreadPoolExecutor(8) as callers:
+        first, other = (Combiner(lambda group: group, executor, weight=lambda _: 0.01) for _ in range(2))
+        for _ in range(8):
+            callers.submit(busy, first)
+        try:
+            assert [other.add(n, waits=False).result(60) for n in range(20)] == [*range(20)]
+        finally:
+            stop.set()

@@ -1,12 +1,13 @@
 """Work of many threads done in groups, by one of them at a time.
 
-What comes while a group is worked on becomes the next group, and one commit serves all of it. Threads that wait
-for a lock each wake up one after the other; a group needs none.
+What comes while a group is worked on becomes the next group, and one commit serves all of it. What costs most is
+waking threads, so that the larger the groups the better, and nobody is woken who would have to wait again.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
@@ -14,6 +15,11 @@ from contextlib import suppress
 from typing import Generic, TypeVar, cast
 
 from strandline.errors import OutcomeUnknown, StrandlineError, Unavailable
+
+# While jobs come in, the next group is not begun; each look takes so long.
+_GATHER_SECONDS = 0.00005
+# Then a thread of the executor lets the work of other combiners come first.
+_TURN_GROUPS = 16
 
 _G = TypeVar("_G")
 _R = TypeVar("_R")
@@ -37,11 +43,12 @@ class Job(Future[_R], Generic[_G, _R]):
 class QuickJob(Generic[_G, _R]):
     """The same for callers that do nothing but wait: a lock costs a third of a future."""
 
-    __slots__ = ("_answer", "_combiner", "_pending", "given")
+    __slots__ = ("_answer", "_combiner", "_pending", "given", "left")
 
     def __init__(self, given: _G, combiner: Combiner[_G, _R]) -> None:
         self.given = given
         self._combiner = combiner
+        self.left = False  # nobody waits for it any more
         self._answer: tuple[_R | None, BaseException | None] | None = None
         self._pending = threading.Lock()
         self._pending.acquire()  # whoever answers lets go of it
@@ -51,17 +58,24 @@ class QuickJob(Generic[_G, _R]):
 
     def set_result(self, result: _R) -> None:
         self._answer = (result, None)
-        self._pending.release()
+        self._combiner.wake_later(self)
 
     def set_exception(self, error: BaseException) -> None:
         self._answer = (None, error)
+        self._combiner.wake_later(self)
+
+    def wake(self) -> None:
         self._pending.release()
 
     def result(self, timeout: float) -> _R:
-        if self._answer is None:
-            self._combiner.help(self)
-        if self._answer is None and not self._pending.acquire(timeout=timeout):
-            raise TimeoutError
+        try:
+            if self._answer is None:
+                self._combiner.help(self)
+            if self._answer is None and not self._pending.acquire(timeout=timeout):
+                raise TimeoutError
+        finally:
+            self.left = True
+            self._combiner.wake_next()
         result, error = cast("tuple[_R, BaseException | None]", self._answer)
         if error is not None:
             raise error
@@ -94,6 +108,9 @@ class Combiner(Generic[_G, _R]):
         self._changed = threading.Condition(threading.Lock())
         # Anybody adds to it; only the one at work takes away.
         self._queue: deque[Job[_G, _R] | QuickJob[_G, _R]] = deque()
+        # Answered, and still asleep. Each wakes the next when it goes: all at once would only wait again, for the
+        # interpreter.
+        self._asleep: deque[QuickJob[_G, _R]] = deque()
         self._working = False
         self._called = False  # a thread of the executor is on its way
 
@@ -111,10 +128,20 @@ class Combiner(Generic[_G, _R]):
         self._queue.append(job)
         return job.result(timeout)
 
+    def wake_later(self, job: QuickJob[_G, _R]) -> None:
+        self._asleep.append(job)
+
+    def wake_next(self) -> None:
+        """Wake one of those that were answered, to be called whenever some were and by everyone who goes."""
+        with suppress(IndexError):  # there is none
+            while (job := self._asleep.popleft()).left:
+                pass
+            job.wake()
+
     def help(self, job: Job[_G, _R] | QuickJob[_G, _R]) -> None:
         """See to it that a job is done, best by this thread."""
-        if self._working:
-            return  # whoever is at it looks at the queue once more after letting go of it
+        if self._working or self._called:
+            return  # whoever is at it, or comes, looks at the queue once more after letting go of it
         if self._free():
             self._work(job)
         if not job.done():
@@ -138,8 +165,10 @@ class Combiner(Generic[_G, _R]):
             if self._working or self._called or not self._queue:
                 return
             self._called = True
-        with suppress(RuntimeError):  # it is shut down: `finish` does the rest
+        try:
             self._executor.submit(self._answer_call)
+        except RuntimeError:  # it is shut down: `finish` does the rest, or whoever comes
+            self._called = False
 
     def _answer_call(self) -> None:
         with self._changed:
@@ -152,27 +181,47 @@ class Combiner(Generic[_G, _R]):
                 return
             self._working = True
         try:
-            while self._queue and not (until is not None and until.done()):
-                self._do_group()
+            for _ in range(_TURN_GROUPS):
+                if not self._queue or (until is not None and until.done()):
+                    break
+                size = self._do_group()
+                if until is None and size > 1:
+                    self._gather(2 * size)
         finally:
             with self._changed:
                 self._working = False
                 self._changed.notify_all()
             self._call()
 
-    def _do_group(self) -> None:
+    def _gather(self, most: int) -> None:
+        """Let those who were answered come back, and be in the next group."""
+        before = -1
+        while before < len(self._queue) < most:
+            before = len(self._queue)
+            time.sleep(_GATHER_SECONDS)
+
+    def _do_group(self) -> int:
         group: list[Job[_G, _R] | QuickJob[_G, _R]] = []
         try:
             self._take(group)
             results = self._act([job.given for job in group])
         except Exception as error:  # noqa: BLE001 - whoever waits must be told
-            _answer(group, [error if isinstance(error, StrandlineError) else _unexpected(error)] * len(group))
+            self._answer(group, [error if isinstance(error, StrandlineError) else _unexpected(error)] * len(group))
         except BaseException:
             # The caller that works was interrupted, perhaps between the commit and here.
-            _answer(group, [OutcomeUnknown("storing was interrupted")] * len(group))
+            self._answer(group, [OutcomeUnknown("storing was interrupted")] * len(group))
             raise
         else:
-            _answer(group, results)
+            self._answer(group, results)
+        return len(group)
+
+    def _answer(self, group: Sequence[Job[_G, _R] | QuickJob[_G, _R]], results: Sequence[_R | Exception]) -> None:
+        for job, result in zip(group, results, strict=True):
+            if isinstance(result, Exception):
+                job.set_exception(result)
+            else:
+                job.set_result(result)
+        self.wake_next()
 
     def _take(self, group: list[Job[_G, _R] | QuickJob[_G, _R]]) -> None:
         weight = 0.0
@@ -180,14 +229,6 @@ class Combiner(Generic[_G, _R]):
             group.append(self._queue.popleft())
             if self._queue:  # nothing to weigh it against otherwise
                 weight += self._weight(group[-1].given)
-
-
-def _answer(group: Sequence[Job[_G, _R] | QuickJob[_G, _R]], results: Sequence[_R | Exception]) -> None:
-    for job, result in zip(group, results, strict=True):
-        if isinstance(result, Exception):
-            job.set_exception(result)
-        else:
-            job.set_result(result)
 
 
 def _unexpected(cause: Exception) -> Unavailable:
