@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from concurrent.futures import Executor
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from strandline.engine import sqlite
@@ -22,24 +23,43 @@ log = logging.getLogger(__name__)
 _PASSES = 2
 
 
-class Checkpoints:
-    """Of the file of one writer, begun whenever its log has grown by so much."""
+@dataclass(frozen=True)
+class Limits:
+    """How far a log may grow.
 
-    def __init__(self, path: Path, executor: Executor, log_bytes: int) -> None:
+    A long one is copied seldom, but growing is slower than starting anew. So it grows to `least_bytes`, and further
+    only for large commits: for so many `commits` of them, up to `most_bytes`.
+    """
+
+    least_bytes: int = 4 << 20
+    commits: int = 256
+    most_bytes: int = 64 << 20
+
+    def reached(self, grown_bytes: int, commits: int) -> bool:
+        return grown_bytes >= (self.least_bytes if commits >= self.commits else self.most_bytes)
+
+
+class Checkpoints:
+    """Of the file of one writer."""
+
+    def __init__(self, path: Path, executor: Executor, limits: Limits | None = None) -> None:
         self._path = path
         self._executor = executor
-        self._log_bytes = log_bytes
-        self._next_at = log_bytes
+        self._limits = limits or Limits()
+        self._from = 0  # where the log was when it was last copied; 0 when it was copied to its end
+        self._commits = 0
         self._copying = False
         self._copied = False
 
     def committed(self, writer: sqlite.Database, log_bytes: int) -> None:
         """For the writer's `Database`. What was committed stays so, whatever goes wrong here."""
+        self._commits += 1
         if self._copied:
             self._copied = False
+            self._commits = 0
             # A reader of old pages may be in the way: then the log grows on, and it is tried again later.
-            self._next_at = self._log_bytes + (0 if _copy(writer) else log_bytes)
-        elif log_bytes >= self._next_at and not self._copying:
+            self._from = 0 if _copy(writer) else log_bytes
+        elif not self._copying and self._limits.reached(log_bytes - self._from, self._commits):
             self._copying = True
             with suppress(RuntimeError):  # it is shut down; closing the file copies all
                 self._executor.submit(self._copy)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from strandline.engine.checkpoints import Checkpoints
+from strandline.engine.checkpoints import Checkpoints, Limits
 from strandline.engine.open_files import OPEN
 from strandline.engine.sqlite import Database
 
-LOG_BYTES = 200_000
+LIMITS = Limits(least_bytes=200_000, commits=5, most_bytes=1_000_000)
 ROW = b"x" * 10_000
 
 
@@ -35,7 +35,7 @@ def executor():
 
 @pytest.fixture
 def writer(path, executor):
-    with closing(Database(path, committed=Checkpoints(path, executor, LOG_BYTES).committed)) as database:
+    with closing(Database(path, committed=Checkpoints(path, executor, LIMITS).committed)) as database:
         yield database
 
 
@@ -60,6 +60,15 @@ def test_the_log_of_a_busy_writer_starts_anew(path, writer):
     assert log_bytes(path) < 3_000_000
     assert path.stat().st_size > 7_000_000
     assert rows(path) == 1000
+
+
+def test_large_commits_have_a_longer_log():
+    """A long log is copied seldom, a short one need not grow; which is better depends on what is written."""
+    limits = Limits(least_bytes=10, commits=5, most_bytes=100)
+    assert not limits.reached(9, 1000)
+    assert limits.reached(10, 5)
+    assert not limits.reached(99, 4)
+    assert limits.reached(100, 1)
 
 
 def test_a_reader_of_old_pages_holds_it_up_but_nobody_else(path, writer):
@@ -99,11 +108,11 @@ def test_two_processes_copy_the_same_log(path, writer, executor):
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from strandline.engine.checkpoints import Checkpoints
+from strandline.engine.checkpoints import Checkpoints, Limits
 from strandline.engine.sqlite import Database
 path = Path(sys.argv[1])
 with ThreadPoolExecutor(1) as pool:
-    database = Database(path, committed=Checkpoints(path, pool, 200_000).committed)
+    database = Database(path, committed=Checkpoints(path, pool, Limits(least_bytes=200_000, commits=5)).committed)
     for _ in range(500):
         with database.transaction():
             database.execute("INSERT INTO rows (value) VALUES (?)", (b"y" * 10_000,))

@@ -26,8 +26,6 @@ from strandline.log.storage.port import FAILED, Bounds, Placed
 _SQL = sql.load("strandline.log.storage", "sqlite.sql")
 # Keeps every row far below what Arrow and SQLite can hold.
 _ROW_BYTES = 64 << 20
-# SQLite's own log may grow to this before it is copied into the file.
-_CHECKPOINT_BYTES = 64 << 20
 
 # One transaction takes no more than this, so that the first of a long queue is not kept waiting.
 _GROUP_RECORDS = 20_000
@@ -40,8 +38,7 @@ _Row = tuple[Any, ...]
 class TopicFile:
     def __init__(self, path: Path, executor: Executor) -> None:
         self._reader = sqlite.Database(path)
-        checkpoints = Checkpoints(path, executor, _CHECKPOINT_BYTES)
-        self._writer = sqlite.Database(path, committed=checkpoints.committed)
+        self._writer = sqlite.Database(path, committed=Checkpoints(path, executor).committed)
         self._lock = _lock_beside(path)
         self._commits = Combiner(self._store, executor, weight=_weight, free=self._lock.free)
         # Next offsets by partition, true while the file has this version (of commits that are not ours).
