@@ -27,8 +27,8 @@ _PASSES = 2
 class Limits:
     """How far a log may grow.
 
-    A long one is copied seldom, but growing is slower than starting anew. So it grows to `least_bytes`, and further
-    only for large commits: for so many `commits` of them, up to `most_bytes`.
+    A long one is copied seldom, but growing is slower than starting anew. So it grows to `least_bytes`, and
+    further only for large commits: for so many `commits` of them, up to `most_bytes`.
     """
 
     least_bytes: int = 4 << 20
