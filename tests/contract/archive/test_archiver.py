@@ -79,6 +79,30 @@ def test_an_idle_partition_without_any_batch_does_not_hold_the_hour_back(place: 
     assert place.stored() == {0: idle, 1: idle}
 
 
+@pytest.mark.parametrize("traffic", ["steady", "none", "old events only", "one partition idle", "until the end"])
+def test_a_flag_comes_within_a_minute_of_the_grace(make, traffic):
+    """Whatever is published, as long as the archive does not lag; with the timer as it is by default."""
+    place = make()
+    place.create(partitions=2)
+    archiver = place.working()
+    now = NOON + GRACE + 777  # the timer knows nothing of hours
+    flagged = None
+    while flagged is None and now < ONE + 10 * MINUTE:
+        close = ONE - 5_000 < now < ONE + GRACE
+        now += place.settings.interval_ms if close or now > ONE else 20_000
+        place.clock.advance(now - place.clock.now_ms())
+        if traffic in {"steady", "one partition idle"} or (traffic == "until the end" and close):
+            place.publish(now)
+        if traffic == "steady":
+            place.publish(now, partition=1)
+        if traffic == "old events only":
+            place.publish(NOON - 5 * MINUTE)
+        archiver.step(place.terms)
+        flagged = place.flag(NOON)
+    assert flagged is not None
+    assert now <= ONE + GRACE + MINUTE
+
+
 def test_what_is_stored_of_a_shift(place: ArchivePlace):
     """Position, largest event time, number, start and end, in one transaction with the files."""
     archiver = place.archiver()
