@@ -105,7 +105,9 @@ class Combiner(Generic[_G, _R]):
         self._executor = executor
         self._weight = weight
         self._free = free
-        self._changed = threading.Condition(threading.Lock())
+        # Entered by itself it is safe from Ctrl-C; a condition may be interrupted between taking it and the block.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         # Anybody adds to it; only the one at work takes away.
         self._queue: deque[Job[_G, _R] | QuickJob[_G, _R]] = deque()
         # Answered, and still asleep. Each wakes the next when it goes: all at once would only wait again, for the
@@ -150,7 +152,7 @@ class Combiner(Generic[_G, _R]):
     def finish(self) -> None:
         """Return when everything queued is answered."""
         while True:
-            with self._changed:
+            with self._lock:
                 while self._working:
                     self._changed.wait()
                 if not self._queue:
@@ -161,26 +163,25 @@ class Combiner(Generic[_G, _R]):
         """Have what is queued done by the executor, unless somebody is at it, who will not leave before."""
         if self._working:
             return
-        with self._changed:
+        with self._lock:
             if self._working or self._called or not self._queue:
                 return
-            self._called = True
-        try:
-            self._executor.submit(self._answer_call)
-        except RuntimeError:  # it is shut down: `finish` does the rest, or whoever comes
-            self._called = False
+            with suppress(RuntimeError):  # it is shut down: `finish` does the rest, or whoever comes
+                self._executor.submit(self._answer_call)
+                self._called = True  # never without one who comes: nobody else would begin
 
     def _answer_call(self) -> None:
-        with self._changed:
+        with self._lock:
             self._called = False
         self._work()
 
     def _work(self, until: Job[_G, _R] | QuickJob[_G, _R] | None = None) -> None:
-        with self._changed:
-            if self._working:
-                return
-            self._working = True
+        mine = False
         try:
+            with self._lock:
+                if self._working:
+                    return
+                self._working = mine = True
             for _ in range(_TURN_GROUPS):
                 if not self._queue or (until is not None and until.done()):
                     break
@@ -188,10 +189,11 @@ class Combiner(Generic[_G, _R]):
                 if until is None and size > 1:
                     self._gather(2 * size)
         finally:
-            with self._changed:
-                self._working = False
-                self._changed.notify_all()
-            self._call()
+            if mine:
+                self._working = False  # first of all: an interrupt here would end all work for good
+                with self._lock:
+                    self._changed.notify_all()
+                self._call()
 
     def _gather(self, most: int) -> None:
         """Let those who were answered come back, and be in the next group."""
@@ -204,19 +206,20 @@ class Combiner(Generic[_G, _R]):
         group: list[Job[_G, _R] | QuickJob[_G, _R]] = []
         try:
             self._take(group)
-            results = self._act([job.given for job in group])
+            self._answer(group, self._act([job.given for job in group]))
         except Exception as error:  # noqa: BLE001 - whoever waits must be told
             self._answer(group, [error if isinstance(error, StrandlineError) else _unexpected(error)] * len(group))
         except BaseException:
-            # The caller that works was interrupted, perhaps between the commit and here.
+            # The caller that works was interrupted, perhaps after the commit, perhaps while it answered.
             self._answer(group, [OutcomeUnknown("storing was interrupted")] * len(group))
             raise
-        else:
-            self._answer(group, results)
         return len(group)
 
     def _answer(self, group: Sequence[Job[_G, _R] | QuickJob[_G, _R]], results: Sequence[_R | Exception]) -> None:
+        """Tell everybody who was not told yet."""
         for job, result in zip(group, results, strict=True):
+            if job.done():
+                continue
             if isinstance(result, Exception):
                 job.set_exception(result)
             else:

@@ -102,8 +102,7 @@ class View:
             missing: NotFound | None = None
             per_timeline: list[list[Bounds]] = []
             try:
-                count = self.entry.event_type.partition_count
-                per_timeline = [self._bounds(timeline, count) for timeline in self.entry.timelines]
+                per_timeline = self._bounds()
             except NotFound as error:
                 missing = error  # it may have been removed since it was looked up
             before, self.entry = self.entry, self._fresh()
@@ -137,14 +136,17 @@ class View:
             for partition in range(self.entry.event_type.partition_count)
         ]
 
-    def _bounds(self, timeline: Timeline, count: int) -> list[Bounds]:
-        found: list[Bounds] = []
-        if timeline.cleaned_up_at is None:
-            found = self._storage(timeline.storage_id).bounds(timeline.topic)
-        if timeline.latest_position is not None:
-            ends = timeline.latest_position
-            found = [_limited(found, p, ends.get(str(p), -1)) for p in range(count)]
-        return (found + [Bounds(0, -1)] * (count - len(found)))[:count]
+    def _bounds(self) -> list[list[Bounds]]:
+        """Of every timeline; one look at each storage, however many of them it has."""
+        topics: dict[str, list[str]] = {}
+        for timeline in self.entry.timelines:
+            if timeline.cleaned_up_at is None:
+                topics.setdefault(timeline.storage_id, []).append(timeline.topic)
+        found: dict[str, list[Bounds]] = {}
+        for storage_id, own in topics.items():
+            found.update(zip(own, self._storage(storage_id).bounds_of(own), strict=True))
+        count = self.entry.event_type.partition_count
+        return [_of_all(timeline, found.get(timeline.topic, []), count) for timeline in self.entry.timelines]
 
     def read(self, partition: int, span: Span, offset: int, max_records: int, max_bytes: int) -> pa.RecordBatch:
         """Records of one timeline from an offset on, never past what the span says is there."""
@@ -220,6 +222,14 @@ def _moment(text: str) -> int:
 
 def _closed(timeline: Timeline) -> bool:
     return timeline.latest_position is not None
+
+
+def _of_all(timeline: Timeline, found: list[Bounds], count: int) -> list[Bounds]:
+    """The bounds of every partition of the event type; the timeline may have had fewer."""
+    if timeline.latest_position is not None:
+        ends = timeline.latest_position
+        found = [_limited(found, p, ends.get(str(p), -1)) for p in range(count)]
+    return (found + [Bounds(0, -1)] * (count - len(found)))[:count]
 
 
 def _limited(found: Sequence[Bounds], partition: int, last: int) -> Bounds:

@@ -481,3 +481,17 @@ def test_closing_while_others_append_loses_nothing(place, storage, topic):
         for worker in workers:
             worker.result(60)
     assert sorted(values(place.open(), topic, 0)) == sorted(stored)
+
+
+def test_the_bounds_of_several_topics_are_read_in_one_go(storage, topic):
+    """In the order asked for; one that is missing is an error, not an empty one."""
+    other = f"{topic}.other"
+    storage.create_topic(other, 1, 3_600_000)
+    storage.append(other, {0: records(b"a", b"b")}).result(30)
+    storage.append(topic, {2: records(b"c")}).result(30)
+    both = [[Bounds(0, 1)], [Bounds(0, -1), Bounds(0, -1), Bounds(0, 0)]]
+    assert storage.bounds_of([other, topic]) == both
+    assert storage.bounds_of([topic, other]) == both[::-1]
+    assert storage.bounds_of([]) == []
+    with pytest.raises(NotFound):
+        storage.bounds_of([topic, f"{topic}.missing"])

@@ -33,7 +33,7 @@ class Unsealable(Storage):
             "delete_topic",
             "make_ready",
             "read",
-            "bounds",
+            "bounds_of",
             "find",
             "watch",
             "purge",

@@ -226,7 +226,7 @@ def kept_ms(kafka: Broker, topic: str) -> int:
     return int(found.result(30)["retention.ms"].value)
 
 
-@pytest.mark.parametrize("verb", ["bounds", "read"])
+@pytest.mark.parametrize("verb", ["bounds_of", "read"])
 def test_a_topic_that_goes_while_it_is_looked_at(opened: Opener, node: Platform, clock: ManualClock, verb: str):
     """A reader that slept past the delay does not take the missing topic for a missing event type."""
     other = opened()

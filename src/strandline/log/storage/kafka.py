@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -102,9 +102,9 @@ class KafkaStorage(Storage):
         self._passes.give_back(forward)
         return batch
 
-    def bounds(self, topic: str) -> list[Bounds]:
+    def bounds_of(self, topics: Sequence[str]) -> list[list[Bounds]]:
         self._refuse_closed()
-        return self._topics.bounds(topic)
+        return self._topics.bounds(topics)
 
     def find(self, topic: str, partition: int, timestamp_ms: int) -> int:
         self._refuse_closed()

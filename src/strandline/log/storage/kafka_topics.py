@@ -106,7 +106,7 @@ class Topics:
             _unless("UNKNOWN_TOPIC_OR_PART", self._admin.delete_topics([topic], **_timeouts())[topic])
         self._counts.pop(topic, None)
         self._retentions.pop(topic, None)
-        self._wait_until(lambda: self._describe(topic) is None, f"topic {topic} is not gone yet")
+        self._wait_until(lambda: self._describe([topic])[topic] is None, f"topic {topic} is not gone yet")
 
     def grow(self, topic: str, partitions: int) -> None:
         if self.count(topic) >= partitions:
@@ -122,12 +122,15 @@ class Topics:
 
     def count(self, topic: str) -> int:
         """How many partitions it has now. NotFound if there is no such topic."""
-        found = self._describe(topic)
-        if found is None:
-            self._counts.pop(topic, None)
-            raise NotFound(f"Kafka has no topic {topic}")
-        self._counts[topic] = len(found.partitions)
-        return self._counts[topic]
+        return self._count_all([topic])[topic]
+
+    def _count_all(self, topics: Sequence[str]) -> dict[str, int]:
+        for topic, found in self._describe(topics).items():
+            if found is None:
+                self._counts.pop(topic, None)
+                raise NotFound(f"Kafka has no topic {topic}")
+            self._counts[topic] = len(found.partitions)
+        return {topic: self._counts[topic] for topic in topics}
 
     def has(self, topic: str, partition: int) -> bool:
         """Whether the topic has this partition; asks the cluster when that is not known. NotFound as `count`."""
@@ -139,11 +142,12 @@ class Topics:
 
     # -- offsets
 
-    def bounds(self, topic: str) -> list[Bounds]:
-        places = [(topic, partition) for partition in range(self.count(topic))]
-        first = self._offsets(places, kafka.OffsetSpec.earliest())
-        ends = self._offsets(places, kafka.OffsetSpec.latest())
-        return [Bounds(_certain(first[place]), _certain(ends[place]) - 1) for place in places]
+    def bounds(self, topics: Sequence[str]) -> list[list[Bounds]]:
+        places = {topic: [(topic, p) for p in range(count)] for topic, count in self._count_all(topics).items()}
+        everywhere = [place for own in places.values() for place in own]
+        first = self._offsets(everywhere, kafka.OffsetSpec.earliest())
+        ends = self._offsets(everywhere, kafka.OffsetSpec.latest())
+        return [[Bounds(_certain(first[at]), _certain(ends[at]) - 1) for at in places[topic]] for topic in topics]
 
     def end(self, topic: str, partition: int) -> int:
         """The offset after the last record that can be read."""
@@ -219,17 +223,22 @@ class Topics:
 
     # -- the cluster
 
-    def _describe(self, topic: str) -> Any:
-        names = kafka.TopicCollection([topic])
-        described = self._admin.describe_topics(names, request_timeout=_REQUEST_SECONDS)[topic]
+    def _describe(self, topics: Sequence[str]) -> dict[str, Any]:
+        """What the cluster knows of each; None of one that is missing."""
+        names = kafka.TopicCollection([*topics])
+        described = self._admin.describe_topics(names, request_timeout=_REQUEST_SECONDS)
+        return {topic: self._description(topic, future) for topic, future in described.items()}
+
+    @staticmethod
+    def _description(topic: str, future: Future[Any]) -> Any:
         try:
             with kafka.mapping(f"looking for topic {topic}"):
-                return described.result()
+                return future.result()
         except NotFound:
             return None
 
     def _led(self, topic: str) -> bool:
-        found = self._describe(topic)
+        found = self._describe([topic])[topic]
         return found is not None and all(part.leader is not None for part in found.partitions)
 
     def _wait_for_leaders(self, topic: str) -> None:

@@ -79,7 +79,10 @@ class SqliteStorage(SealableStorage):
         with self._file(topic) as file:
             return file.read(partition, offset, max_records, max_bytes)
 
-    def bounds(self, topic: str) -> list[Bounds]:
+    def bounds_of(self, topics: Sequence[str]) -> list[list[Bounds]]:
+        return [self._bounds(topic) for topic in topics]
+
+    def _bounds(self, topic: str) -> list[Bounds]:
         with self._file(topic) as file:
             return file.bounds()
 
