@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 
@@ -128,6 +129,31 @@ def test_an_interrupted_caller_leaves_nobody_in_the_dark(commits, disk):
     with pytest.raises(OutcomeUnknown):
         other.result(10)
     assert commits.add(records(b"next"), waits=True).result(10)[0].complete
+
+
+def test_one_who_is_interrupted_while_telling_the_others_tells_the_rest(commits):
+    """What was stored for them is unknown then, but nobody waits for an answer that does not come."""
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    first, mine, last = (commits.add(records(value), waits=True) for value in (b"first", b"mine", b"last"))
+    first.add_done_callback(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        mine.result(10)
+    assert first.result(0)[0].complete
+    with pytest.raises(OutcomeUnknown):
+        last.result(0)
+
+
+def test_one_who_is_interrupted_while_calling_the_executor_does_not_stop_the_others(commits, disk, executor):
+    """Nobody relies on a thread that was not called."""
+    submit, executor.submit = executor.submit, Mock(side_effect=KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        commits.add(records(b"called for"), waits=False)
+    executor.submit = submit
+    assert commits.do(records(b"next"), 5)[0].complete
+    assert disk.groups == [[b"called for", b"next"]]
 
 
 def test_finishing_stores_what_is_queued_after_the_executor_is_gone(commits, disk, executor):

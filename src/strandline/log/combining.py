@@ -229,7 +229,8 @@ class Combiner(Generic[_G, _R]):
     def _take(self, group: list[Job[_G, _R] | QuickJob[_G, _R]]) -> None:
         weight = 0.0
         while self._queue and weight < 1:
-            group.append(self._queue.popleft())
+            group.append(self._queue[0])  # first, so that an interrupt between the two loses nothing
+            self._queue.popleft()
             if self._queue:  # nothing to weigh it against otherwise
                 weight += self._weight(group[-1].given)
 
