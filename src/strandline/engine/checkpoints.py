@@ -8,14 +8,14 @@ only when it was copied to its end, and under load only the writer sees that mom
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from strandline.engine import sqlite
 from strandline.engine.open_files import OPEN
-from strandline.errors import StrandlineError
+from strandline.errors import NotFound, StrandlineError
 
 log = logging.getLogger(__name__)
 
@@ -48,38 +48,39 @@ class Checkpoints:
         self._limits = limits or Limits()
         self._from = 0  # where the log was when it was last copied; 0 when it was copied to its end
         self._commits = 0
-        self._copying = False
-        self._copied = False
+        self._copying: Future[None] | None = None
 
     def committed(self, writer: sqlite.Database, log_bytes: int) -> None:
         """For the writer's `Database`. What was committed stays so, whatever goes wrong here."""
         self._commits += 1
-        if self._copied:
-            self._copied = False
+        if log_bytes < self._from:
+            self._from = 0  # another process has copied it to its end, and it started anew
+        if self._copying is not None and self._copying.done():
+            self._copying = None
             self._commits = 0
             # A reader of old pages may be in the way: then the log grows on, and it is tried again later.
             self._from = 0 if _copy(writer) else log_bytes
-        elif not self._copying and self._limits.reached(log_bytes - self._from, self._commits):
-            self._copying = True
+        elif self._copying is None and self._limits.reached(log_bytes - self._from, self._commits):
             with suppress(RuntimeError):  # it is shut down; closing the file copies all
-                self._executor.submit(self._copy)
+                self._copying = self._executor.submit(self._copy)
 
     def _copy(self) -> None:
         try:
-            with suppress(StrandlineError, OSError), closing(sqlite.Database(self._path)) as database:
+            with closing(sqlite.Database(self._path)) as database:
                 for _ in range(_PASSES):
                     _copy(database)
                     # SQLite does this only at the end of the log, where the writer would wait for it.
                     OPEN.sync(self._path)
-        finally:
-            self._copied = True
-            self._copying = False
+        except (NotFound, FileNotFoundError):
+            pass  # the file was deleted
+        except (StrandlineError, OSError) as error:
+            log.warning("the log of %s is left to its writer to copy: %s", self._path.name, error)
 
 
 def _copy(database: sqlite.Database) -> bool:
     """Whether all of the log is in the file now."""
     try:
-        return not database.checkpoint()
+        return database.checkpoint()
     except StrandlineError as error:
-        log.debug("the log of %s is not copied now: %s", database.path.name, error)
+        log.warning("the log of %s could not be copied, and grows: %s", database.path.name, error)
         return False

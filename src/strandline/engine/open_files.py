@@ -13,42 +13,50 @@ from pathlib import Path
 
 
 @dataclass
-class _File:
+class OpenFile:
+    place: str
     users: int = 0
     descriptor: int | None = None
 
 
 class OpenFiles:
     def __init__(self) -> None:
+        self._renew_lock()
+        self._files: dict[str, OpenFile] = {}
+        # A thread of the parent may have held it, and would never let go of it in the child.
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
         self._lock = threading.Lock()
-        self._files: dict[Path, _File] = {}
 
-    def enter(self, path: Path) -> None:
+    def enter(self, path: Path) -> OpenFile:
         """To be called before SQLite opens it."""
+        # One file has one entry, by whatever links it is reached, and keeps it when the working directory changes.
+        place = os.path.realpath(path)
         with self._lock:
-            self._files.setdefault(path.absolute(), _File()).users += 1
+            file = self._files.setdefault(place, OpenFile(place))
+            file.users += 1
+            return file
 
-    def leave(self, path: Path) -> None:
+    def leave(self, file: OpenFile) -> None:
         """To be called when SQLite has closed it."""
         with self._lock:
-            file = self._files[path.absolute()]
             file.users -= 1
             if not file.users:
-                del self._files[path.absolute()]
+                del self._files[file.place]
                 if file.descriptor is not None:
                     os.close(file.descriptor)
 
     def sync(self, path: Path) -> None:
         """Have what was written to it on the disk, beside whatever SQLite does with it."""
-        self.enter(path)  # nobody closes it meanwhile
+        file = self.enter(path)  # nobody closes it meanwhile
         try:
             with self._lock:
-                file = self._files[path.absolute()]
                 if file.descriptor is None:
-                    file.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    file.descriptor = os.open(file.place, os.O_RDONLY | os.O_CLOEXEC)
             os.fsync(file.descriptor)
         finally:
-            self.leave(path)
+            self.leave(file)
 
 
 OPEN = OpenFiles()

@@ -68,8 +68,7 @@ class Database:
         self._committed = committed
         self._log_bytes = 0
         with ExitStack() as closing, self.mapped():
-            OPEN.enter(path)
-            closing.callback(OPEN.leave, path)
+            closing.callback(OPEN.leave, OPEN.enter(path))
             self._connection = _connect(path, create=create)
             closing.callback(self._connection.close)
             self._prepare()
@@ -88,14 +87,14 @@ class Database:
         self._log_bytes = pages * self._page_bytes
         return apsw.SQLITE_OK
 
-    def checkpoint(self) -> int:
-        """Copy as much of the log into the file as can be without waiting; how many bytes are left in it.
-
-        Unavailable if somebody else is at it.
-        """
+    def checkpoint(self) -> bool:
+        """Copy as much of the log into the file as can be without waiting; whether all of it is there now."""
         with self._lock, self.mapped():
-            pages, copied = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            return (pages - copied) * self._page_bytes
+            try:
+                pages, copied = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except apsw.BusyError:  # somebody else is at it
+                return False
+            return pages == copied
 
     def _switch_to_wal(self) -> None:
         """Of several that open a new file at once one can switch; for this SQLite does not wait by itself."""

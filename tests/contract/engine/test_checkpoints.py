@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -94,6 +96,36 @@ def test_what_was_committed_stays_so_when_the_copy_fails(path, writer, monkeypat
     assert rows(path) == 200
 
 
+def test_a_copy_that_fails_is_told(path, writer, executor, monkeypatch, caplog):
+    """A log that grows because of a broken disk must not do so in silence."""
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EIO, "broken disk")))
+    write(writer, 100)
+    executor.shutdown(wait=True)
+    assert "broken disk" in caplog.text
+
+
+def test_a_log_that_started_anew_by_another_process_is_measured_from_its_start(path):
+    """Where it was once, when a reader was in the way, says nothing any more."""
+    executor, writer = Mock(), Mock()
+    executor.submit.return_value.done.return_value = True
+    writer.checkpoint.return_value = False
+    checkpoints = Checkpoints(path, executor, Limits(least_bytes=10, commits=1))
+    for log_bytes in (1000, 1010, 5, 15):
+        checkpoints.committed(writer, log_bytes)
+    assert executor.submit.call_count == 2
+
+
+def test_a_writer_that_could_not_call_the_executor_tries_again(path, executor):
+    """There may have been no thread for it at that moment."""
+    submit, executor.submit = executor.submit, Mock(side_effect=RuntimeError("can't start new thread"))
+    with closing(Database(path, committed=Checkpoints(path, executor, LIMITS).committed)) as writer:
+        write(writer, 100)
+        assert path.stat().st_size < 100_000
+        executor.submit = submit
+        write(writer, 100)
+        assert path.stat().st_size > 1_000_000
+
+
 def test_the_writer_goes_on_without_the_executor(path, writer, executor):
     """Closing the last connection copies everything."""
     executor.shutdown()
@@ -129,7 +161,7 @@ def test_our_own_descriptor_goes_with_the_last_of_sqlite(path):
     """Closed earlier, it would take SQLite's locks with it."""
     first, second = Database(path), Database(path)
     OPEN.sync(path)
-    ours = OPEN._files[path].descriptor
+    ours = OPEN._files[str(path)].descriptor
     first.close()
     assert os.path.samestat(os.fstat(ours), path.stat())
     second.close()
@@ -144,7 +176,45 @@ def test_a_database_that_cannot_be_opened_leaves_nothing_open(tmp_path):
     with pytest.raises(Exception, match="not a database"):
         Database(path)
     assert _descriptors(path) == 0
-    assert path not in OPEN._files
+    assert str(path) not in OPEN._files
+
+
+def test_a_file_is_one_by_whatever_links_it_is_reached(path, tmp_path):
+    """Otherwise our descriptor would be closed, and SQLite's locks with it, when those of one link are through."""
+    (tmp_path / "link").symlink_to(path.parent)
+    linked = tmp_path / "link" / path.name
+    with closing(Database(path)):
+        with closing(Database(linked)):
+            OPEN.sync(linked)
+        assert os.path.samestat(os.fstat(OPEN._files[str(path)].descriptor), path.stat())
+    assert _descriptors(path) == 0
+
+
+def test_a_database_is_closed_after_the_working_directory_changed(path, tmp_path, monkeypatch):
+    """It is the file it was when it was opened."""
+    monkeypatch.chdir(path.parent)
+    database = Database(Path(path.name))
+    monkeypatch.chdir("/")
+    database.close()
+    assert str(path) not in OPEN._files
+
+
+def test_a_forked_process_opens_files_whatever_its_parent_was_doing(path):
+    """No thread of the child lets go of what a thread of the parent held."""
+    program = """
+import os, signal, sys
+from pathlib import Path
+from strandline.engine.open_files import OPEN
+from strandline.engine.sqlite import Database
+with OPEN._lock:
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        Database(Path(sys.argv[1])).close()
+        os._exit(0)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", program, str(path)], timeout=60, check=False).returncode == 0
 
 
 def _descriptors(path) -> int:

@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from storage_place import DAY_MS, NOW_MS, Place, append, read, records, values
 
+from strandline.engine import checkpoints
+from strandline.engine.checkpoints import Limits
 from strandline.errors import NotFound, Unavailable
 from strandline.log.records import NewRecords
 from strandline.log.storage import Bounds, topic_file
@@ -214,6 +216,23 @@ def test_watchers_of_more_topics_than_may_be_open_hear_of_other_processes(direct
             eventually(lambda before=before: calls["t1"] > before)
         process.kill()
     storage.close()
+
+
+def test_no_append_waits_until_the_logs_of_other_topics_are_copied(directory, monkeypatch):
+    """However many are copied at the same time, and however slow the disk is."""
+    limits, leave = Limits(least_bytes=1, commits=1), threading.Event()
+    monkeypatch.setattr(checkpoints, "Limits", lambda: limits)
+    monkeypatch.setattr(checkpoints.OPEN, "sync", lambda _: leave.wait(30))
+    storage = SqliteStorage(directory)
+    topics = [f"t{number}" for number in range(20)]
+    for topic in topics:
+        storage.create_topic(topic, 1, DAY_MS)
+    try:
+        for topic in topics:
+            assert storage.append(topic, {0: records(b"x")}).result(10)[0].complete
+    finally:
+        leave.set()
+        storage.close()
 
 
 def open_files(directory: Path) -> list[str]:

@@ -21,6 +21,8 @@ from strandline.log.storage.topic_file import TopicFile
 from strandline.log.storage.watcher import Watcher
 
 _WRITERS = 8
+# Beside the writers: nobody's append waits until the logs of other topics are copied.
+_COPIERS = 2
 
 
 class SqliteStorage(SealableStorage):
@@ -32,6 +34,7 @@ class SqliteStorage(SealableStorage):
         self._directory = directory
         self._max_open = max_open_topics
         self._executor = ThreadPoolExecutor(_WRITERS, thread_name_prefix="strandline-writer")
+        self._copier = ThreadPoolExecutor(_COPIERS, thread_name_prefix="strandline-copier")
         self._watcher = Watcher(self._versions, poll_interval_ms / 1000)
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Opened] = OrderedDict()
@@ -127,6 +130,7 @@ class SqliteStorage(SealableStorage):
         self._executor.shutdown(wait=True)
         for file in files:  # not under the lock, which answering an append needs
             file.finish()
+        self._copier.shutdown(wait=True)
         with self._lock:
             for opened in self._open.values():
                 opened.file.close()
@@ -166,7 +170,7 @@ class SqliteStorage(SealableStorage):
         self._refuse_closed()
         opened = self._open.get(topic)
         if opened is None:
-            opened = _Opened(TopicFile(self._path(topic), self._executor), next(self._openings))
+            opened = _Opened(TopicFile(self._path(topic), self._executor, self._copier), next(self._openings))
             self._open[topic] = opened
             self._evict()
         self._open.move_to_end(topic)

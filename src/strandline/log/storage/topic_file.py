@@ -36,9 +36,9 @@ _Row = tuple[Any, ...]
 
 
 class TopicFile:
-    def __init__(self, path: Path, executor: Executor) -> None:
+    def __init__(self, path: Path, executor: Executor, copier: Executor) -> None:
         self._reader = sqlite.Database(path)
-        self._writer = sqlite.Database(path, committed=Checkpoints(path, executor).committed)
+        self._writer = sqlite.Database(path, committed=Checkpoints(path, copier).committed)
         self._lock = _lock_beside(path)
         self._commits = Combiner(self._store, executor, weight=_weight, free=self._lock.free)
         # Next offsets by partition, true while the file has this version (of commits that are not ours).
