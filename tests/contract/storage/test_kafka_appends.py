@@ -105,6 +105,14 @@ def test_a_producer_that_cannot_go_on_leaves_its_records_where_they_are(appender
     assert list(placed[0].offsets) == [100, 101, 7]
 
 
+def test_a_closed_one_makes_nothing_ready(appender):
+    """It has no producer any more, which is not a bug of whoever asks at that moment."""
+    sender = appender(Producer())
+    sender.close(1)
+    with pytest.raises(Unavailable):
+        sender.make_ready("t")
+
+
 def test_every_record_has_its_own_outcome(appender):
     """Whichever of them failed, and in whatever order the driver tells."""
     producer = Producer(reports={1: TOO_LARGE, 3: TIMED_OUT, 4: NOT_TOLD})

@@ -63,8 +63,11 @@ class Appender:
 
     def make_ready(self, topic: str) -> None:
         """Have the driver look for the topic's leaders before the first record comes."""
+        producers = self._producers[-1:]
+        if not producers:
+            raise Unavailable("the storage is closed")
         with kafka.mapping(f"looking for topic {topic}"):
-            self._producers[-1].list_topics(topic, timeout=self._patience)
+            producers[0].list_topics(topic, timeout=self._patience)
 
     def append(self, topic: str, batches: Mapping[int, NewRecords]) -> Future[dict[int, Placed]]:
         append = Append(topic, batches, time.monotonic() + self._patience, self._finished)

@@ -85,7 +85,7 @@ class Topics:
         with kafka.mapping(f"creating topic {topic}"):
             _unless("TOPIC_ALREADY_EXISTS", self._admin.create_topics([new], **_timeouts())[topic])
         self._wait_until(lambda: self._led(topic), f"topic {topic} has no leaders yet")
-        self._wait_for_leaders(topic)
+        self._wait_for_leaders(topic, 1)
 
     def retain(self, topic: str, retention_ms: int) -> None:
         """Have its records kept for so long. Nothing is asked of the cluster while this process knows it is so."""
@@ -118,7 +118,7 @@ class Topics:
         self._wait_until(
             lambda: self._led(topic) and self.count(topic) >= partitions, f"topic {topic} has not grown yet"
         )
-        self._wait_for_leaders(topic)
+        self._wait_for_leaders(topic, partitions)
 
     def count(self, topic: str) -> int:
         """How many partitions it has now. NotFound if there is no such topic."""
@@ -241,15 +241,22 @@ class Topics:
         found = self._describe([topic])[topic]
         return found is not None and all(part.leader is not None for part in found.partitions)
 
-    def _wait_for_leaders(self, topic: str) -> None:
+    def _wait_for_leaders(self, topic: str, partitions: int) -> None:
         """Return when every leader does its work; brokers hear who leads before they do.
 
         A producer must not come earlier. Its leader knows nothing of it, so that it may refuse the first batch
         and take the second, and then the driver believes that both were stored.
         """
-        places = [(topic, partition) for partition in range(self.count(topic))]
-        for found in self._offsets(places, kafka.OffsetSpec.latest()).values():
-            _certain(found)
+        self._wait_until(lambda: self._served(topic, partitions), f"leaders of topic {topic} do not work yet")
+
+    def _served(self, topic: str, partitions: int) -> bool:
+        try:
+            places = [(topic, partition) for partition in range(self.count(topic))]
+            for found in self._offsets(places, kafka.OffsetSpec.latest()).values():
+                _certain(found)
+        except NotFound:  # one of the brokers has not heard of it
+            return False
+        return len(places) >= partitions
 
     def _brokers(self) -> int:
         with kafka.mapping("looking for brokers"):

@@ -56,10 +56,6 @@ class SqliteStorage(SealableStorage):
             sqlite.remove(self._path(topic))
         self._watcher.notify(topic)
 
-    def make_ready(self, topic: str) -> None:
-        with self._file(topic):
-            pass  # it stays open
-
     def append(
         self, topic: str, batches: Mapping[int, NewRecords], *, waits: bool = False
     ) -> Future[dict[int, Placed]]:
