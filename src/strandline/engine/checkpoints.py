@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 # The second one copies what was written during the first, and leaves far less.
 _PASSES = 2
+# So long the writer waits for readers once a log is far too long.
+_PATIENCE_MS = 100
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,14 @@ class Checkpoints:
             self._copying = None
             self._commits = 0
             # A reader of old pages may be in the way: then the log grows on, and it is tried again later.
-            self._from = 0 if _copy(writer) else log_bytes
+            self._from = 0 if _copy(writer, self._patience_ms(log_bytes)) else log_bytes
         elif self._copying is None and self._limits.reached(log_bytes - self._from, self._commits):
             with suppress(RuntimeError):  # it is shut down; closing the file copies all
                 self._copying = self._executor.submit(self._copy)
+
+    def _patience_ms(self, log_bytes: int) -> int:
+        """Readers that follow one another leave no moment for a new start unless they are waited for."""
+        return _PATIENCE_MS if log_bytes >= 2 * self._limits.most_bytes else 0
 
     def _copy(self) -> None:
         try:
@@ -77,10 +83,10 @@ class Checkpoints:
             log.warning("the log of %s is left to its writer to copy: %s", self._path.name, error)
 
 
-def _copy(database: sqlite.Database) -> bool:
+def _copy(database: sqlite.Database, patience_ms: int = 0) -> bool:
     """Whether all of the log is in the file now."""
     try:
-        return database.checkpoint()
+        return database.checkpoint(patience_ms)
     except StrandlineError as error:
         log.warning("the log of %s could not be copied, and grows: %s", database.path.name, error)
         return False

@@ -87,13 +87,20 @@ class Database:
         self._log_bytes = pages * self._page_bytes
         return apsw.SQLITE_OK
 
-    def checkpoint(self) -> bool:
-        """Copy as much of the log into the file as can be without waiting; whether all of it is there now."""
+    def checkpoint(self, patience_ms: int = 0) -> bool:
+        """Copy as much of the log into the file as can be; whether all of it is there now.
+
+        With patience it waits for readers, so that the next commit is sure to start the log anew.
+        """
+        mode = apsw.SQLITE_CHECKPOINT_RESTART if patience_ms else apsw.SQLITE_CHECKPOINT_PASSIVE
         with self._lock, self.mapped():
+            self._connection.set_busy_timeout(patience_ms)
             try:
-                pages, copied = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            except apsw.BusyError:  # somebody else is at it
+                pages, copied = self._connection.wal_checkpoint(mode=mode)
+            except apsw.BusyError:  # somebody else is at it, or a reader stays
                 return False
+            finally:
+                self._connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
             return pages == copied
 
     def _switch_to_wal(self) -> None:

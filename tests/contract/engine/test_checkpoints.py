@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -89,9 +90,30 @@ def test_a_reader_of_old_pages_holds_it_up_but_nobody_else(path, writer):
     assert rows(path) == 401
 
 
+def test_readers_that_follow_one_another_do_not_let_the_log_grow_for_ever(path, writer):
+    """There is no moment at which nobody reads; the writer waits for those who began before."""
+    program = """
+import sys
+from pathlib import Path
+from strandline.engine.sqlite import Database
+database = Database(Path(sys.argv[1]))
+while True:
+    database.execute("SELECT n, value FROM rows ORDER BY n DESC LIMIT 50")
+    print(flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE) as reader:
+        try:
+            assert reader.stdout.readline()
+            threading.Thread(target=reader.communicate, daemon=True).start()
+            write(writer, 1200)  # 12 MB
+            assert log_bytes(path) < 8_000_000
+        finally:
+            reader.kill()
+
+
 def test_what_was_committed_stays_so_when_the_copy_fails(path, writer, monkeypatch):
     """A disk that is full for the file is not an error of the commit."""
-    monkeypatch.setattr(Database, "checkpoint", lambda _: Database.execute(writer, "SELECT broken"))
+    monkeypatch.setattr(Database, "checkpoint", lambda *_: Database.execute(writer, "SELECT broken"))
     write(writer, 200)
     assert rows(path) == 200
 
