@@ -258,10 +258,22 @@ def test_partitions_are_counted_as_nakadi_does(client: httpx.Client, create, def
     assert [partition["partition"] for partition in found] == [str(p) for p in range(count)]
 
 
+def test_an_authorization_is_kept(client: httpx.Client, create):
+    """Clients look whether it is there; it can change, and be absent."""
+    me = [{"data_type": "user", "value": "me"}]
+    authorization = {"admins": me, "readers": me, "writers": me}
+    path = create(authorization=authorization).removesuffix("/events")
+    kind = client.get(path).json()
+    assert kind["authorization"] == authorization
+    changed = {**kind, "authorization": {**authorization, "readers": [{"data_type": "*", "value": "*"}]}}
+    assert client.put(path, json=changed).json()["authorization"] == changed["authorization"]
+    assert client.get(path).json()["authorization"] == changed["authorization"]
+    assert client.get(create().removesuffix("/events")).json()["authorization"] is None
+
+
 def test_unknown_fields_are_ignored(client: httpx.Client, create):
     """Clients of the real Nakadi send more than we need."""
-    authorization = {"admins": [{"data_type": "user", "value": "me"}], "readers": [], "writers": []}
-    path = create(authorization=authorization, event_owner_selector=None, event_type_partitions={}, x=[1])
+    path = create(event_owner_selector=None, event_type_partitions={}, x=[1])
     assert client.post(path, json=[{"a": 1}], headers={"span_ctx": "{}"}).status_code == 200
     assert (
         client.get(f"{path}?unknown=1&stream_limit=1", headers={"X-Nakadi-Cursors": FROM_BEGIN}).status_code == 200

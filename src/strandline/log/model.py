@@ -69,6 +69,7 @@ class EventType(msgspec.Struct, frozen=True):
     options: Options = Options()
     ordering_key_fields: tuple[str, ...] = ()
     ordering_instance_ids: tuple[str, ...] = ()
+    authorization: dict[str, Any] | None = None  # kept for those who ask for it; nobody is refused because of it
     audience: str | None = None
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
