@@ -6,6 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 KAFKA  := .cache/services/kafka-4.3.1
 HADOOP := .cache/services/hadoop-3.4.2
+NAKADI := .cache/services/fahrschein-0.24.0
 S3     := .cache/services/versitygw-1.8.0
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
@@ -31,6 +32,9 @@ $(KAFKA): | $(VENV)/.dev
 $(HADOOP): | $(VENV)/.dev
 	@$(BIN)/python tests/jars.py hadoop
 
+$(NAKADI): | $(VENV)/.dev
+	@$(BIN)/python tests/jars.py fahrschein
+
 # Where there is no go, this installs a mock instead and makes no folder.
 $(S3): | $(VENV)/.dev
 	@$(BIN)/python tests/s3_server.py
@@ -46,7 +50,7 @@ check: $(VENV)/.dev
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-test: check $(KAFKA) $(HADOOP) $(S3)
+test: check $(KAFKA) $(HADOOP) $(NAKADI) $(S3)
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -m "not slow"
 	@$(BIN)/coverage combine --quiet

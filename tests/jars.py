@@ -34,6 +34,8 @@ PRODUCTS = {
     "spark-sql-kafka": Product("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", _ALONE),
     "spark-token-provider": Product("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", _ALONE),
     "kafka-clients": Product("org.apache.kafka", "kafka-clients", "3.9.1", _ALONE),
+    # A Nakadi client that is to be served unchanged, with the HTTP module it brings along.
+    "fahrschein": Product("org.zalando", "fahrschein", "0.24.0"),
     "commons-pool2": Product("org.apache.commons", "commons-pool2", "2.12.0", _ALONE),
 }
 
