@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from pathlib import Path
 
@@ -33,7 +32,7 @@ def live(folder: Path, hour_ms: int, failpoint: str = "", time: int = 1) -> None
     Events come on time, for the hour before, which is flagged already, and for no hour at all. The process fails
     when it comes to the failpoint for the given time.
     """
-    arm(failpoint, time)
+    failpoints.arm(f"{failpoint}:{time}" if failpoint else "")
     archive = place(folder, hour_ms + MINUTE)
     archiver = archive.archiver()
     try:
@@ -42,19 +41,6 @@ def live(folder: Path, hour_ms: int, failpoint: str = "", time: int = 1) -> None
         archiver.abort()
         sys.exit(REPLACED)
     archive.close()
-
-
-def arm(failpoint: str, time: int) -> None:
-    """Let the failpoint pass until its time has come."""
-    armed, _, failpoints._how = failpoint.partition(":")
-    hit, hits = failpoints.hit, itertools.count(1)
-
-    def counted(name: str) -> None:
-        if name == armed and next(hits) == time:
-            failpoints._armed = name
-        hit(name)
-
-    failpoints.hit = counted
 
 
 def _live(archive: ArchivePlace, archiver: Archiver, hour_ms: int) -> None:
