@@ -147,6 +147,14 @@ def test_mistakes_are_named(tmp_path, arguments, said):
     assert b"Traceback" not in done.stderr
 
 
+def test_a_spark_that_does_not_start_is_named(tmp_path):
+    """With the master that was asked for; Spark itself says more above it."""
+    done = run_cli("pipeline", "run", "archive", "--master", "spark:/x", "--data", str(tmp_path), timeout=120)
+    assert done.returncode == 3
+    said = "error: Spark did not start with the master spark:/x: "
+    assert said in done.stderr.decode().splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     "command", [("archive", "status"), ("pipeline", "status"), ("pipeline", "run", "archive")]
 )

@@ -33,6 +33,7 @@ def main(data: str, in_sqlite: str, on_kafka: str) -> None:
         "sqlite": said(lambda: read(in_sqlite)),
         "kafka": said(lambda: read(on_kafka)),
         "write": said(write),
+        "java": [spark._jvm.System.getProperty(name) for name in ("whose", "log4j2.configurationFile")],
     }
     print(json.dumps(answers))  # noqa: T201 - for the test that started us
     spark.stop()

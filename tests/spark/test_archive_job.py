@@ -20,7 +20,7 @@ from strandline.archive.staging import Sorting
 from strandline.archive.tasks import Stage
 from strandline.clock import system_clock
 from strandline.config import ArchiveSettings
-from strandline.errors import InvalidCursor, Unavailable
+from strandline.errors import Invalid, InvalidCursor, Unavailable
 from strandline.log import StorageInfo
 from strandline.log.model import KafkaConfiguration
 from strandline.log.ranges import PartitionRange, Piece
@@ -84,6 +84,28 @@ def test_the_archive_goes_on_through_switches_of_storage(spark, platform, archiv
     for partition in (0, 1):
         in_order = [number for p, _, _, number in found if p == partition]
         assert in_order == sorted(in_order)
+
+
+class NotShared(LocalFiles):
+    """A directory that is another one where tasks run."""
+
+    def __reduce__(self) -> tuple[type[LocalFiles], tuple[str]]:
+        return LocalFiles, (f"{self.url}-of-the-worker",)
+
+
+def test_files_that_the_driver_cannot_see_are_not_published(spark, platform):
+    """A root that is a directory of every machine of its own is refused before anything is decided."""
+    platform.log.create(EventType("orders", partitions=1))
+    platform.log.publish("orders", [{"n": n} for n in range(10)]).raise_for_failed()
+    archiver = platform.archive.archiver("orders", SparkRunner(spark))
+    files = NotShared(str(platform.data / "archive"))
+    archiver._collector._files = archiver._publication._files = files
+    archiver.start()
+    with pytest.raises(Invalid, match="which the driver cannot see"):
+        archiver.step((), everything=True)
+    standing = platform.archive.ledger.standing("orders")
+    assert (standing.counts.read, standing.partitions) == (0, {})
+    assert [*(platform.data / "archive").rglob("*.parquet")] == []
 
 
 def test_errors_of_tasks_reach_the_driver(spark, platform):

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from strandline.archive.progress import Progress
-from strandline.pipeline.session import spark_session
+from strandline.errors import Unavailable
+from strandline.pipeline.session import SPARK_ERRORS, reason, spark_session
 from strandline.pipeline.tasks import SparkRunner
 from strandline.platform import Platform
 
@@ -44,7 +45,10 @@ def run_application(
     names: Sequence[str], platform: Platform, master: str, told: Callable[[Progress], None], *, once: bool
 ) -> None:
     """Run the jobs in a Spark application of their own, until they have ended or this process is told to stop."""
-    spark = spark_session(f"strandline {' '.join(names)}", master=master)
+    try:
+        spark = spark_session(f"strandline {' '.join(names)}", master=master)
+    except SPARK_ERRORS as error:
+        raise Unavailable(f"Spark did not start with the master {master}: {reason(error)}") from error
     try:
         with _stopped_by_signals() as stop:
             _run_all(names, Run(platform, spark, stop, once, told))

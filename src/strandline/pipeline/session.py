@@ -7,14 +7,19 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
+#: What Spark raises, from either side of it.
+SPARK_ERRORS = (Py4JError, PySparkException)
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _SETTINGS = {
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+    # The default ones: the extra ones are up to whoever runs Spark here, in spark-defaults.conf.
+    "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
     # Times mean the same on every machine.
     "spark.sql.session.timeZone": "UTC",
     # What Spark hands to Python comes in batches as large as those that we hand to Spark.
@@ -60,3 +65,10 @@ def spark_session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def reason(error: Exception) -> str:
+    """The line of a trace that says what went wrong."""
+    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("at ", "...")) and ": " in line]
+    return (told or lines or ["no reason given"])[-1][:300]

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from strandline.archive.model import Harvest, StagedFile
 from strandline.archive.tasks import Rewrite, Runner, Stage
-from strandline.errors import StrandlineError, Unavailable
+from strandline.errors import Invalid, StrandlineError, Unavailable
+from strandline.pipeline.session import SPARK_ERRORS, reason
 from strandline.pipeline.source import refuse_remote
 
 _Task = TypeVar("_Task", Stage, Rewrite)
@@ -26,22 +25,38 @@ class SparkRunner(Runner):
         self._context = spark.sparkContext
 
     def stage(self, tasks: Sequence[Stage]) -> list[Harvest]:
-        return self._run(_stage, tasks)
+        harvests = self._run(_stage, tasks)
+        _check_seen(tasks, [file for harvest in harvests for file in harvest.files])
+        return harvests
 
     def rewrite(self, tasks: Sequence[Rewrite]) -> list[StagedFile]:
-        return self._run(Rewrite.run, tasks)
+        written = self._run(Rewrite.run, tasks)
+        _check_seen(tasks, written)
+        return written
 
     def _run(self, act: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> list[_Result]:
         if not tasks:
             return []
         try:
             answers: list[Any] = self._context.parallelize(tasks, len(tasks)).map(partial(_answer, act)).collect()
-        except (Py4JError, PySparkException) as error:
-            raise Unavailable(f"a Spark job of the archive failed: {_reason(error)}", retry_after=5) from error
+        except SPARK_ERRORS as error:
+            raise Unavailable(f"a Spark job of the archive failed: {reason(error)}", retry_after=5) from error
         for answer in answers:
             if isinstance(answer, StrandlineError):
                 raise answer
         return answers
+
+
+def _check_seen(tasks: Sequence[_Task], written: Sequence[StagedFile]) -> None:
+    """Invalid if a task wrote where this process cannot look: what nobody can publish must not be decided."""
+    places = {task.directory: task.files for task in tasks}
+    seen = {f"{place}/{entry.name}" for place, files in places.items() for entry in files.entries(place)}
+    for file in written:
+        if file.path not in seen:
+            raise Invalid(
+                f"a task of the archive wrote {file.path}, which the driver cannot see; archive.root must be an "
+                "address that the driver and all workers reach: hdfs://…, s3://… or a shared mount"
+            )
 
 
 def _stage(task: Stage) -> Harvest:
@@ -55,10 +70,3 @@ def _answer(act: Callable[[_Task], _Result], task: _Task) -> _Result | Strandlin
         return act(task)
     except StrandlineError as error:
         return error
-
-
-def _reason(error: Exception) -> str:
-    """The line of a trace that says what went wrong."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("at ", "...")) and ": " in line]
-    return (told or lines or ["no reason given"])[-1][:300]
