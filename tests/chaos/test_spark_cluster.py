@@ -1,0 +1,157 @@
+"""A Spark cluster whose workers die at work, over Kafka and PostgreSQL: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from kafka_broker import Broker
+from services import STRANDLINE, environment, run_cli, until
+from spark_cluster import SparkCluster, running_spark
+from strandline import config
+from strandline.clock import FastClock, parse_rfc3339, to_rfc3339
+from strandline.log import EventType, StorageInfo
+from strandline.log.model import KafkaConfiguration
+from strandline.platform import Platform
+
+NAME = "orders"
+NOON = parse_rfc3339("2024-05-01T12:00:00Z")
+HOUR_MS = 3_600_000
+FIRST, THEN = 48_000, 6_000
+SOME = 20_000
+READS = str(Path(__file__).with_name("spark_cluster_reads.py"))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
+    folder = tmp_path / "spark"
+    folder.mkdir()
+    with running_spark(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def platform(tmp_path: Path, postgres, zookeeper, kafka: Broker) -> Iterator[Platform]:
+    """At noon, with an event type on Kafka and the settings of a platform on several machines."""
+    (tmp_path / "data").mkdir()
+    file = tmp_path / "data" / "strandline.toml"
+    file.write_text(
+        f'[catalog]\nurl = "{postgres.url(postgres.new_database())}"\n'
+        f'[coordination]\nurl = "zookeeper://{zookeeper.hosts}/{uuid.uuid4().hex}"\n'
+        f'[archive]\nroot = "{tmp_path / "archive"}"\nmin_records = 1\nmax_records = 8000\ninterval_ms = 50\n'
+        f"max_future_ms = {4 * HOUR_MS}\n"  # events of the afternoon are published at noon
+    )
+    with Platform(tmp_path / "data", config.load(file), FastClock(NOON, 1.0)) as opened:
+        configuration = KafkaConfiguration(kafka.bootstrap_servers)
+        opened.log.admin.add_storage(StorageInfo("kafka", "kafka", kafka_configuration=configuration))
+        opened.log.create(EventType(NAME, partitions=4))
+        yield opened
+        opened.log.delete(NAME)
+
+
+def publish(platform: Platform, numbers: range, *hours: int) -> None:
+    """Numbered events, spread over these hours of the day."""
+    times = [f"2024-05-01T{hour}:30:00Z" for hour in hours]
+    events = [{"n": n, "metadata": {"occurred_at": times[n % len(times)]}} for n in numbers]
+    for first in range(0, len(events), 1000):
+        platform.log.publish(NAME, events[first : first + 1000]).raise_for_failed()
+
+
+def start(cluster: SparkCluster, log: Path, *command: str, **env: str) -> subprocess.Popen[bytes]:
+    """A Spark application in a process group of its own."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            env=environment(**cluster.env, **env),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
+def archived_rows(platform: Platform) -> int:
+    standing = platform.archive.ledger.standing(NAME)
+    return standing.counts.read if standing else 0
+
+
+def test_the_archive_loses_a_worker(tmp_path, cluster, platform):
+    """In the middle of a task: every event is in one published file, complete hours are flagged and in order."""
+    cluster.add_worker()
+    doomed = cluster.add_worker(STRANDLINE_TEST_FAILPOINT="archive.staging:stop:4")
+    publish(platform, range(FIRST), 12, 13)
+    log = tmp_path / "archive.log"
+    run = (STRANDLINE, "pipeline", "run", "archive", "--master", cluster.url, "--data", str(platform.data))
+    now = f"{NOON + 3 * HOUR_MS + 60_000},1"
+    job = start(cluster, log, *run, STRANDLINE_TEST_CLOCK=now)
+    try:
+        until(lambda: job.poll() is not None or doomed.sleeps(), 240, "a task in its middle")
+        assert job.poll() is None, log.read_text()[-3000:]
+        assert cluster.alive() == 2
+        assert 0 < archived_rows(platform) < FIRST
+        doomed.kill()
+        publish(platform, range(FIRST, FIRST + THEN), 15)
+        until(lambda: job.poll() is not None or archived_rows(platform) == FIRST + THEN, 240, "all events")
+        assert job.poll() is None, log.read_text()[-3000:]
+        assert cluster.alive() == 1
+        hour = tmp_path / "archive" / "2024-05-01" / "14" / "_READY"
+        until(lambda: job.poll() is not None or hour.exists(), 120, "the flag of the last hour")
+        os.kill(job.pid, signal.SIGTERM)
+        assert job.wait(120) == 0, log.read_text()[-3000:]
+    finally:
+        end_group(job)
+    check(tmp_path / "archive", platform)
+
+
+def check(archive: Path, platform: Platform) -> None:
+    found: Counter[int] = Counter()
+    for path in archive.rglob("*.parquet"):
+        found.update(json.loads(value)["n"] for value in pq.read_table(path)["value"].to_pylist())
+    assert found == dict.fromkeys(range(FIRST + THEN), 1)
+    standing = platform.archive.ledger.standing(NAME)
+    assert (standing.counts.balanced, standing.counts.quarantined) == (True, 0)
+    done = run_cli("archive", "verify", "--data", str(platform.data), "--json")
+    assert done.returncode == 0, done.stderr
+    hours = {one["hour"]: one["problems"] for one in json.loads(done.stdout)}
+    assert hours == {to_rfc3339(NOON + hour * HOUR_MS): [] for hour in range(3)}
+    for hour in (12, 13, 14):
+        for folder in ("", NAME, f"{NAME}/data"):
+            assert (archive / "2024-05-01" / str(hour) / folder / "_READY").exists()
+    assert [*(archive / "_staging").rglob("*.part")] == []
+
+
+def test_reads_lose_their_workers(tmp_path, cluster, platform):
+    """One in a batch read, the other in a stream, each in the middle of a task: every row is there once."""
+    in_stream = cluster.add_worker(STRANDLINE_TEST_FAILPOINT="test.stream:stop:15")
+    in_batch = cluster.add_worker(STRANDLINE_TEST_FAILPOINT="test.batch:stop:5")
+    publish(platform, range(SOME), 12)
+    log, folder = tmp_path / "reads.log", tmp_path / "reads"
+    settings = platform.data / "strandline.toml"
+    job = start(cluster, log, sys.executable, READS, cluster.url, str(settings), str(folder))
+    try:
+        for doomed in (in_batch, in_stream):
+            until(lambda d=doomed: job.poll() is not None or d.sleeps(), 240, "a task in its middle")
+            assert job.poll() is None, log.read_text()[-3000:]
+            doomed.kill()
+        assert (folder / "checkpoint" / "commits" / "0").exists()
+        cluster.add_worker()
+        assert job.wait(240) == 0, log.read_text()[-3000:]
+    finally:
+        end_group(job)
+    once = {"rows": SOME, "numbers": sum(range(SOME)), "squares": sum(n * n for n in range(SOME))}
+    assert json.loads((folder / "found.json").read_text()) == {"batch": once, "stream": once}
