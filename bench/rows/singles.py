@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import strandline
@@ -17,6 +18,7 @@ from bench.rows.publish import event_type
 from bench.runner import Row, Scale, Side, Target
 
 _THREADS = 64
+_Around = Callable[[], AbstractContextManager[None]]
 
 
 def _in_threads(pool: ThreadPoolExecutor, each: int, act: Callable[[bytes], object]) -> int:
@@ -34,9 +36,21 @@ def _in_threads(pool: ThreadPoolExecutor, each: int, act: Callable[[bytes], obje
 
 
 @contextmanager
-def _sides(directory: Path, scale: Scale) -> Iterator[list[Side]]:
+def _on_one_core() -> Iterator[None]:
+    """Threads that are started meanwhile stay there; waking one on another core costs more than the work."""
+    all_cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(all_cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_cores)
+
+
+@contextmanager
+def _sides(directory: Path, scale: Scale, around: _Around) -> Iterator[list[Side]]:
     each, alone = scale.of(400), scale.of(5000)
     with ExitStack() as stack:
+        stack.enter_context(around())
         pool = stack.enter_context(ThreadPoolExecutor(_THREADS))
         platform = stack.enter_context(strandline.open(directory / "ours"))
         platform.log.create(event_type())
@@ -67,18 +81,24 @@ def _sides(directory: Path, scale: Scale) -> Iterator[list[Side]]:
         ]
 
 
-ROWS = [
-    Row(
-        "64 publishers of single events",
+def _row(name: str, around: _Around, target: Target | None, cores: str) -> Row:
+    return Row(
+        name,
         {
             "event bytes": data.mean_size(data.values(1000)),
             "partitions": PARTITIONS,
             "batch": 1,
             "connections": f"{_THREADS} threads, in process",
+            "cores": cores,
             "warm-up": "1 round",
             "schema": f"{len(data.SCHEMA['properties'])} properties",
         },
-        _sides,
-        Target(ratio=5),
+        lambda directory, scale: _sides(directory, scale, around),
+        target,
     )
+
+
+ROWS = [
+    _row("64 publishers of single events", nullcontext, Target(ratio=5), "all"),
+    _row("64 publishers of single events, on one core", _on_one_core, None, "one, for all sides"),
 ]
