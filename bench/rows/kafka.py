@@ -21,7 +21,7 @@ from strandline.log.records import NewRecords
 from strandline.log.storage.kafka import KafkaStorage
 
 _BATCH = 1000
-_BATCHES = 200
+_BATCHES = 600
 _KEPT_MS = 86_400_000
 _Batches = Sequence[Sequence[bytes]]
 #: Sends this many of the batches, all on their way at once, and returns when the last one is stored.

@@ -15,6 +15,8 @@ from strandline.errors import OutcomeUnknown, StrandlineError
 from strandline.log.records import NewRecords
 from strandline.log.storage.port import FAILED, UNKNOWN, Placed
 
+# No other thread runs while a run is handed over: about a millisecond.
+_RUN_RECORDS = 1000
 _RECORD_BYTES = 100  # what a record costs in memory besides its value
 
 
@@ -70,7 +72,7 @@ class Part:
         self._append = append
         self._runs: list[Run] = []
         # Reports are told apart by the value: records that have the same one each are a run of their own.
-        self._most = len(records) if len({*records.values}) == len(records) else 1
+        self._most = _RUN_RECORDS if len({*records.values}) == len(records) else 1
         self._error: StrandlineError | None = None
 
     def begin(self) -> Run:
@@ -144,16 +146,21 @@ class Run:
         self.end = end
         self._stored = end - self.start
 
-    def delivered(self, error: kafka.KafkaError | None, message: kafka.Message) -> None:
-        """The driver's report on one record."""
+    def reporter(self) -> Callable[[kafka.KafkaError | None, kafka.Message], None]:
+        """What the driver calls with its report on each record."""
         offsets = self._offsets
-        if error is None and (offset := message.offset()) is not None:
-            offsets.append(offset)
-        else:
-            self._stored -= 1
-            self._others[message.value() or b""] = self._part.failed(error, message.latency())
-        if len(offsets) == self._stored:
-            self._part.answered()
+        stored = offsets.append  # looked up once, not for every record
+
+        def delivered(error: kafka.KafkaError | None, message: kafka.Message) -> None:
+            if error is None and (offset := message.offset()) is not None:
+                stored(offset)
+            else:
+                self._stored -= 1
+                self._others[message.value() or b""] = self._part.failed(error, message.latency())
+            if len(offsets) == self._stored:
+                self._part.answered()
+
+        return delivered
 
     def offsets(self) -> Sequence[int]:
         """Of every record, in order: where it is, or FAILED or UNKNOWN."""
