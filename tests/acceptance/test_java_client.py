@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from nakadi_orders import ORDERS
 
 from jars import fetched
 from services import Server, running_server, start_server, until
@@ -70,12 +71,8 @@ def declare(server: Server, **more: Any) -> str:
     name = f"fahrschein.orders-{uuid.uuid4().hex}"
     schema = {"properties": {"order": {"type": "string"}}, "required": ["order"]}
     definition = {
+        **ORDERS,
         "name": name,
-        "owning_application": "shop",
-        "category": "business",
-        "enrichment_strategies": ["metadata_enrichment"],
-        "partition_strategy": "hash",
-        "partition_key_fields": ["order"],
         "partitions": 3,
         "schema": {"type": "json_schema", "schema": json.dumps(schema)},
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from nakadi_orders import ORDERS
 from pyNakadi import NakadiClient, NakadiException
 
 from services import Server, running_server, until
@@ -31,12 +32,8 @@ def orders(client: NakadiClient) -> str:
     """An event type of three partitions, as a Nakadi user declares one."""
     name = f"pynakadi.orders-{uuid.uuid4().hex}"
     definition = {
+        **ORDERS,
         "name": name,
-        "owning_application": "shop",
-        "category": "business",
-        "enrichment_strategies": ["metadata_enrichment"],
-        "partition_strategy": "hash",
-        "partition_key_fields": ["order"],
         "default_statistic": {
             "messages_per_minute": 1, "message_size": 1, "read_parallelism": 3, "write_parallelism": 1,
         },

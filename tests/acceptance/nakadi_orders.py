@@ -1,0 +1,11 @@
+"""An event type as users of Nakadi declare one."""
+
+from __future__ import annotations
+
+ORDERS = {
+    "owning_application": "shop",
+    "category": "business",
+    "enrichment_strategies": ["metadata_enrichment"],
+    "partition_strategy": "hash",
+    "partition_key_fields": ["order"],
+}
