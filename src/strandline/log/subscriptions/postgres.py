@@ -5,29 +5,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 from strandline.engine import sql
 from strandline.engine.postgres import Postgres, Session, is_plain
-from strandline.errors import Invalid, NotFound
+from strandline.errors import NotFound
 from strandline.log.cursors import Position
-from strandline.log.subscriptions import rules
+from strandline.log.subscriptions import rows, rules
 from strandline.log.subscriptions.model import Member, Share, Slot, Stored, Subscription, Verdict
 from strandline.log.subscriptions.port import Commit, StreamLeases, SubscriptionStore
 
 _SQL = sql.load("strandline.log.subscriptions", "postgres.sql")
-# Longer than commits are taken after the end of a stream.
-_FORGET_MS = 2 * rules.COMMITS_AFTER_END_MS
 _T = TypeVar("_T")
-
-_subscription = msgspec.json.Decoder(Subscription)
-_slots = msgspec.json.Decoder(list[tuple[str, int]])
-
-
-def _text(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 class _Place:
@@ -50,7 +39,7 @@ class _Place:
         def locked(db: Session) -> _T:
             found = db.execute(_SQL["lock"], (subscription_id,)) if is_plain(subscription_id) else []
             if not found:
-                raise _missing(subscription_id)
+                raise rows.missing(subscription_id)
             return work(db, found[0][0])
 
         return self.database.transaction(locked)
@@ -64,7 +53,7 @@ class _Place:
             self.rebalance(db, subscription_id)
 
     def members(self, db: Session, subscription_id: str) -> list[Member]:
-        return _members(db.execute(_SQL["members"], (subscription_id, self.now())))
+        return rows.to_members(db.execute(_SQL["members"], (subscription_id, self.now())))
 
     def rebalance(self, db: Session, subscription_id: str) -> None:
         shares = _shares(db, subscription_id)
@@ -72,10 +61,6 @@ class _Place:
         moved = [one for one in shares if target[one.slot] != (one.owner, one.heir)]
         db.execute_many(_SQL["assign"], [(*target[one.slot], subscription_id, *one.slot) for one in moved])
         _touch(db, subscription_id)
-
-
-def _missing(subscription_id: str) -> NotFound:
-    return NotFound(f"subscription {subscription_id!r} does not exist; list the subscriptions to find it")
 
 
 def _make(db: Session) -> None:
@@ -90,31 +75,7 @@ def _touch(db: Session, subscription_id: str) -> None:
 
 
 def _shares(db: Session, subscription_id: str) -> list[Share]:
-    return [_share(*found) for found in db.execute(_SQL["shares"], (subscription_id,))]
-
-
-def _share(
-    event_type_id: str,
-    partition: int,
-    event_type: str,
-    timeline: int,
-    offset: int,
-    skipped: int,
-    owner: str | None,
-    heir: str | None,
-) -> Share:
-    return Share(Slot(event_type_id, partition), event_type, Position(timeline, offset), skipped, owner, heir)
-
-
-def _row(subscription_id: str, share: Share) -> tuple[object, ...]:
-    return (subscription_id, share.event_type, *share.slot, *share.position)
-
-
-def _members(found: list[tuple[Any, ...]]) -> list[Member]:
-    return [
-        Member(stream, None if direct is None else frozenset(Slot(*slot) for slot in _slots.decode(direct)))
-        for stream, direct in found
-    ]
+    return [rows.to_share(*found) for found in db.execute(_SQL["shares"], (subscription_id,))]
 
 
 class PostgresLeases(StreamLeases):
@@ -123,7 +84,7 @@ class PostgresLeases(StreamLeases):
 
     def join(self, subscription_id: str, member: Member, node: str) -> None:
         place = self._place
-        direct = None if member.direct is None else _text(sorted(member.direct))
+        direct = rows.of_direct(member)
 
         def work(db: Session, epoch: int) -> None:
             place.bury(db, subscription_id)
@@ -137,7 +98,7 @@ class PostgresLeases(StreamLeases):
 
     def held(self, stream_id: str) -> list[Share] | None:
         found = self._place.fetch(_SQL["held"], (stream_id, self._place.now()))
-        return [_share(*one) for one in found if one[0] is not None] if found else None
+        return [rows.to_share(*one) for one in found if one[0] is not None] if found else None
 
     def renew(self, node: str, stream_ids: Sequence[str]) -> None:
         place = self._place
@@ -145,7 +106,7 @@ class PostgresLeases(StreamLeases):
         def work(db: Session) -> list[str]:
             now_ms = place.clock(db)
             db.execute(_SQL["renew"], (now_ms + place.lease_ms, node, now_ms, [*stream_ids]))
-            db.execute(_SQL["forget_streams"], (now_ms - _FORGET_MS,))
+            db.execute(_SQL["forget_streams"], (now_ms - rules.FORGET_STREAMS_MS,))
             return [found for (found,) in db.execute(_SQL["dead"], (now_ms,))]
 
         dead = place.database.transaction(work)
@@ -192,26 +153,26 @@ class PostgresSubscriptions(SubscriptionStore):
 
     def create(self, subscription: Subscription, shares: Sequence[Share]) -> Subscription | None:
         made = subscription
-        owner = _text(made.owning_application)
-        values = (made.id, _key(made), owner, [*made.event_types], _text(made))
+        owner = rows.text(made.owning_application)
+        values = (made.id, rows.key(made), owner, [*made.event_types], rows.text(made))
 
         def work(db: Session) -> Subscription | None:
             if not db.execute(_SQL["insert"], values):
                 return None
-            db.execute_many(_SQL["set_share"], [_row(str(made.id), one) for one in shares])
+            db.execute_many(_SQL["set_share"], [rows.of_share(str(made.id), one) for one in shares])
             return made
 
         return self._place.database.transaction(work)
 
     def find(self, subscription: Subscription) -> Subscription | None:
-        for (definition,) in self._place.fetch(_SQL["find"], (_key(subscription),)):
-            return _subscription.decode(definition)
+        for (definition,) in self._place.fetch(_SQL["find"], (rows.key(subscription),)):
+            return rows.to_subscription(definition)
         return None
 
     def get(self, subscription_id: str) -> Stored | None:
         found = self._place.fetch(_SQL["get"], (subscription_id,)) if is_plain(subscription_id) else []
         for definition, epoch in found:
-            return Stored(_subscription.decode(definition), epoch)
+            return Stored(rows.to_subscription(definition), epoch)
         return None
 
     def search(
@@ -219,12 +180,12 @@ class PostgresSubscriptions(SubscriptionStore):
     ) -> list[Subscription]:
         if not all(map(is_plain, event_types)):
             return []
-        of = None if owner is None else _text(owner)
+        of = None if owner is None else rows.text(owner)
         found = self._place.fetch(_SQL["list"], (of, of, [*event_types], limit, offset))
-        return [_subscription.decode(definition) for (definition,) in found]
+        return [rows.to_subscription(definition) for (definition,) in found]
 
     def update(self, subscription: Subscription) -> None:
-        changed = (_text(subscription), subscription.id)
+        changed = (rows.text(subscription), subscription.id)
         self._place.change(str(subscription.id), lambda db, _: db.execute(_SQL["update"], changed))
 
     def delete(self, subscription_id: str) -> None:
@@ -232,14 +193,14 @@ class PostgresSubscriptions(SubscriptionStore):
 
     def layout(self, subscription_id: str) -> tuple[list[Share], list[Member]]:
         # A commit may fall between the two.
-        members = _members(self._place.fetch(_SQL["members"], (subscription_id, self._place.now())))
-        shares = [_share(*found) for found in self._place.fetch(_SQL["shares"], (subscription_id,))]
+        members = rows.to_members(self._place.fetch(_SQL["members"], (subscription_id, self._place.now())))
+        shares = [rows.to_share(*found) for found in self._place.fetch(_SQL["shares"], (subscription_id,))]
         alive = {member.id for member in members}
-        return [_without_dead(share, alive) for share in shares], members
+        return [rules.without_dead(share, alive) for share in shares], members
 
     def initialise(self, subscription_id: str, shares: Sequence[Share]) -> None:
         def work(db: Session, _: int) -> None:
-            added = [db.execute(_SQL["add_share"], _row(subscription_id, share)) for share in shares]
+            added = [db.execute(_SQL["add_share"], rows.of_share(subscription_id, share)) for share in shares]
             if any(added):
                 self._place.rebalance(db, subscription_id)
 
@@ -269,7 +230,7 @@ class PostgresSubscriptions(SubscriptionStore):
             db.execute(_SQL["end_streams"], (self._place.clock(db), subscription_id))
             of_before = {(subscription_id, share.event_type, share.slot.event_type_id) for share in shares}
             db.execute_many(_SQL["drop_old_incarnations"], sorted(of_before))
-            db.execute_many(_SQL["set_share"], [_row(subscription_id, share) for share in shares])
+            db.execute_many(_SQL["set_share"], [rows.of_share(subscription_id, share) for share in shares])
             self._place.rebalance(db, subscription_id)
 
         self._place.change(subscription_id, work)
@@ -278,24 +239,12 @@ class PostgresSubscriptions(SubscriptionStore):
         self._place.database.close()
 
 
-def _key(subscription: Subscription) -> str:
-    return _text(rules.key(subscription))
-
-
-def _without_dead(share: Share, alive: set[str]) -> Share:
-    owner = share.owner if share.owner in alive else None
-    heir = share.heir if share.heir in alive else None
-    return Share(
-        share.slot, share.event_type, share.position, share.skipped, owner or heir, heir if owner else None
-    )
-
-
 def _commit(db: Session, subscription_id: str, commit: Commit) -> Verdict:
     event_type, partition, position = commit
     where = (subscription_id, event_type, partition)
     found = db.execute(_SQL["committed"], where) if is_plain(event_type) else []
     if not found:
-        raise Invalid(f"partition {partition} of {event_type!r} is not one that this subscription has read")
+        raise rows.not_read(event_type, partition)
     verdict = rules.verdict(Position(*found[0]), position)
     if verdict == "committed":
         db.execute(_SQL["commit"], (*position, *where))

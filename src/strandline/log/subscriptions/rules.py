@@ -10,6 +10,8 @@ from strandline.log.subscriptions.model import Member, PartitionState, Share, Sl
 
 #: How long after its end a stream's commits are still taken.
 COMMITS_AFTER_END_MS = 60_000
+#: When a stream that has ended is forgotten: only after that.
+FORGET_STREAMS_MS = 2 * COMMITS_AFTER_END_MS
 
 
 def key(subscription: Subscription) -> tuple[str, tuple[str, ...], str]:
@@ -24,6 +26,15 @@ def changed(before: Subscription, after: Subscription) -> None:
         raise Invalid("owning_application, event_types and consumer_group of a subscription cannot change")
     if after.read_from is not None and after.read_from != before.read_from:
         raise Invalid(f"read_from of a subscription cannot change (from {before.read_from!r})")
+
+
+def without_dead(share: Share, alive: Collection[str]) -> Share:
+    """What a share will be once the streams that are not alive have been taken off it."""
+    owner = share.owner if share.owner in alive else None
+    heir = share.heir if share.heir in alive else None
+    return Share(
+        share.slot, share.event_type, share.position, share.skipped, owner or heir, heir if owner else None
+    )
 
 
 def check_join(slots: Collection[Slot], members: Sequence[Member], new: Member) -> None:

@@ -7,27 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from strandline import clock
 from strandline.engine import sql, sqlite
 from strandline.engine.sqlite import Database
-from strandline.errors import Invalid, NotFound
 from strandline.log.cursors import Position
-from strandline.log.subscriptions import rules
+from strandline.log.subscriptions import rows, rules
 from strandline.log.subscriptions.model import Member, Share, Slot, Stored, Subscription, Verdict
 from strandline.log.subscriptions.port import Commit, StreamLeases, SubscriptionStore
 
 _SQL = sql.load("strandline.log.subscriptions", "sqlite.sql")
-# Longer than commits are taken after the end of a stream.
-_FORGET_MS = 2 * rules.COMMITS_AFTER_END_MS
-
-_subscription = msgspec.json.Decoder(Subscription)
-_slots = msgspec.json.Decoder(list[tuple[str, int]])
-
-
-def _text(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 class _Place:
@@ -57,11 +45,7 @@ class _Place:
         self._turn.close()
 
     def members(self, db: Database, subscription_id: str) -> list[Member]:
-        rows = db.execute(_SQL["members"], (subscription_id, self.boot, self.now()))
-        return [
-            Member(stream, None if direct is None else frozenset(Slot(*slot) for slot in _slots.decode(direct)))
-            for stream, direct in rows
-        ]
+        return rows.to_members(db.execute(_SQL["members"], (subscription_id, self.boot, self.now())))
 
     def bury(self, db: Database) -> None:
         """End streams whose lease ran out, wherever they were, and give away what they had."""
@@ -78,24 +62,7 @@ class _Place:
 
 
 def _shares(db: Database, subscription_id: str) -> list[Share]:
-    return [_share(*row) for row in db.execute(_SQL["shares"], (subscription_id,))]
-
-
-def _share(
-    event_type_id: str,
-    partition: int,
-    event_type: str,
-    timeline: int,
-    offset: int,
-    skipped: int,
-    owner: str | None,
-    heir: str | None,
-) -> Share:
-    return Share(Slot(event_type_id, partition), event_type, Position(timeline, offset), skipped, owner, heir)
-
-
-def _row(subscription_id: str, share: Share) -> tuple[object, ...]:
-    return (subscription_id, share.event_type, *share.slot, *share.position)
+    return [rows.to_share(*row) for row in db.execute(_SQL["shares"], (subscription_id,))]
 
 
 class SqliteLeases(StreamLeases):
@@ -105,31 +72,29 @@ class SqliteLeases(StreamLeases):
 
     def join(self, subscription_id: str, member: Member, node: str) -> None:
         place = self._place
-        direct = None if member.direct is None else _text(sorted(member.direct))
+        direct = rows.of_direct(member)
         with place.writing() as db:
             place.bury(db)
             slots = [share.slot for share in _shares(db, subscription_id)]
             rules.check_join(slots, place.members(db, subscription_id), member)
             lease = (place.boot, place.now() + place.lease_ms)
             if not db.execute(_SQL["add_stream"], (member.id, subscription_id, node, direct, *lease)):
-                raise NotFound(
-                    f"subscription {subscription_id!r} does not exist; list the subscriptions to find it"
-                )
+                raise rows.missing(subscription_id)
             place.rebalance(db, subscription_id)
 
     def held(self, stream_id: str) -> list[Share] | None:
         place = self._place
-        rows = place.reader.execute(_SQL["held"], (stream_id, place.boot, place.now()))
-        return [_share(*row) for row in rows if row[0] is not None] if rows else None
+        found = place.reader.execute(_SQL["held"], (stream_id, place.boot, place.now()))
+        return [rows.to_share(*row) for row in found if row[0] is not None] if found else None
 
     def renew(self, node: str, stream_ids: Sequence[str]) -> None:
         place = self._place
         with place.writing() as db:
             now_ms = place.now()
-            renewed = (now_ms + place.lease_ms, node, place.boot, now_ms, _text([*stream_ids]))
+            renewed = (now_ms + place.lease_ms, node, place.boot, now_ms, rows.text([*stream_ids]))
             db.execute(_SQL["renew"], renewed)
             place.bury(db)
-            db.execute(_SQL["forget_streams"], (place.boot, now_ms - _FORGET_MS))
+            db.execute(_SQL["forget_streams"], (place.boot, now_ms - rules.FORGET_STREAMS_MS))
 
     def release(self, stream_id: str, slots: Sequence[Slot]) -> None:
         with self._place.writing() as db:
@@ -145,7 +110,7 @@ class SqliteLeases(StreamLeases):
         reader = self._place.reader
         file_version = reader.data_version()
         if self._seen is None or self._seen[:2] != (file_version, subscription_ids):
-            found = dict(reader.execute(_SQL["versions"], (_text(subscription_ids),)))
+            found = dict(reader.execute(_SQL["versions"], (rows.text(subscription_ids),)))
             self._seen = file_version, subscription_ids, {key: found.get(key) for key in subscription_ids}
         return self._seen[2]
 
@@ -158,31 +123,36 @@ class SqliteSubscriptions(SubscriptionStore):
 
     def create(self, subscription: Subscription, shares: Sequence[Share]) -> Subscription | None:
         with self._place.writing() as db:
-            row = (subscription.id, _key(subscription), subscription.owning_application, _text(subscription))
+            row = (
+                subscription.id,
+                rows.key(subscription),
+                subscription.owning_application,
+                rows.text(subscription),
+            )
             if not db.execute(_SQL["insert"], row):
                 return None
-            db.execute_many(_SQL["set_share"], [_row(str(subscription.id), share) for share in shares])
+            db.execute_many(_SQL["set_share"], [rows.of_share(str(subscription.id), share) for share in shares])
         return subscription
 
     def find(self, subscription: Subscription) -> Subscription | None:
-        for (definition,) in self._place.reader.execute(_SQL["find"], (_key(subscription),)):
-            return _subscription.decode(definition)
+        for (definition,) in self._place.reader.execute(_SQL["find"], (rows.key(subscription),)):
+            return rows.to_subscription(definition)
         return None
 
     def get(self, subscription_id: str) -> Stored | None:
         for definition, epoch in self._place.reader.execute(_SQL["get"], (subscription_id,)):
-            return Stored(_subscription.decode(definition), epoch)
+            return Stored(rows.to_subscription(definition), epoch)
         return None
 
     def search(
         self, owner: str | None = None, event_types: Sequence[str] = (), *, limit: int = 1000, offset: int = 0
     ) -> list[Subscription]:
-        rows = self._place.reader.execute(_SQL["list"], (owner, _text(event_types), limit, offset))
-        return [_subscription.decode(definition) for (definition,) in rows]
+        found = self._place.reader.execute(_SQL["list"], (owner, rows.text(event_types), limit, offset))
+        return [rows.to_subscription(definition) for (definition,) in found]
 
     def update(self, subscription: Subscription) -> None:
         with self._place.writing() as db:
-            _expect(db.execute(_SQL["update"], (_text(subscription), subscription.id)), str(subscription.id))
+            _expect(db.execute(_SQL["update"], (rows.text(subscription), subscription.id)), str(subscription.id))
 
     def delete(self, subscription_id: str) -> None:
         with self._place.writing() as db:
@@ -194,12 +164,12 @@ class SqliteSubscriptions(SubscriptionStore):
             members = self._place.members(db, subscription_id)
             shares = _shares(db, subscription_id)
         alive = {member.id for member in members}
-        return [_without_dead(share, alive) for share in shares], members
+        return [rules.without_dead(share, alive) for share in shares], members
 
     def initialise(self, subscription_id: str, shares: Sequence[Share]) -> None:
         with self._place.writing() as db:
             _expect(db.execute(_SQL["get"], (subscription_id,)), subscription_id)
-            added = [db.execute(_SQL["add_share"], _row(subscription_id, share)) for share in shares]
+            added = [db.execute(_SQL["add_share"], rows.of_share(subscription_id, share)) for share in shares]
             if any(added):
                 self._place.rebalance(db, subscription_id)
 
@@ -227,29 +197,17 @@ class SqliteSubscriptions(SubscriptionStore):
             for share in shares:
                 of_before = (subscription_id, share.event_type, share.slot.event_type_id)
                 db.execute(_SQL["drop_old_incarnations"], of_before)
-            db.execute_many(_SQL["set_share"], [_row(subscription_id, share) for share in shares])
+            db.execute_many(_SQL["set_share"], [rows.of_share(subscription_id, share) for share in shares])
             self._place.rebalance(db, subscription_id)
 
     def close(self) -> None:
         self._place.close()
 
 
-def _key(subscription: Subscription) -> str:
-    return _text(rules.key(subscription))
-
-
-def _expect(rows: list[tuple[Any, ...]], subscription_id: str) -> list[tuple[Any, ...]]:
-    if not rows:
-        raise NotFound(f"subscription {subscription_id!r} does not exist; list the subscriptions to find it")
-    return rows
-
-
-def _without_dead(share: Share, alive: set[str]) -> Share:
-    owner = share.owner if share.owner in alive else None
-    heir = share.heir if share.heir in alive else None
-    return Share(
-        share.slot, share.event_type, share.position, share.skipped, owner or heir, heir if owner else None
-    )
+def _expect(found: list[tuple[Any, ...]], subscription_id: str) -> list[tuple[Any, ...]]:
+    if not found:
+        raise rows.missing(subscription_id)
+    return found
 
 
 def _commit(db: Database, subscription_id: str, commit: Commit) -> Verdict:
@@ -257,7 +215,7 @@ def _commit(db: Database, subscription_id: str, commit: Commit) -> Verdict:
     where = (subscription_id, event_type, partition)
     found = db.execute(_SQL["committed"], where)
     if not found:
-        raise Invalid(f"partition {partition} of {event_type!r} is not one that this subscription has read")
+        raise rows.not_read(event_type, partition)
     verdict = rules.verdict(Position(*found[0]), position)
     if verdict == "committed":
         db.execute(_SQL["commit"], (*position, *where))

@@ -1,0 +1,64 @@
+"""Subscriptions as rows of tables: the same in every database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from strandline.errors import Invalid, NotFound
+from strandline.log.cursors import Position
+from strandline.log.subscriptions import rules
+from strandline.log.subscriptions.model import Member, Share, Slot, Subscription
+
+_slots = msgspec.json.Decoder(list[tuple[str, int]])
+
+#: From the text of a definition.
+to_subscription = msgspec.json.Decoder(Subscription).decode
+
+
+def text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def key(subscription: Subscription) -> str:
+    """The same for subscriptions that are the same to their users."""
+    return text(rules.key(subscription))
+
+
+def of_share(subscription_id: str, share: Share) -> tuple[object, ...]:
+    return (subscription_id, share.event_type, *share.slot, *share.position)
+
+
+def to_share(
+    event_type_id: str,
+    partition: int,
+    event_type: str,
+    timeline: int,
+    offset: int,
+    skipped: int,
+    owner: str | None,
+    heir: str | None,
+) -> Share:
+    return Share(Slot(event_type_id, partition), event_type, Position(timeline, offset), skipped, owner, heir)
+
+
+def of_direct(member: Member) -> str | None:
+    """The slots that a member asked for, or None if it takes its share of all."""
+    return None if member.direct is None else text(sorted(member.direct))
+
+
+def to_members(found: Iterable[tuple[Any, ...]]) -> list[Member]:
+    return [
+        Member(stream, None if direct is None else frozenset(Slot(*slot) for slot in _slots.decode(direct)))
+        for stream, direct in found
+    ]
+
+
+def missing(subscription_id: str) -> NotFound:
+    return NotFound(f"subscription {subscription_id!r} does not exist; list the subscriptions to find it")
+
+
+def not_read(event_type: str, partition: int) -> Invalid:
+    return Invalid(f"partition {partition} of {event_type!r} is not one that this subscription has read")
