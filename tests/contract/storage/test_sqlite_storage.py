@@ -72,6 +72,26 @@ def test_purging_takes_whole_batches_and_counts_records(storage, topic):
     assert append(storage, topic, {0: [b"next"]})[0].offsets[0] == 8
 
 
+def test_purging_much_lets_appends_in_between(monkeypatch, storage, topic):
+    """It goes part by part, so that a long neglected topic does not keep its publishers waiting."""
+    monkeypatch.setattr(topic_file, "_GROUP_BYTES", 20_000)
+    for _ in range(20):
+        append(storage, topic, {0: [b"old" * 1000], 1: [b"old"]})
+    purge_part = topic_file.TopicFile._purge_part
+    parts: list[int] = []
+
+    def and_append(file: topic_file.TopicFile, before_ms: int) -> int:
+        parts.append(purge_part(file, before_ms))
+        append(storage, topic, {2: [b"new"]}, at=NOW_MS + 1)
+        return parts[-1]
+
+    monkeypatch.setattr(topic_file.TopicFile, "_purge_part", and_append)
+    assert storage.purge(topic, NOW_MS + 1) == 40
+    assert sum(parts) == 40
+    assert max(parts) < 20
+    assert storage.bounds(topic) == [Bounds(20, 19), Bounds(20, 19), Bounds(0, len(parts) - 1)]
+
+
 def test_an_old_batch_behind_a_young_one_stays(storage, topic):
     """Clocks go back; holes never appear."""
     for moment in (5, 50, 5, 60):

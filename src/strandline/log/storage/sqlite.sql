@@ -53,11 +53,9 @@ ORDER BY first_offset;
 SELECT first_offset, min_timestamp, layout, payload FROM batches
 WHERE partition = ? AND max_timestamp >= ? ORDER BY first_offset LIMIT 1;
 
--- name: last_expired
--- A batch goes only together with all older ones, so that what is left has no hole.
-SELECT max(first_offset + records) FROM batches
-WHERE partition = ?1 AND first_offset < coalesce(
-    (SELECT min(first_offset) FROM batches WHERE partition = ?1 AND max_timestamp >= ?2), 1 << 62);
+-- name: oldest
+-- The caller stops at the first one that has to stay.
+SELECT first_offset + records, max_timestamp, bytes FROM batches WHERE partition = ? ORDER BY first_offset;
 
 -- name: purge
 DELETE FROM batches WHERE partition = ? AND first_offset < ?;

@@ -30,6 +30,8 @@ _ROW_BYTES = 64 << 20
 # One transaction takes no more than this, so that the first of a long queue is not kept waiting.
 _GROUP_RECORDS = 20_000
 _GROUP_BYTES = 64 << 20
+# A small row costs about as much to remove as a page.
+_ROW_OVERHEAD = 4096
 
 Batches = Mapping[int, NewRecords]
 _Row = tuple[Any, ...]
@@ -167,13 +169,21 @@ class TopicFile:
 
     def purge(self, before_ms: int) -> int:
         removed = 0
+        while part := self._purge_part(before_ms):
+            removed += part
+        return removed
+
+    def _purge_part(self, before_ms: int) -> int:
+        """Some of it, so that appends get in between; 0 when nothing is left to do."""
+        removed, left = 0, _GROUP_BYTES
         with self._changing() as db:
             for partition, bounds in enumerate(self._bounds_in(db)):
-                until = db.execute(_SQL["last_expired"], (partition, before_ms))[0][0]
-                if until is not None:
+                until, size = _expired(db, partition, before_ms, left)
+                if size:
                     db.execute(_SQL["purge"], (partition, until))
                     db.execute(_SQL["set_purged"], (until, partition))
                     removed += until - bounds.first
+                    left -= size
         return removed
 
     @staticmethod
@@ -196,6 +206,20 @@ def _lock_beside(path: Path) -> sqlite.FileLock:
 
 def _no_partition(partition: int) -> NotFound:
     return NotFound(f"the topic has no partition {partition}")
+
+
+def _expired(db: sqlite.Database, partition: int, before_ms: int, most: int) -> tuple[int, int]:
+    """The offset behind the oldest batches that may go, and their size: `most` bytes and a batch, or less.
+
+    A batch goes only together with all older ones, so that what is left has no hole.
+    """
+    until = size = 0
+    with db.rows(_SQL["oldest"], (partition,)) as rows:
+        for end, newest_ms, payload_bytes in rows:
+            if newest_ms >= before_ms or size >= most:
+                break
+            until, size = end, size + payload_bytes + _ROW_OVERHEAD
+    return until, size
 
 
 def _weight(batches: Batches) -> float:
