@@ -90,9 +90,10 @@ class SparkCluster:
 
     def _state(self) -> dict[str, Any]:
         try:
-            return httpx.get(self._page, timeout=5).json()
+            answer = httpx.get(self._page, timeout=5)
         except httpx.TransportError:
             return {}
+        return answer.json() if answer.is_success else {}  # the port answers before the page is there
 
     def _run(self, name: str, main: str, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as output:
