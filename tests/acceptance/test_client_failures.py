@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,7 +92,8 @@ def test_a_refused_publish_is_sent_again(monkeypatch: pytest.MonkeyPatch):
     """Nothing was sent, so a server that comes up a moment later gets it, once."""
     port = free_port()
     servers: list[Scripted] = []
-    monkeypatch.setattr(transport.time, "sleep", lambda _: servers.append(Scripted([GOOD], port)))
+    pause = SimpleNamespace(sleep=lambda _: servers.append(Scripted([GOOD], port)))
+    monkeypatch.setattr(transport, "time", pause)
     with strandline.connect(f"http://127.0.0.1:{port}") as remote:
         assert remote.log.publish("orders", [{"n": 1}]).ok
     (server,) = servers

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -61,7 +63,8 @@ def reading(streams: Streams, places: dict[str, Place], limit: int | None = None
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("strandline.client.reading.time.sleep", lambda _: None)
+    pauses = SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic)
+    monkeypatch.setattr("strandline.client.reading.time", pauses)
 
 
 def test_a_read_ends_exactly_at_its_end():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -154,7 +155,8 @@ def following(taken: list[tuple[int, int]], switches: int) -> list[int] | None:
 def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second attempt begins like the first."""
     monkeypatch.setattr(renaming, "_ATTEMPTS", 1)
-    monkeypatch.setattr(renaming.time, "sleep", lambda _: None)
+    # Not `sleep` in the module of all: other threads of a test run rely on theirs.
+    monkeypatch.setattr(renaming, "time", SimpleNamespace(sleep=lambda _: None))
 
 
 def replacing(told: list[str], *steps: tuple[bytes, bytes | None]) -> Callable[[Files], None]:
