@@ -52,7 +52,7 @@ check: $(VENV)/.dev
 
 test: check $(KAFKA) $(HADOOP) $(NAKADI) $(S3)
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -m "not slow"
+	@$(BIN)/python tests/lanes.py
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --skip-covered
 
