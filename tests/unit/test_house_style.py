@@ -152,3 +152,15 @@ def test_tracked_files_name_no_machine_no_registry_and_no_leftovers(what):
             continue
         found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in FORBIDDEN[what].finditer(text)]
     assert found == []
+
+
+def test_no_test_takes_sleep_away_from_everybody():
+    """Replaced in `time` itself it is gone for all threads, and some of them then spin until the test ends."""
+    patched = re.compile(r'setattr\(\s*(?:[\w.]*\btime, "sleep"|"[\w.]*\btime\.sleep")')
+    tests = sorted((ROOT / "tests").rglob("*.py"))
+    assert patched.search('monkeypatch.setattr(files.time, "sleep", none)')
+    assert patched.search('patch.setattr("strandline.files.time.sleep", none)')
+    found = [
+        path.name for path in tests if path.name != Path(__file__).name and patched.search(path.read_text("utf-8"))
+    ]
+    assert found == []
