@@ -1,13 +1,13 @@
 """Runs all tests but the slow ones in two lanes side by side: much of what takes long is waiting.
 
-What needs the processor and no timing goes beside everything else; its output comes when both are through.
+Those that stay within one process go beside those that start many; their output comes when both are through.
 """
 
 import subprocess
 import sys
 import tempfile
 
-BESIDE = ("tests/unit", "tests/spark")
+BESIDE = ("tests/unit", "tests/spark", "tests/contract")
 RUN = (sys.executable, "-m", "coverage", "run", "-m", "pytest", "-m", "not slow")
 
 

@@ -15,7 +15,7 @@ import httpx
 
 import strandline
 import subscribers
-from strandline.errors import Conflict, Unavailable
+from strandline.errors import Conflict, OutcomeUnknown, Unavailable
 from strandline.log.subscriptions import StreamParameters
 
 WINDOW = 800
@@ -81,7 +81,8 @@ def consume_sdk(journal: Journal, subscription: str, platform) -> None:
             with platform.log.subscriptions.consume(subscription, StreamParameters(**PARAMETERS)) as consumer:
                 for batch in consumer:
                     take_sdk(journal, consumer, batch)
-        except (Conflict, Unavailable):  # no place for it, or no node, for now
+        # No place for it, or no node, for now; or it fell asleep within a transaction, which was then cut off.
+        except (Conflict, Unavailable, OutcomeUnknown):
             time.sleep(PAUSE_S)
 
 
@@ -91,7 +92,7 @@ def take_sdk(journal: Journal, consumer, batch) -> None:
     journal.note("committing", *place)
     try:
         consumer.commit(batch)
-    except Unavailable:
+    except (Unavailable, OutcomeUnknown):
         return
     journal.note("committed", *place)
 
