@@ -6,6 +6,7 @@ lock file beside it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import closing, contextmanager, suppress
@@ -32,6 +33,8 @@ _GROUP_RECORDS = 20_000
 _GROUP_BYTES = 64 << 20
 # A small row costs about as much to remove as a page.
 _ROW_OVERHEAD = 4096
+# Whoever waits for the lock gets it only if we do not ask for it again at once.
+_PAUSE_SECONDS = 0.001
 
 Batches = Mapping[int, NewRecords]
 _Row = tuple[Any, ...]
@@ -171,6 +174,7 @@ class TopicFile:
         removed = 0
         while part := self._purge_part(before_ms):
             removed += part
+            time.sleep(_PAUSE_SECONDS)
         return removed
 
     def _purge_part(self, before_ms: int) -> int:
