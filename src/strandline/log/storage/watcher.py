@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 _FAILED = object()
 _MISSING = object()
+_UNSEEN = object()
 
 
 class Watcher:
@@ -69,7 +70,7 @@ class Watcher:
                     return
                 topics = list(self._callbacks)
             found = self._look(topics)
-            seen = {topic: self._compared(topic, seen.get(topic), found[topic]) for topic in topics}
+            seen = {topic: self._compared(topic, seen.get(topic, _UNSEEN), found[topic]) for topic in topics}
             with self._condition:
                 if not self._closed:
                     self._condition.wait(self._interval)
@@ -87,7 +88,7 @@ class Watcher:
             if before is not _FAILED:  # said once, not every few milliseconds
                 log.error("looking at topic %s failed; it is tried again", topic, exc_info=now)
             return _FAILED
-        # The first look has nothing to compare with: a commit may have come just before it.
+        # The first look always tells: a commit, or the end of all, may have come just before it.
         if now != before:
             self.notify(topic)
         return now
