@@ -1,6 +1,6 @@
 """Runs all tests but the slow ones in two lanes side by side: much of what takes long is waiting.
 
-Those that stay within one process go beside those that start many; their output comes when both are through.
+Those that run whole servers and kill them have a lane of their own; the output of the others comes at the end.
 """
 
 import subprocess
