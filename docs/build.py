@@ -10,6 +10,7 @@ import click
 
 from strandline import config, errors
 from strandline.cli import cli
+from strandline.pipeline.registry import JOBS
 from strandline.server.app import endpoints
 from strandline.server.openapi import document
 
@@ -107,7 +108,44 @@ def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Co
                 yield from _commands(f"{name} {child}", found)
 
 
-PAGES = {"settings.md": settings_page, "errors.md": errors_page, "http.md": http_page, "cli.md": cli_page}
+def jobs_page() -> str:
+    lines = ["# Jobs", "", _NOTE]
+    lines += [
+        "`strandline pipeline run JOB…` runs jobs in one Spark application. `strandline pipeline status` shows",
+        "the progress of the jobs that run now, on any machine.",
+        "",
+        "| job | what it does |",
+        "|---|---|",
+        *(f"| `{job.name}` | {job.summary} |" for job in JOBS.values()),
+        "",
+        "## Progress",
+        "With `--json`, `run` prints a line with these fields whenever one of them has changed. `status` prints",
+        "an array of objects with `job`, `process` (the id of a running process) and `progress` (the other",
+        "fields).",
+        "",
+        "| field | of | meaning |",
+        "|---|---|---|",
+        "| `job` | all jobs | name of the job |",
+        "| `event_type` | all jobs | what the job reads |",
+        "| `rows` | all jobs | rows that are processed |",
+        "| `rows_per_second` | all jobs | measured over the last second or more |",
+        "| `lag` | all jobs | rows that are not processed yet, by partition |",
+        *(f"| `{name}` | `{job.name}` | {text} |" for job in JOBS.values() for name, text in job.details.items()),
+    ]
+    options = [(job, option) for job in JOBS.values() for option in job.options]
+    if options:
+        lines += ["", "## Options", "| flag of `run` | job | default | what it does |", "|---|---|---|---|"]
+    lines += [f"| `{job.flag(o)}` | `{job.name}` | `{o.default}` | {o.help} |" for job, o in options]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {
+    "settings.md": settings_page,
+    "errors.md": errors_page,
+    "http.md": http_page,
+    "cli.md": cli_page,
+    "jobs.md": jobs_page,
+}
 
 
 def main(*, check: bool) -> int:

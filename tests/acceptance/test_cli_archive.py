@@ -15,6 +15,7 @@ import pytest
 
 from services import STRANDLINE, environment, run_cli, until
 from strandline.clock import parse_rfc3339
+from strandline.pipeline.registry import JOBS
 
 NOON = parse_rfc3339("2024-05-01T12:00:00Z")
 HOUR_MS = 3_600_000
@@ -112,6 +113,7 @@ def test_a_running_job_tells_how_far_it_is_and_stops_when_asked(tmp_path):
     try:
         told = until(lambda: json.loads(good("pipeline", "status", *target, "--json")), 120, "progress")
         assert (told[0]["job"], told[0]["progress"]["event_type"]) == ("archive", "orders")
+        assert {*told[0]["progress"]} >= {"rows", "rows_per_second", "lag", *JOBS["archive"].details}
         until(lambda: json.loads(job.stdout.readline())["rows"] == 120, 60, "all rows")
         assert "orders" in good("pipeline", "status", *target)
         os.kill(job.pid, signal.SIGTERM)

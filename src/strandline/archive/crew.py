@@ -15,9 +15,10 @@ from strandline.archive import readiness
 from strandline.archive.archiver import Archiver, Report
 from strandline.archive.ledger import Ledger
 from strandline.archive.model import Term
-from strandline.archive.progress import Meter, Progress
 from strandline.archive.propagator import Propagator
+from strandline.clock import to_rfc3339
 from strandline.errors import LeaseLost, StrandlineError, Unavailable
+from strandline.progress import JobProgress, Meter, OnProgress
 
 log = logging.getLogger(__name__)
 
@@ -51,32 +52,32 @@ class Crew:
         self._first_error: Exception | None = None
         self._meter = Meter()
 
-    def run(self, stop: threading.Event, told: Callable[[Progress], None] = lambda _: None) -> None:
-        """Archive until told to stop; then finish what was collected. Errors are logged and tried again."""
+    def run(self, stop: threading.Event, on_progress: OnProgress = lambda _: None) -> None:
+        """Archive until `stop` is set, then publish what was collected. Errors are logged and retried."""
         with self._kept():
             while not stop.is_set():
                 try:
-                    self._tick(told)
+                    self._tick(on_progress)
                 except StrandlineError as error:
                     log.warning("the archive waits for its ledger: %s", error.detail)
                 stop.wait(self._plan.interval_ms / 1000)
-            self._stop(self._ledger.terms(), told)
+            self._stop(self._ledger.terms(), on_progress)
 
-    def _tick(self, told: Callable[[Progress], None]) -> None:
+    def _tick(self, on_progress: OnProgress) -> None:
         configured = self._plan.event_types()
         terms = self._terms(configured)
         mine = self._share(self._due_names(configured, terms), terms)
-        self._turns(mine, lambda archiver: archiver.step(terms), told)
+        self._turns(mine, lambda archiver: archiver.step(terms), on_progress)
         self._propagate(terms)
 
-    def once(self, told: Callable[[Progress], None] = lambda _: None) -> None:
-        """Archive what is there now, flag what is complete, and end. The first error is raised at the end."""
+    def once(self, on_progress: OnProgress = lambda _: None) -> None:
+        """Archive what the log holds now and flag the complete hours. The first error is raised at the end."""
         with self._kept():
             configured = self._plan.event_types()
             terms = self._terms(configured)
             names = self._take_patiently(self._due_names(configured, terms))
-            self._turns(names, lambda archiver: _catch_up(archiver, terms), told)
-            self._stop(terms, told)
+            self._turns(names, lambda archiver: _catch_up(archiver, terms), on_progress)
+            self._stop(terms, on_progress)
             self._propagated = float("-inf")
             self._propagate(terms)
         if self._first_error is not None:
@@ -150,15 +151,17 @@ class Crew:
 
     # -- turns
 
-    def _turns(
-        self, names: Sequence[str], act: Callable[[Archiver], Report], told: Callable[[Progress], None]
-    ) -> None:
+    def _turns(self, names: Sequence[str], act: Callable[[Archiver], Report], on_progress: OnProgress) -> None:
         waiting = [name for name in names if self._wait_until.get(name, 0) <= time.monotonic()]
         if waiting:
             with ThreadPoolExecutor(min(_AT_ONCE, len(waiting))) as pool:
                 for report in pool.map(lambda name: self._turn(name, act), waiting):
                     if report is not None:
-                        told(self._meter.measured(report))
+                        on_progress(self._progress(report))
+
+    def _progress(self, report: Report) -> JobProgress:
+        flag = to_rfc3339(report.flagged_ms) if report.flagged_ms >= 0 else None
+        return self._meter.measure(report.event_type, report.rows, report.lag, shift=report.shift, last_flag=flag)
 
     def _turn(self, name: str, act: Callable[[Archiver], Report]) -> Report | None:
         """One event type's; whatever happens to it is none of the others' business."""
@@ -196,9 +199,9 @@ class Crew:
         if archiver is not None:
             archiver.abort()
 
-    def _stop(self, terms: Sequence[Term], told: Callable[[Progress], None]) -> None:
+    def _stop(self, terms: Sequence[Term], on_progress: OnProgress) -> None:
         self._wait_until.clear()
-        self._turns([*self._archivers], lambda archiver: archiver.stop(terms), told)
+        self._turns([*self._archivers], lambda archiver: archiver.stop(terms), on_progress)
         for name in [*self._archivers]:
             self._drop(name)
 

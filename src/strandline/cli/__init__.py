@@ -21,7 +21,7 @@ COMMANDS = {
     "subscriptions": ("subscriptions", "Show, create, reset and delete subscriptions."),
     "timelines": ("timelines", "Show and switch the storage epochs of an event type."),
     "storages": ("storages", "Show, add, choose and remove storages."),
-    "pipeline": ("pipeline", "Run the Spark jobs, and see how far they are."),
+    "pipeline": ("pipeline", "Run the Spark jobs and show their progress."),
     "archive": ("archive", "Show which hours are complete, verify and replay them."),
     "doctor": ("doctor", "Check this machine, a data directory and a server."),
 }

@@ -2,31 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from strandline import logs
 from strandline.cli import output
-from strandline.cli.progress import Told, telling
+from strandline.cli.progress import label, shown
 from strandline.cli.settings import config_option, load, setting_options
 from strandline.cli.target import data_option, debug_option, json_option
 from strandline.clock import system_clock
-from strandline.config import Settings
 from strandline.errors import NotFound, Unavailable
+from strandline.pipeline.job import Job, JobOption
+from strandline.pipeline.registry import JOBS
+from strandline.progress import JobProgress
 
-_JOBS = ("archive",)
+_COLUMNS = ("job", "process", "event type", "rows", "rows/s", "lag", "largest lag")
+_RUN_HELP = """Run JOBS in one Spark application, until SIGTERM or Ctrl-C.
+
+The first signal makes the jobs finish the work in hand. The second one ends the process at once; the jobs repeat
+that work when they are started again.
+
+\b
+Jobs:
+""" + "\n".join(f"  {job.name:10}  {job.summary}" for job in JOBS.values())
 
 
 @click.group()
 def pipeline() -> None:
-    """Run the Spark jobs that move data, and see how far they are."""
+    """Run the Spark jobs and show their progress."""
 
 
-@pipeline.command("run")
-@click.argument("jobs", nargs=-1, required=True, type=click.Choice(_JOBS))
-@click.option("--once", is_flag=True, help="Process what is there now and end.")
+def _parameter(job: Job, option: JobOption) -> str:
+    return f"{job.name}__{option.name}"
+
+
+def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds a flag for every option of every job."""
+    for job in JOBS.values():
+        for option in job.options:
+            command = click.option(
+                job.flag(option),
+                _parameter(job, option),
+                type=type(option.default),
+                help=f"{option.help} [default: {option.default}]",
+            )(command)
+    return command
+
+
+def _chosen(names: Sequence[str], flags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The jobs to run, each with its options. An option of another job would have no effect and is refused."""
+    chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for job in JOBS.values():
+        for option in job.options:
+            given = flags[_parameter(job, option)]
+            if job.name in chosen:
+                chosen[job.name][option.name] = option.default if given is None else given
+            elif given is not None:
+                raise click.UsageError(
+                    f"{job.flag(option)} is an option of the job {job.name}; run it or drop the flag"
+                )
+    return chosen
+
+
+@pipeline.command("run", help=_RUN_HELP)
+@click.argument("jobs", nargs=-1, required=True, type=click.Choice([*JOBS]))
+@click.option("--once", is_flag=True, help="Process what the log holds now, then end.")
 @click.option(
     "--master",
     default="local[*]",
@@ -35,6 +78,7 @@ def pipeline() -> None:
     metavar="URL",
     help="Spark master, like spark://host:7077, yarn or k8s://….",
 )
+@_job_options
 @data_option
 @config_option
 @json_option
@@ -48,30 +92,28 @@ def run(
     data: Path,
     config_file: Path | None,
     as_json: bool,
-    **flags: str | None,
+    **flags: Any,
 ) -> None:
-    """Run JOBS in one Spark application, until SIGTERM or Ctrl-C.
-
-    A job that is told to stop finishes what it has collected; tell it twice and it leaves at once, which
-    loses nothing either.
-    """
+    chosen = _chosen(jobs, flags)
     settings = load(data, config_file, flags)
     if not data.is_dir():
-        raise NotFound(f"there is no data directory {data}; name one with --data, or make it with `strandline up`")
+        raise NotFound(
+            f"there is no data directory {data}; name one with --data, or create it with `strandline up`"
+        )
     logs.configure(settings.logs)
-    with telling(as_json=as_json) as told:
-        _run(tuple(dict.fromkeys(jobs)), data, settings, master, told, once=once)
-
-
-def _run(jobs: Sequence[str], data: Path, settings: Settings, master: str, told: Told, *, once: bool) -> None:
-    try:
-        from strandline.pipeline.jobs import run_application  # noqa: PLC0415 - an extra that may be missing
-    except ModuleNotFoundError as error:
-        raise Unavailable(f"the pipeline needs {error.name}; pip install 'strandline[spark]'") from error
+    run_application = _application()
     from strandline.platform import Platform  # noqa: PLC0415 - slow to load
 
-    with Platform(data, settings, system_clock()) as platform:
-        run_application(jobs, platform, master, told, once=once)
+    with shown(as_json=as_json) as show, Platform(data, settings, system_clock()) as platform:
+        run_application(chosen, platform, master, show, once=once)
+
+
+def _application() -> Callable[..., None]:
+    try:
+        from strandline.pipeline.application import run_application  # noqa: PLC0415 - an extra that may be missing
+    except ModuleNotFoundError as error:
+        raise Unavailable(f"the pipeline needs {error.name}; pip install 'strandline[spark]'") from error
+    return run_application
 
 
 @pipeline.command("status")
@@ -79,42 +121,42 @@ def _run(jobs: Sequence[str], data: Path, settings: Settings, master: str, told:
 @json_option
 @debug_option
 def status(data: Path, *, as_json: bool) -> None:
-    """Show how far the jobs are that run now, on whatever machine."""
+    """Show the progress of the jobs that run now, on any machine."""
     import strandline  # noqa: PLC0415 - slow to load
-    from strandline.archive import progress  # noqa: PLC0415 - same
 
     if not data.is_dir():
-        raise NotFound(f"there is no data directory {data}; name the one of the log with --data")
+        raise NotFound(f"there is no data directory {data}; name the log's data directory with --data")
     with strandline.open(data) as platform:
-        told = platform.archive.ledger.leases.owners()
-    found = [(owner, one) for owner, text in told.items() for one in progress.parse(text)]
+        running = [(job.name, process) for job in JOBS.values() for process in job.status(platform)]
+    # A process that has not reported anything yet is shown to people only.
+    rows = [(job, one.process, progress) for job, one in running for progress in (one.progress or (None,))]
     if as_json:
-        output.print_json([{"job": "archive", "process": owner, "progress": one} for owner, one in found])
+        output.print_json(
+            [{"job": job, "process": name, "progress": one.fields()} for job, name, one in rows if one is not None]
+        )
         return
-    if told and not found:
-        print(f"{len(told)} archive processes run and have nothing to tell yet")
-        return
+    details = [*dict.fromkeys(name for *_, progress in rows if progress is not None for name in progress.details)]
     output.print_table(
-        ("job", "event type", "rows", "rows/s", "lag", "largest lag", "shift", "last flag", "process"),
-        (
-            (
-                "archive",
-                one.event_type,
-                f"{one.rows:,}",
-                f"{one.rows_per_second:,}",
-                f"{sum(one.lag.values()):,}",
-                _largest(one.lag),
-                one.shift,
-                one.last_flag,
-                owner[:8],
-            )
-            for owner, one in found
-        ),
-        "no job runs; start one with `strandline pipeline run archive`",
+        (*_COLUMNS, *map(label, details)),
+        ((job, process[:8], *_cells(progress, details)) for job, process, progress in rows),
+        "no job runs; start one with `strandline pipeline run`",
     )
 
 
+def _cells(progress: JobProgress | None, details: Sequence[str]) -> list[object]:
+    if progress is None:
+        return [None] * (len(_COLUMNS) - 2 + len(details))
+    return [
+        progress.event_type,
+        f"{progress.rows:,}",
+        f"{progress.rows_per_second:,}",
+        f"{sum(progress.lag.values()):,}",
+        _largest(progress.lag),
+        *(progress.details.get(name) for name in details),
+    ]
+
+
 def _largest(lag: Mapping[str, int]) -> str | None:
-    """The partition that is furthest behind."""
+    """The partition with the largest lag."""
     most = max(lag, key=lambda partition: lag[partition], default=None)
     return None if most is None or not lag[most] else f"{lag[most]:,} in partition {most}"

@@ -1,70 +1,78 @@
-"""How far jobs are: bars on a terminal, log lines elsewhere, JSON lines for machines."""
+"""Shows the progress of jobs: bars on a terminal, log lines elsewhere, JSON lines with --json."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn
-from rich.progress import Progress as Bars
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from strandline.archive.progress import Progress
 from strandline.cli import output
 from strandline.logs import fields
+from strandline.progress import JobProgress
 
 log = logging.getLogger(__name__)
 
-Told = Callable[[Progress], None]
+#: Called with the name of a job and its progress.
+ShowProgress = Callable[[str, JobProgress], None]
 
 _LOG_EVERY_SECONDS = 10.0
 
 
 @contextmanager
-def telling(*, as_json: bool) -> Iterator[Told]:
-    """Where jobs report to."""
+def shown(*, as_json: bool) -> Iterator[ShowProgress]:
+    """What a running job calls to show its progress."""
     console = Console(stderr=True)
     if as_json:
-        yield _Changes(output.print_json)
+        yield _Changes(lambda job, progress: output.print_json({"job": job, **progress.fields()}))
     elif console.is_terminal:
-        with _Lines(console) as lines:
-            yield lines.show
+        with _Bars(console) as bars:
+            yield bars.show
     else:
         yield _Changes(_log, _LOG_EVERY_SECONDS)
 
 
-def _log(progress: Progress) -> None:
-    log.info("progress", extra=fields(**msgspec.structs.asdict(progress)))
+def label(detail: str) -> str:
+    """The name of a detail, for people: `last_flag` is `last flag`."""
+    return detail.replace("_", " ")
+
+
+def _log(job: str, progress: JobProgress) -> None:
+    log.info("progress", extra=fields(job=job, **progress.fields()))
 
 
 class _Changes:
-    """Tells only what is new, and not too often."""
+    """Passes on a progress that differs from the last one, at most once in `every_seconds` for each event type."""
 
-    def __init__(self, show: Told, every_seconds: float = 0.0) -> None:
+    def __init__(self, show: ShowProgress, every_seconds: float = 0.0) -> None:
         self._show = show
         self._every = every_seconds
-        self._last: dict[str, tuple[float, Progress]] = {}
+        self._last: dict[tuple[str, str], tuple[float, JobProgress]] = {}
+        # Jobs report from their own threads; `print` writes a line and its end separately.
+        self._lock = threading.Lock()
 
-    def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
-        before = self._last.get(progress.event_type)
-        if before is None or (progress != before[1] and now - before[0] >= self._every):
-            self._last[progress.event_type] = (now, progress)
-            self._show(progress)
+    def __call__(self, job: str, progress: JobProgress) -> None:
+        key, now = (job, progress.event_type), time.monotonic()
+        with self._lock:
+            before = self._last.get(key)
+            if before is None or (progress != before[1] and now - before[0] >= self._every):
+                self._last[key] = (now, progress)
+                self._show(job, progress)
 
 
-class _Lines:
-    """One for every event type: collected of what there is."""
+class _Bars:
+    """One bar for each job and event type: the rows that are done, of all rows."""
 
     def __init__(self, console: Console) -> None:
-        numbers = "{task.fields[rate]:>9,} rows/s  lag {task.fields[lag]:,}  shift {task.fields[shift]}"
+        numbers = "{task.fields[rate]:>9,} rows/s  lag {task.fields[lag]:,}  {task.fields[details]}"
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(numbers))
-        self._bars = Bars(*columns, TextColumn("last flag {task.fields[flag]}"), console=console)
-        self._tasks: dict[str, TaskID] = {}
+        self._bars = Progress(*columns, console=console)
+        self._tasks: dict[tuple[str, str], TaskID] = {}
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -73,11 +81,16 @@ class _Lines:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def show(self, progress: Progress) -> None:
-        lag = sum(progress.lag.values())
-        values: dict[str, Any] = {"rate": progress.rows_per_second, "lag": lag, "shift": progress.shift}
-        values["flag"] = progress.last_flag[:13] if progress.last_flag else "–"
-        if progress.event_type not in self._tasks:
-            self._tasks[progress.event_type] = self._bars.add_task(progress.event_type, **values)
+    def show(self, job: str, progress: JobProgress) -> None:
+        key, lag = (job, progress.event_type), sum(progress.lag.values())
+        details = "  ".join(f"{label(name)} {_short(value)}" for name, value in progress.details.items())
+        values: dict[str, Any] = {"rate": progress.rows_per_second, "lag": lag, "details": details}
+        if key not in self._tasks:
+            self._tasks[key] = self._bars.add_task(f"{job} {progress.event_type}", **values)
         done = progress.rows or int(not lag)
-        self._bars.update(self._tasks[progress.event_type], total=done + lag, completed=done, **values)
+        self._bars.update(self._tasks[key], total=done + lag, completed=done, **values)
+
+
+def _short(value: object) -> str:
+    """A bar has little room: a time at a full minute is shown without its seconds."""
+    return "–" if value is None else str(value).removesuffix(":00.000Z")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +16,13 @@ from services import until
 from strandline.archive.crew import Crew
 from strandline.archive.ledger import Leases
 from strandline.archive.model import HOUR_MS, Harvest
-from strandline.archive.progress import Progress
 from strandline.archive.tasks import InProcess, Stage
 from strandline.clock import ManualClock, to_rfc3339
 from strandline.config import ArchiveSettings, CoordinationSettings, Settings
 from strandline.errors import Unavailable
 from strandline.log import EventType
 from strandline.platform import Platform
+from strandline.progress import JobProgress, OnProgress
 
 LEASE_MS = 1500
 NAMES = ["a", "b", "c", "d"]
@@ -75,9 +75,9 @@ def publish(platform: Platform, name: str = "a") -> None:
 
 
 @contextmanager
-def running(crew: Crew, told: Callable[[Progress], None] = lambda _: None) -> Iterator[threading.Event]:
+def running(crew: Crew, on_progress: OnProgress = lambda _: None) -> Iterator[threading.Event]:
     stop = threading.Event()
-    thread = threading.Thread(target=crew.run, args=(stop, told))
+    thread = threading.Thread(target=crew.run, args=(stop, on_progress))
     thread.start()
     try:
         yield stop
@@ -109,12 +109,12 @@ def archived(platform: Platform) -> int:
 
 def test_a_crew_archives_all_event_types_until_it_is_told_to_stop(machine, platform):
     """Hours are flagged as time goes by, periods with them; a stop is graceful."""
-    told: list[Progress] = []
+    told: list[JobProgress] = []
     with running(platform.archive.crew(), told.append):
         publish(platform)
         until(lambda: {one.event_type for one in told} == {*NAMES}, 20, "all turns")
         machine.clock.advance(HOUR_MS)
-        until(lambda: told[-1].shift == 2, 20, "the next shift")
+        until(lambda: told[-1].details["shift"] == 2, 20, "the next shift")
         machine.clock.advance(30_000)
         until(lambda: all(machine.flagged(name) for name in NAMES), 20, "flags")
         publish(platform)

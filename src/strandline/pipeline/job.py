@@ -1,0 +1,68 @@
+"""What a job is. A job is one module with one `Job` value, listed in `registry.py`.
+
+The command line, its help, `status` and the reference pages are made from that list, without Spark and Arrow: a
+job's module imports both inside its `run`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from strandline.progress import JobProgress, OnProgress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from strandline.platform import Platform
+
+
+@dataclass(frozen=True)
+class JobOption:
+    """An option that belongs to one run of a job, unlike a setting. Its type is the type of the default."""
+
+    name: str
+    default: str | int | bool
+    help: str
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """What a running job is given. With `once` it processes what the log holds now; else it runs until `stop`."""
+
+    platform: Platform
+    spark: SparkSession
+    stop: threading.Event
+    once: bool
+    on_progress: OnProgress
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ProcessProgress:
+    """A process that runs a job now, and its latest progress, one for each event type."""
+
+    process: str
+    progress: Sequence[JobProgress]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of `strandline pipeline`.
+
+    `run` returns when the job has ended, and may be killed at any time. `status` lists the processes that run the
+    job now, on any machine. `details` says what each key of `JobProgress.details` means.
+    """
+
+    name: str
+    summary: str
+    run: Callable[[JobContext], None]
+    status: Callable[[Platform], Sequence[ProcessProgress]]
+    details: Mapping[str, str] = field(default_factory=dict)
+    options: Sequence[JobOption] = ()
+
+    def flag(self, option: JobOption) -> str:
+        """The option on the command line: `--relay-delay-ms`."""
+        return f"--{self.name}-{option.name}".replace("_", "-")

@@ -1,0 +1,83 @@
+"""How far a job is. One value for all jobs, so that whatever shows progress needs to know none of them.
+
+The process that runs a job shows its progress and stores it as text; `strandline pipeline status` reads the text
+in another process, which may run another version.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+_RATE_SECONDS = 1.0
+
+_decode = msgspec.json.Decoder(list[dict[str, Any]]).decode
+
+
+class JobProgress(msgspec.Struct, frozen=True):
+    """How far a job is with one event type.
+
+    `lag` is the number of rows not processed yet, by partition. `details` are the fields that only this job has.
+    """
+
+    event_type: str
+    rows: int
+    rows_per_second: int
+    lag: Mapping[str, int]
+    details: Mapping[str, Any] = {}
+
+    def fields(self) -> dict[str, Any]:
+        """The form of JSON and log lines: the details stand beside the common fields."""
+        common = msgspec.structs.asdict(self)
+        details = common.pop("details")
+        return {**common, **details}
+
+
+OnProgress = Callable[[JobProgress], None]
+
+
+class Meter:
+    """Measures the rate of each event type and keeps its latest progress."""
+
+    def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
+        self._steady = steady
+        self._marks: dict[str, tuple[float, int]] = {}
+        self._latest: dict[str, JobProgress] = {}
+
+    def measure(self, event_type: str, rows: int, lag: Mapping[int, int], **details: Any) -> JobProgress:
+        """The progress after `rows` rows in total. The rate changes at most once a second."""
+        now = self._steady()
+        since, before = self._marks.setdefault(event_type, (now, rows))
+        rate = self._latest[event_type].rows_per_second if event_type in self._latest else 0
+        if now - since >= _RATE_SECONDS:
+            rate = round((rows - before) / (now - since))
+            self._marks[event_type] = (now, rows)
+        by_name = {str(partition): count for partition, count in lag.items()}
+        self._latest[event_type] = JobProgress(event_type, rows, rate, by_name, details)
+        return self._latest[event_type]
+
+    def forget(self, event_type: str) -> None:
+        """Another process does this event type now."""
+        self._marks.pop(event_type, None)
+        self._latest.pop(event_type, None)
+
+    @property
+    def text(self) -> str:
+        """The latest progress of every event type, for `parse`."""
+        return msgspec.json.encode([one.fields() for one in [*self._latest.values()]]).decode()
+
+
+def parse(text: str) -> list[JobProgress]:
+    """What `Meter.text` stored. Empty if the text is empty or in a form that this version does not know."""
+    try:
+        return [_from_fields(fields) for fields in _decode(text or "[]")]
+    except msgspec.MsgspecError:
+        return []
+
+
+def _from_fields(fields: dict[str, Any]) -> JobProgress:
+    common = {name: fields.pop(name) for name in JobProgress.__struct_fields__ if name in fields}
+    return msgspec.convert({**common, "details": fields}, JobProgress)

@@ -1,0 +1,204 @@
+"""The registry of jobs: the command line, `status` and the pages come from it, without Spark."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+from docs import build
+from rich.console import Console
+
+import strandline.cli
+from strandline.cli import progress as shown
+from strandline.pipeline import application
+from strandline.pipeline.job import Job, JobContext, JobOption, ProcessProgress
+from strandline.pipeline.registry import JOBS
+from strandline.progress import JobProgress
+
+DONE = JobProgress("orders", 1_200, 60, {"0": 0, "1": 7}, {"last_toy": "robot"})
+
+
+def run_toy(context: JobContext) -> None:
+    context.on_progress(msgspec.structs.replace(DONE, rows=context.options["pause_ms"]))
+
+
+TOY = Job(
+    "toy",
+    "Play with events.",
+    run_toy,
+    lambda _platform: [ProcessProgress("0123456789", [DONE]), ProcessProgress("abcdefghij", [])],
+    details={"last_toy": "the toy that was used last"},
+    options=[JobOption("pause_ms", 5, "How long to pause.")],
+)
+
+
+@pytest.fixture
+def pipeline(monkeypatch) -> click.Group:
+    """`strandline pipeline` as it is with one more line in the registry."""
+    monkeypatch.setitem(JOBS, "toy", TOY)
+    name = "strandline.cli.pipeline"
+    before = importlib.import_module(name)
+    monkeypatch.setattr(strandline.cli, "pipeline", before)
+    monkeypatch.delitem(sys.modules, name)
+    return importlib.import_module(name).pipeline
+
+
+@pytest.fixture
+def call(pipeline, tmp_path) -> Callable[..., Result]:
+    return lambda *arguments: CliRunner().invoke(pipeline, [*arguments, "--data", str(tmp_path)])
+
+
+def test_a_job_is_a_choice_of_run_with_its_summary_and_its_options(call):
+    """Its line in the registry is enough."""
+    text = call("run", "--help").output
+    assert "{archive|toy}..." in text
+    assert "Play with events." in text
+    assert "--toy-pause-ms INTEGER" in text
+    assert "How long to pause. [default: 5]" in " ".join(text.split())
+
+
+@pytest.fixture
+def started(monkeypatch) -> list:
+    """What would be run in a Spark application."""
+    calls = []
+    monkeypatch.setattr(application, "run_application", lambda jobs, *_, **options: calls.append((jobs, options)))
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("arguments", "jobs"),
+    [
+        (["toy"], {"toy": {"pause_ms": 5}}),
+        (["archive", "toy", "toy", "--toy-pause-ms", "9"], {"archive": {}, "toy": {"pause_ms": 9}}),
+    ],
+)
+def test_jobs_are_run_with_their_options(call, started, arguments, jobs):
+    """Defaults included; a job that is named twice runs once."""
+    done = call("run", *arguments, "--once")
+    assert done.exit_code == 0, done.output
+    assert started == [(jobs, {"once": True})]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["archive", "--toy-pause-ms", "9"], "--toy-pause-ms is an option of the job toy"),
+        (["toy", "--toy-pause-ms", "x"], "'x' is not a valid integer"),
+        (["game"], "'game' is not one of 'archive', 'toy'"),
+    ],
+)
+def test_mistakes_are_refused(call, started, arguments, said):
+    """Before anything is started."""
+    done = call("run", *arguments)
+    assert (done.exit_code, started) == (2, [])
+    assert said in done.output
+
+
+def test_status_shows_every_job_that_runs(call):
+    """With the details of the job as columns; a process that has not reported yet is shown, too."""
+    lines = call("status").output.splitlines()
+    assert "last toy" in lines[0]
+    cells = ["toy", "01234567", "orders", "1,200", "60", "7", "7", "in", "partition", "1", "robot"]
+    assert [line.split() for line in lines[2:4]] == [cells, ["toy", "abcdefgh", *["–"] * 6]]
+    (found,) = json.loads(call("status", "--json").output)
+    assert found == {"job": "toy", "process": "0123456789", "progress": DONE.fields()}
+
+
+def test_the_pages_name_every_job(pipeline):
+    """The list of jobs has summary, options and details, the command line page the flags."""
+    page = build.jobs_page()
+    for text in ("`toy`", "Play with events.", "`--toy-pause-ms`", "`last_toy`", "the toy that was used last"):
+        assert text in page
+    assert "--toy-pause-ms" in build.cli_page()
+
+
+def context(on_progress: Callable[[JobProgress], None]) -> JobContext:
+    return JobContext(None, None, threading.Event(), once=True, on_progress=on_progress, options={"pause_ms": 3})
+
+
+def test_progress_is_shown_as_json_lines(capsys):
+    """Each with the name of its job, and only when something has changed."""
+    with shown.shown(as_json=True) as show:
+        for job in ("toy", "toy", "archive"):
+            run_toy(context(lambda progress, job=job: show(job, progress)))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line.pop("job") for line in lines] == ["toy", "archive"]
+    assert lines == [{**DONE.fields(), "rows": 3}] * 2
+
+
+def test_progress_is_shown_as_log_lines(caplog):
+    """Where there is no terminal: the first one at once, later ones from time to time."""
+    with caplog.at_level("INFO"), shown.shown(as_json=False) as show:
+        for _ in range(2):
+            show("toy", DONE)
+    assert [record.fields for record in caplog.records] == [{"job": "toy", **DONE.fields()}]
+
+
+def test_progress_is_shown_as_bars():
+    """One for each job and event type, with the details of the job; times without seconds that are zero."""
+    screen = io.StringIO()
+    with shown._Bars(Console(file=screen, force_terminal=True, width=200)) as bars:
+        bars.show("toy", DONE)
+        bars.show("toy", msgspec.structs.replace(DONE, details={"last_toy": None}))
+        bars.show("archive", msgspec.structs.replace(DONE, details={"last_flag": "2024-05-01T12:00:00.000Z"}))
+    last = re.sub(r"\x1b\[[\d;?]*\w", "", screen.getvalue()).splitlines()[-2:]
+    assert [re.split(r" +[━╸╺]+ +", line.strip()) for line in last] == [
+        ["toy orders", "60 rows/s  lag 7  last toy –"],
+        ["archive orders", "60 rows/s  lag 7  last flag 2024-05-01T12:00"],
+    ]
+
+
+def test_a_job_that_fails_stops_the_others():
+    """They end by themselves, then its error is raised."""
+    stop, ended = threading.Event(), []
+
+    def fails() -> None:
+        raise ValueError("broken toy")
+
+    def waits() -> None:
+        assert stop.wait(30)
+        ended.append("gracefully")
+
+    with pytest.raises(ValueError, match="broken toy"):
+        application.run_all([waits, fails, waits], stop)
+    assert ended == ["gracefully"] * 2
+
+
+_NEEDS_NOTHING = """
+import sys
+sys.modules["pyspark"] = None  # as if it were not installed
+from strandline.cli import cli
+cli(sys.argv[1:], standalone_mode=False)
+print("pyarrow" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("arguments", "arrow"), [(["run", "--help"], False), (["status", "--data", "."], True)])
+def test_help_and_status_need_no_spark(tmp_path, arguments, arrow):
+    """Nor does help need Arrow: it must not be slow."""
+    done = subprocess.run(
+        [sys.executable, "-c", _NEEDS_NOTHING, "pipeline", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(arrow)
+
+
+def test_the_names_of_jobs_are_their_own():
+    """A job is found under its name, and its details do not hide a common field of progress."""
+    assert [job.name for job in JOBS.values()] == [*JOBS]
+    assert {name for job in JOBS.values() for name in job.details} & {*JobProgress.__struct_fields__} == set()
