@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strandline.errors import Invalid, InvalidCursor
 from strandline.log.cursors import Position, Span
 from strandline.pipeline import positions
-from strandline.pipeline.positions import Place, Seat, seat, shares
+from strandline.pipeline.positions import QueryPosition, Seat, seat, shares
 
 #: Two timelines: of the first, 10 records of which 4 are gone; of the second, 5.
 SPANS = [Span(1, 4, 9), Span(2, 0, 4, closed=False)]
@@ -17,8 +17,14 @@ SPANS = [Span(1, 4, 9), Span(2, 0, 4, closed=False)]
 
 def test_equal_places_are_equal_texts():
     """Whatever order they were made in, Spark sees the same JSON, and reads back the same places."""
-    one = {"b": Place("2", {"1": "x", "0": "y"}), "a": Place("1", {"10": "z", "9": "w"}, {"9": 3, "10": 4})}
-    other = {"a": Place("1", {"9": "w", "10": "z"}, {"10": 4, "9": 3}), "b": Place("2", {"0": "y", "1": "x"})}
+    one = {
+        "b": QueryPosition("2", {"1": "x", "0": "y"}),
+        "a": QueryPosition("1", {"10": "z", "9": "w"}, {"9": 3, "10": 4}),
+    }
+    other = {
+        "a": QueryPosition("1", {"9": "w", "10": "z"}, {"10": 4, "9": 3}),
+        "b": QueryPosition("2", {"0": "y", "1": "x"}),
+    }
     assert json.dumps(positions.dump(one)) == json.dumps(positions.dump(other))
     assert positions.parse(json.loads(json.dumps(positions.dump(one)))) == one
 
@@ -74,9 +80,9 @@ def test_what_cannot_be_shared_goes_to_the_largest():
 
 def test_the_end_of_the_first_batch_knows_its_start():
     """Spark asks for the start anew if the query dies in it; later ends do not carry it."""
-    start = {"a": Place("1", {"0": "x"}), "b": Place("2", {"0": "x"})}
-    end = {"a": Place("1", {"0": "y"}), "b": Place("2", {"0": "x"})}
+    start = {"a": QueryPosition("1", {"0": "x"}), "b": QueryPosition("2", {"0": "x"})}
+    end = {"a": QueryPosition("1", {"0": "y"}), "b": QueryPosition("2", {"0": "x"})}
     assert positions.with_beginning(start, end) == {
-        "a": Place("1", {"0": "y"}, began={"0": "x"}),
-        "b": Place("2", {"0": "x"}),
+        "a": QueryPosition("1", {"0": "y"}, began={"0": "x"}),
+        "b": QueryPosition("2", {"0": "x"}),
     }

@@ -17,7 +17,7 @@ from strandline.log.ranges import PartitionRange, Piece, cut, patiently
 from strandline.log.reading import View
 from strandline.pipeline import positions
 from strandline.pipeline.options import ReadOptions
-from strandline.pipeline.positions import Place, Places, Seat, seat
+from strandline.pipeline.positions import QueryPosition, QueryPositions, Seat, seat
 
 if TYPE_CHECKING:
     from strandline.platform import Platform
@@ -36,13 +36,13 @@ class _Ground:
     def id(self) -> str:
         return self.view.entry.id
 
-    def place(self, indexes: Mapping[int, int]) -> Place:
+    def place(self, indexes: Mapping[int, int]) -> QueryPosition:
         found = {p: cursors.at_index(self.spans[p], index) for p, index in indexes.items()}
-        return Place(self.id, {str(partition): str(position) for partition, position in found.items()})
+        return QueryPosition(self.id, {str(partition): str(position) for partition, position in found.items()})
 
 
 class Planner:
-    """Places of a query and the ranges between them.
+    """Positions of a query and the ranges between them.
 
     A storage or catalog that does not answer is asked again for a minute.
     """
@@ -52,10 +52,10 @@ class Planner:
         self._options = options
         self._policy = options.on_unavailable
         #: The ends of all event types when they were last looked at: what a query's lag is counted from.
-        self.newest: dict[str, Place] = {}
+        self.newest: dict[str, QueryPosition] = {}
         self._reported: set[tuple[str, int, str]] = set()
 
-    def located(self, text: str) -> dict[str, Place]:
+    def located(self, text: str) -> dict[str, QueryPosition]:
         """BEGIN, END, a time, or cursors as JSON: where that is in every event type."""
         given = _cursors(text)
         if given is not None and (strangers := given.keys() - {*self._options.event_types}):
@@ -65,10 +65,10 @@ class Planner:
             for name in self._options.event_types
         }
 
-    def _located(self, name: str, text: str | Place | Mapping[str, str]) -> Place:
+    def _located(self, name: str, text: str | QueryPosition | Mapping[str, str]) -> QueryPosition:
         ground = self._look(name)
         partitions = range(len(ground.spans))
-        if isinstance(text, Place):
+        if isinstance(text, QueryPosition):
             return ground.place({p: found.index for p, found in self._seats(name, ground, text).items()})
         texts = dict.fromkeys(partitions, text) if isinstance(text, str) else _by_partition(ground, text)
         if missing := {*partitions} - texts.keys():
@@ -85,7 +85,9 @@ class Planner:
             position = _position(text)
         return seat(spans, position, self._policy).index
 
-    def latest(self, start: Places, limit: int | None, target: Places | None = None) -> dict[str, Place]:
+    def latest(
+        self, start: QueryPositions, limit: int | None, target: QueryPositions | None = None
+    ) -> dict[str, QueryPosition]:
         """How far the batch after `start` goes: to the end, or the target, but for no more than `limit` records.
 
         Never behind the start, unless what was there is lost; the same as the start if there is nothing to do.
@@ -105,20 +107,20 @@ class Planner:
         }
         return {**start, **{name: _moved(start.get(name), end, seats[name]) for name, end in ends.items()}}
 
-    def ranges(self, start: Places, end: Places) -> list[PartitionRange]:
+    def ranges(self, start: QueryPositions, end: QueryPositions) -> list[PartitionRange]:
         """One for every partition that has something between two places."""
         storages = {storage.id: storage for storage in patiently(self._platform.log.storages)}
         return [found for name in end for found in self._ranges(name, start.get(name), end[name], storages)]
 
     def _ranges(
-        self, name: str, start: Place | None, end: Place, storages: Mapping[str, StorageInfo]
+        self, name: str, start: QueryPosition | None, end: QueryPosition, storages: Mapping[str, StorageInfo]
     ) -> Iterator[PartitionRange]:
         if start == end:
             return
         ground = self._look(name)
         if self._is_of_another(name, ground, end):
             return
-        began = Place(end.id, end.began) if end.began else start
+        began = QueryPosition(end.id, end.began) if end.began else start
         timelines = {timeline.order: timeline for timeline in ground.view.entry.timelines}
         seats = self._seats(name, ground, began)
         for partition in sorted(map(int, end.cursors)):
@@ -144,7 +146,7 @@ class Planner:
         view = patiently(lambda: self._platform.log.view(name))
         return _Ground(view, patiently(view.spans))
 
-    def _seats(self, name: str, ground: _Ground, place: Place | None) -> dict[int, Seat]:
+    def _seats(self, name: str, ground: _Ground, place: QueryPosition | None) -> dict[int, Seat]:
         """Where to go on in every partition; those that a query has not seen yet are read from their start."""
         if place is not None and self._is_of_another(name, ground, place):
             index = cursors.end_index if self._policy == "latest" else cursors.begin_index
@@ -161,7 +163,7 @@ class Planner:
             self._report(name, partition, text, f"{found.skipped} records after it are gone")
         return found
 
-    def _is_of_another(self, name: str, ground: _Ground, place: Place) -> bool:
+    def _is_of_another(self, name: str, ground: _Ground, place: QueryPosition) -> bool:
         """Whether the place is one in an event type of the same name that was deleted."""
         if place.id == ground.id:
             return False
@@ -187,7 +189,7 @@ def _cursors(text: str) -> dict[str, Any] | None:
     try:
         found = msgspec.json.decode(text, type=dict[str, dict[str, Any]])
         return {
-            name: msgspec.convert(value, Place if "cursors" in value else dict[str, str])
+            name: msgspec.convert(value, QueryPosition if "cursors" in value else dict[str, str])
             for name, value in found.items()
         }
     except msgspec.MsgspecError as error:
@@ -206,7 +208,7 @@ def _by_partition(ground: _Ground, texts: Mapping[str, str]) -> dict[int, str]:
     return {ground.view.partition(partition): text for partition, text in texts.items()}
 
 
-def _ends(ground: _Ground, target: Place | None) -> dict[int, int]:
+def _ends(ground: _Ground, target: QueryPosition | None) -> dict[int, int]:
     """How far each partition may be read: to its end, or to the target's."""
     if target is None or target.id != ground.id:
         return {p: cursors.end_index(spans) for p, spans in enumerate(ground.spans)}
@@ -214,7 +216,7 @@ def _ends(ground: _Ground, target: Place | None) -> dict[int, int]:
     return {p: cursors.index_of(spans, aimed[p]) if p in aimed else 0 for p, spans in enumerate(ground.spans)}
 
 
-def _moved(before: Place | None, after: Place, seats: Mapping[int, Seat]) -> Place:
+def _moved(before: QueryPosition | None, after: QueryPosition, seats: Mapping[int, Seat]) -> QueryPosition:
     """The place after with what was left out on the way; the place before, unchanged, if it is the same one."""
     if before is None:
         return after

@@ -22,12 +22,12 @@ OnUnavailable = Literal["fail", "earliest", "latest"]
 _K = TypeVar("_K", bound=Hashable)
 
 
-class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+class QueryPosition(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a query is in one event type.
 
-    `skipped` counts, by partition, records that could not be read before they expired. `began` is in the end of
-    a query's first batch: where that batch starts, should the query die in it, because Spark asks for the
-    start anew.
+    `skipped` counts the records that expired before they were read, by partition. `began` is set in the end of a
+    query's first batch: the start of that batch. If the query is killed in its first batch, Spark asks for the
+    initial offset again, which may be another one by then.
     """
 
     id: str
@@ -36,17 +36,17 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     began: dict[str, str] = {}
 
 
-Places = Mapping[str, Place]
+QueryPositions = Mapping[str, QueryPosition]
 
 
-def parse(offsets: Mapping[str, Any]) -> dict[str, Place]:
+def parse(offsets: Mapping[str, Any]) -> dict[str, QueryPosition]:
     try:
-        return msgspec.convert(offsets, dict[str, Place])
+        return msgspec.convert(offsets, dict[str, QueryPosition])
     except msgspec.ValidationError as error:
         raise Invalid(f"this is not an offset of a Strandline source: {error}") from error
 
 
-def dump(places: Places) -> dict[str, Any]:
+def dump(places: QueryPositions) -> dict[str, Any]:
     """As Spark keeps it: equal places become equal texts."""
     found: dict[str, Any] = msgspec.to_builtins({name: places[name] for name in sorted(places)})
     return {name: {key: _sorted(place[key]) for key in sorted(place)} for name, place in found.items()}
@@ -56,7 +56,7 @@ def _sorted(value: Any) -> Any:
     return {key: value[key] for key in sorted(value)} if isinstance(value, dict) else value
 
 
-def with_beginning(start: Places, end: Places) -> dict[str, Place]:
+def with_beginning(start: QueryPositions, end: QueryPositions) -> dict[str, QueryPosition]:
     """The end of a query's first batch, with where that batch starts."""
     return {
         name: place if place == start.get(name) else msgspec.structs.replace(place, began=start[name].cursors)

@@ -24,7 +24,7 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # What Spark hands to Python comes in batches as large as those that we hand to Spark.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    # Progress is told by the jobs themselves.
+    # The jobs show their progress themselves.
     "spark.ui.showConsoleProgress": "false",
 }
 _LOCAL_SETTINGS = {
@@ -68,7 +68,7 @@ def spark_session(
 
 
 def reason(error: Exception) -> str:
-    """The line of a trace that says what went wrong."""
+    """The line of a Java or Python trace that names the cause."""
     lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("at ", "...")) and ": " in line]
-    return (told or lines or ["no reason given"])[-1][:300]
+    causes = [line for line in lines if not line.startswith(("at ", "...")) and ": " in line]
+    return (causes or lines or ["no reason given"])[-1][:300]

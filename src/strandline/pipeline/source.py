@@ -20,7 +20,7 @@ from strandline.log.ranges import PartitionRange, read_range
 from strandline.pipeline import columns, positions
 from strandline.pipeline.options import ReadOptions, WriteOptions, columns_of
 from strandline.pipeline.planning import Planner
-from strandline.pipeline.positions import Place
+from strandline.pipeline.positions import QueryPosition
 from strandline.pipeline.session import remote_master
 from strandline.pipeline.sink import BatchWriter, StreamWriter
 
@@ -102,8 +102,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._names = names
         self._planner: Planner | None = None
-        self._initial: dict[str, Place] | None = None
-        self._target: dict[str, Place] | None = None
+        self._initial: dict[str, QueryPosition] | None = None
+        self._target: dict[str, QueryPosition] | None = None
 
     def _plan(self) -> Planner:
         if self._planner is None:
