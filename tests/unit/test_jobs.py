@@ -92,7 +92,6 @@ def test_jobs_are_run_with_their_options(call, started, arguments, jobs):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["archive", "--toy-pause-ms", "9"], "--toy-pause-ms is an option of the job toy"),
         (["toy", "--toy-pause-ms", "x"], "'x' is not a valid integer"),
         (["game"], "'game' is not one of 'archive', 'toy'"),
     ],
@@ -174,28 +173,33 @@ def test_a_job_that_fails_stops_the_others():
     assert ended == ["gracefully"] * 2
 
 
-_NEEDS_NOTHING = """
+_WITHOUT_SPARK = """
 import sys
 sys.modules["pyspark"] = None  # as if it were not installed
 from strandline.cli import cli
-cli(sys.argv[1:], standalone_mode=False)
+cli(["pipeline", *sys.argv[1:]], standalone_mode=False)
 print("pyarrow" in sys.modules)
 """
 
 
-@pytest.mark.parametrize(("arguments", "arrow"), [(["run", "--help"], False), (["status", "--data", "."], True)])
-def test_help_and_status_need_no_spark(tmp_path, arguments, arrow):
+def without_spark(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", _WITHOUT_SPARK, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_help_and_status_need_no_spark(tmp_path):
     """Nor does help need Arrow: it must not be slow."""
-    done = subprocess.run(
-        [sys.executable, "-c", _NEEDS_NOTHING, "pipeline", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == str(arrow)
+    for arguments, arrow in [(("run", "--help"), "False"), (("status", "--data", tmp_path), "True")]:
+        done = without_spark(*map(str, arguments))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == arrow
+
+
+def test_a_missing_spark_is_named_with_the_way_to_install_it(tmp_path):
+    """Before anything is opened."""
+    done = without_spark("run", "archive", "--data", str(tmp_path))
+    assert "the pipeline needs pyspark; pip install 'strandline[spark]'" in done.stderr
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_the_names_of_jobs_are_their_own():

@@ -15,7 +15,7 @@ from strandline.cli.settings import config_option, load, setting_options
 from strandline.cli.target import data_option, debug_option, json_option
 from strandline.clock import system_clock
 from strandline.errors import NotFound, Unavailable
-from strandline.pipeline.job import Job, JobOption
+from strandline.pipeline.job import Job
 from strandline.pipeline.registry import JOBS
 from strandline.progress import JobProgress
 
@@ -35,36 +35,25 @@ def pipeline() -> None:
     """Run the Spark jobs and show their progress."""
 
 
-def _parameter(job: Job, option: JobOption) -> str:
-    return f"{job.name}__{option.name}"
-
-
 def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds a flag for every option of every job."""
     for job in JOBS.values():
         for option in job.options:
-            command = click.option(
-                job.flag(option),
-                _parameter(job, option),
-                type=type(option.default),
-                help=f"{option.help} [default: {option.default}]",
-            )(command)
+            add = click.option(job.flag(option), default=option.default, show_default=True, help=option.help)
+            command = add(command)
     return command
 
 
-def _chosen(names: Sequence[str], flags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The jobs to run, each with its options. An option of another job would have no effect and is refused."""
-    chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
-    for job in JOBS.values():
-        for option in job.options:
-            given = flags[_parameter(job, option)]
-            if job.name in chosen:
-                chosen[job.name][option.name] = option.default if given is None else given
-            elif given is not None:
-                raise click.UsageError(
-                    f"{job.flag(option)} is an option of the job {job.name}; run it or drop the flag"
-                )
-    return chosen
+def _options(job: Job, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a job, from the flags that `_job_options` added."""
+    return {option.name: flags[f"{job.name}_{option.name}"] for option in job.options}
+
+
+def _check_exists(data: Path) -> None:
+    if not data.is_dir():
+        raise NotFound(
+            f"there is no data directory {data}; name one with --data, or create it with `strandline up`"
+        )
 
 
 @pipeline.command("run", help=_RUN_HELP)
@@ -94,16 +83,13 @@ def run(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    chosen = _chosen(jobs, flags)
     settings = load(data, config_file, flags)
-    if not data.is_dir():
-        raise NotFound(
-            f"there is no data directory {data}; name one with --data, or create it with `strandline up`"
-        )
+    _check_exists(data)
     logs.configure(settings.logs)
     run_application = _application()
     from strandline.platform import Platform  # noqa: PLC0415 - slow to load
 
+    chosen = {name: _options(JOBS[name], flags) for name in jobs}
     with shown(as_json=as_json) as show, Platform(data, settings, system_clock()) as platform:
         run_application(chosen, platform, master, show, once=once)
 
@@ -124,8 +110,7 @@ def status(data: Path, *, as_json: bool) -> None:
     """Show the progress of the jobs that run now, on any machine."""
     import strandline  # noqa: PLC0415 - slow to load
 
-    if not data.is_dir():
-        raise NotFound(f"there is no data directory {data}; name the log's data directory with --data")
+    _check_exists(data)
     with strandline.open(data) as platform:
         running = [(job.name, process) for job in JOBS.values() for process in job.status(platform)]
     # A process that has not reported anything yet is shown to people only.
