@@ -23,7 +23,7 @@ from strandline.archive.readiness import Progress
 from strandline.archive.source import Reading, Source
 from strandline.archive.tasks import Runner
 from strandline.errors import Conflict, StrandlineError
-from strandline.logs import fields
+from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, decided,
 from strandline.log.storage import SealableStorage
 from strandline.log.storages import Storages, unseal
 from strandline.log.switching import Outcome, Phase, State, Step, next_step
-from strandline.logs import fields
+from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from strandline.log import expiry
 from strandline.log.catalog import Catalog
 from strandline.log.model import Timeline
 from strandline.log.storages import Storages
-from strandline.logs import fields
+from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
 

@@ -17,12 +17,12 @@ from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
-from strandline import logs
+from strandline import logging_setup
 from strandline.clock import system_clock
 from strandline.config import Settings
 from strandline.errors import Unavailable
 from strandline.log.local import LocalLog
-from strandline.logs import fields
+from strandline.logging_setup import fields
 from strandline.platform import Platform
 from strandline.server.app import build
 from strandline.server.routing import Node
@@ -34,7 +34,7 @@ _HEADER_BUFFER = 1 << 20
 
 def run(data: Path, settings: Settings, host: str, port: int, banner: Callable[[str], None] | None = None) -> None:
     """Serve a data directory until SIGTERM or SIGINT. `banner` is given the URL once the node is ready."""
-    logs.configure(settings.logs)
+    logging_setup.configure(settings.logs)
     _refuse_taken(host, port)
     platform = Platform(data, settings, system_clock())
     try:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from strandline.config import Settings
 from strandline.errors import Malformed, StrandlineError
 from strandline.log.local import LocalLog
-from strandline.logs import fields
+from strandline.logging_setup import fields
 from strandline.server import bodies
 from strandline.server.metrics import Metrics
 from strandline.server.problems import from_error, problem

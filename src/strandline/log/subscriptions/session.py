@@ -14,7 +14,7 @@ from strandline.log.subscriptions.delivery import Chunk, Delivery
 from strandline.log.subscriptions.model import Share, Slot, StreamParameters
 from strandline.log.subscriptions.places import Readable
 from strandline.log.subscriptions.port import SubscriptionStore
-from strandline.logs import fields
+from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
 

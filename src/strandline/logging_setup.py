@@ -1,6 +1,7 @@
 """Structured logs with the standard library: `log.info("published", extra=fields(event_type="orders", events=3))`.
 
-Console form on a terminal, one JSON object a line elsewhere; one line per request or batch, never per event.
+Logs are text on a terminal and one JSON object per line elsewhere. There is one line per request or batch, never
+one per event.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class JsonFormatter(logging.Formatter):
             line["exception"] = self.formatException(record.exc_info)
         try:
             return json.dumps(line, default=str, allow_nan=False)
-        except ValueError:  # NaN and circles are not JSON
+        except ValueError:  # NaN and circular references are not JSON
             return json.dumps({key: str(value) for key, value in line.items()})
 
 

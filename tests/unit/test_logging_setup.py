@@ -11,7 +11,7 @@ import pytest
 
 from strandline.config import LogsSettings
 from strandline.errors import Invalid
-from strandline.logs import ConsoleFormatter, JsonFormatter, configure, fields
+from strandline.logging_setup import ConsoleFormatter, JsonFormatter, configure, fields
 
 
 def record(text: str, /, *arguments: object, exc_info: object = None, **extra: object) -> logging.LogRecord:
