@@ -16,9 +16,10 @@ from bench.rows.append import NOW_MS, PARTITIONS, split
 from bench.runner import Row, Scale, Side, Target
 from bench.services import running_broker
 from strandline.engine.kafka import Connection
-from strandline.log.model import KafkaConfiguration, StorageInfo
+from strandline.log.model import StorageInfo
 from strandline.log.records import NewRecords
 from strandline.log.storage.kafka import KafkaStorage
+from strandline.log.storage.registry import KafkaConfiguration
 
 _BATCH = 1000
 _BATCHES = 600

@@ -21,7 +21,7 @@ from spark_cluster import SparkCluster, running_spark
 from strandline import config
 from strandline.clock import FastClock, parse_rfc3339, to_rfc3339
 from strandline.log import EventType, StorageInfo
-from strandline.log.model import KafkaConfiguration
+from strandline.log.storage.registry import KafkaConfiguration
 from strandline.platform import Platform
 
 NAME = "orders"

@@ -22,8 +22,8 @@ from strandline.clock import system_clock
 from strandline.config import ArchiveSettings
 from strandline.errors import Invalid, InvalidCursor, Unavailable
 from strandline.log import StorageInfo
-from strandline.log.model import KafkaConfiguration
 from strandline.log.ranges import PartitionRange, Piece
+from strandline.log.storage.registry import KafkaConfiguration
 from strandline.pipeline.tasks import SparkRunner
 from strandline.platform import Platform
 

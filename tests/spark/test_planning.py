@@ -9,8 +9,8 @@ import pytest
 from strandline import EventType
 from strandline.errors import InvalidCursor, NotFound
 from strandline.log import StorageInfo
-from strandline.log.model import KafkaConfiguration, SqliteConfiguration
 from strandline.log.ranges import read_range
+from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
 from strandline.pipeline import positions
 from strandline.pipeline.options import Home, ReadOptions
 from strandline.pipeline.planning import Planner

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 from services import until
 from strandline.errors import InvalidCursor
 from strandline.log import StorageInfo, ranges
-from strandline.log.model import KafkaConfiguration, SqliteConfiguration
 from strandline.log.ranges import PartitionRange, Piece, read_range
 from strandline.log.records import NewRecords
+from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
 
 NOW_MS = 1_700_000_000_000
 

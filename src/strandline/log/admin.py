@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from strandline.errors import Conflict, Invalid, NotFound
+from strandline.errors import Conflict, NotFound
 from strandline.log.catalog import Catalog
 from strandline.log.initiator import Initiator
 from strandline.log.model import CatalogEntry, StorageInfo, Switch, Timeline
@@ -26,15 +25,7 @@ class LocalAdmin(Admin):
         self._initiator = initiator
 
     def add_storage(self, storage: StorageInfo) -> StorageInfo:
-        configured = {
-            "sqlite": storage.sqlite_configuration,
-            "kafka": storage.kafka_configuration,
-        }
-        if configured[storage.storage_type] is None:
-            raise Invalid(f"a storage of type {storage.storage_type} needs {storage.storage_type}_configuration")
-        place = storage.sqlite_configuration
-        if place is not None and (not place.directory or ".." in Path(place.directory).parts):
-            raise Invalid(f"{place.directory!r} is not a directory; write a path, relative to the data directory")
+        storage.configuration.check()
         stored = msgspec.structs.replace(storage, default=False)
         self._catalog.storages.add(stored)
         return self._storage(storage.id)

@@ -36,6 +36,7 @@ from strandline.log.publisher import Publisher
 from strandline.log.publishing import Events, Plan
 from strandline.log.reading import Batch, Ends, Reader, View
 from strandline.log.room import Log, Start
+from strandline.log.storage.registry import SHARED_TYPES
 from strandline.log.storage.watcher import Watcher
 from strandline.log.storages import Storages
 from strandline.log.subscriptions.local import LocalSubscriptions
@@ -77,7 +78,9 @@ class LocalLog(Log):
         complete = definitions.new(event_type, self._settings, now_ms)
         storage = next((s for s in self._catalog.storages.list() if s.default), None)
         if storage is None:
-            raise Conflict("there is no storage for events yet; add one of type kafka first (POST /storages)")
+            raise Conflict(
+                f"there is no storage for events yet; add one of type {SHARED_TYPES} first (POST /storages)"
+            )
         topic = f"{complete.name[:120]}.{uuid.uuid4().hex}"
         timeline = Timeline(str(uuid.uuid4()), complete.name, 1, storage.id, topic, created_at=to_rfc3339(now_ms))
         # Announced before it is made: whatever crashes from here on, the topic is owned or swept.

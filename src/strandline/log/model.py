@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from strandline.errors import OutcomeUnknown, PublishFailed
+from strandline.errors import Invalid, OutcomeUnknown, PublishFailed
+from strandline.log.storage.registry import StorageConfiguration, StorageConfigurations, StorageTypeName
 from strandline.log.switching import State
 
 NAME_PATTERN = r"^[a-zA-Z][-0-9a-zA-Z_]*(\.[0-9a-zA-Z][-0-9a-zA-Z_]*)*$"
@@ -88,24 +89,21 @@ class EventType(msgspec.Struct, frozen=True):
         return self.options.retention_time or default_ms
 
 
-class KafkaConfiguration(msgspec.Struct, frozen=True):
-    bootstrap_servers: str
-    properties: dict[str, str] = {}
-
-
-class SqliteConfiguration(msgspec.Struct, frozen=True):
-    directory: str
-
-
-class StorageInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A named place for records."""
+class StorageInfo(StorageConfigurations, frozen=True, omit_defaults=True):
+    """A named place for records. The configuration of its type must be set."""
 
     id: Annotated[str, Meta(pattern=STORAGE_ID_PATTERN, max_length=36)]
-    storage_type: Literal["sqlite", "kafka"]
-    kafka_configuration: KafkaConfiguration | None = None
-    sqlite_configuration: SqliteConfiguration | None = None
+    storage_type: StorageTypeName
     default: bool = False
     created_at: str | None = None
+
+    @property
+    def configuration(self) -> StorageConfiguration:
+        """The configuration of the storage's own type; Invalid if it is missing."""
+        found: StorageConfiguration | None = getattr(self, f"{self.storage_type}_configuration")
+        if found is None:
+            raise Invalid(f"a storage of type {self.storage_type} needs {self.storage_type}_configuration")
+        return found
 
 
 class Timeline(msgspec.Struct, frozen=True):

@@ -56,8 +56,8 @@ class Piece:
 class PartitionRange:
     """Records of one partition that follow each other, through all its timelines.
 
-    `data` is the directory that SQLite storages lie in. Storages carry secrets as references only, to be
-    looked up by the process that reads.
+    `data` is the data directory, where local storages are. Storages carry secrets as references only, which the
+    process that reads resolves.
     """
 
     event_type: str
@@ -74,8 +74,8 @@ class PartitionRange:
 
     @property
     def of_one_machine(self) -> bool:
-        """Whether some of it lies in files that only the processes of one machine can read."""
-        return any(piece.storage.storage_type == "sqlite" for piece in self.pieces)
+        """Whether only the processes of one machine can read all of it."""
+        return any(piece.storage.configuration.local for piece in self.pieces)
 
 
 def cut(spans: Sequence[Span], start: int, end: int) -> Iterator[tuple[Span, int, int]]:

@@ -11,7 +11,8 @@ from strandline.archive.publication import packs
 from strandline.archive.tasks import InProcess
 from strandline.errors import LeaseLost, StrandlineError
 from strandline.log.cursors import Position
-from strandline.log.model import Options, SqliteConfiguration, StorageInfo
+from strandline.log.model import Options, StorageInfo
+from strandline.log.storage.registry import SqliteConfiguration
 
 ONE = NOON + HOUR_MS
 

@@ -12,15 +12,8 @@ from strandline.errors import Conflict
 from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.catalog.postgres import PostgresCatalog
 from strandline.log.catalog.sqlite import SqliteCatalog
-from strandline.log.model import (
-    CatalogEntry,
-    EventType,
-    KafkaConfiguration,
-    Schema,
-    StorageInfo,
-    Switch,
-    Timeline,
-)
+from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, Switch, Timeline
+from strandline.log.storage.registry import KafkaConfiguration
 from strandline.log.switching import State
 
 # Of a kind that every catalog takes; nobody connects to it.

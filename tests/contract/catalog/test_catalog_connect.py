@@ -15,7 +15,8 @@ from strandline.errors import Conflict, Invalid
 from strandline.log.catalog.connect import connect
 from strandline.log.catalog.postgres import PostgresCatalog
 from strandline.log.catalog.sqlite import SqliteCatalog
-from strandline.log.model import EventType, SqliteConfiguration, StorageInfo
+from strandline.log.model import EventType, StorageInfo
+from strandline.log.storage.registry import SqliteConfiguration
 from strandline.platform import Platform
 
 ZOOKEEPER = CoordinationSettings("zookeeper://127.0.0.1:1")  # nobody asks it before the first publish

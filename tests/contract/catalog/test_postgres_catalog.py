@@ -22,7 +22,8 @@ from services import environment
 from strandline.errors import Conflict, Invalid, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log.catalog import Catalog
 from strandline.log.catalog.postgres import PostgresCatalog
-from strandline.log.model import SqliteConfiguration, StorageInfo
+from strandline.log.model import StorageInfo
+from strandline.log.storage.registry import SqliteConfiguration
 from strandline.log.switching import State
 from waiting import eventually
 

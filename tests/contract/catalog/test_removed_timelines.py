@@ -13,7 +13,8 @@ from strandline.errors import Conflict
 from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.catalog.postgres import PostgresCatalog
 from strandline.log.catalog.sqlite import SqliteCatalog
-from strandline.log.model import CatalogEntry, KafkaConfiguration, StorageInfo, Timeline
+from strandline.log.model import CatalogEntry, StorageInfo, Timeline
+from strandline.log.storage.registry import KafkaConfiguration
 
 OTHER = StorageInfo("other", "kafka", kafka_configuration=KafkaConfiguration("elsewhere:9092"))
 

@@ -17,7 +17,8 @@ from strandline.config import Settings
 from strandline.engine import sqlite
 from strandline.errors import Conflict, Unavailable
 from strandline.log.catalog.sqlite import SqliteCatalog
-from strandline.log.model import EventType, SqliteConfiguration, StorageInfo
+from strandline.log.model import EventType, StorageInfo
+from strandline.log.storage.registry import SqliteConfiguration
 from strandline.platform import Platform
 from waiting import eventually
 
@@ -25,7 +26,8 @@ _OPEN = """
 import sys
 from pathlib import Path
 from strandline.log.catalog.sqlite import SqliteCatalog
-from strandline.log.model import SqliteConfiguration, StorageInfo
+from strandline.log.model import StorageInfo
+from strandline.log.storage.registry import SqliteConfiguration
 print("ready", flush=True)
 sys.stdin.readline()
 first = StorageInfo("default", "sqlite", sqlite_configuration=SqliteConfiguration("topics"))

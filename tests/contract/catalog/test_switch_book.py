@@ -8,7 +8,8 @@ from catalog_place import FIRST, CatalogPlace, create, effect, switch_of
 
 from strandline.errors import Conflict, NotFound
 from strandline.log.catalog import Catalog, SwitchEffect
-from strandline.log.model import CatalogEntry, KafkaConfiguration, StorageInfo, Switch
+from strandline.log.model import CatalogEntry, StorageInfo, Switch
+from strandline.log.storage.registry import KafkaConfiguration
 from strandline.log.switching import State
 
 OTHER = StorageInfo("other", "kafka", kafka_configuration=KafkaConfiguration("elsewhere:9092"))

@@ -21,8 +21,9 @@ from strandline.clock import ManualClock
 from strandline.config import CatalogSettings, CoordinationSettings, LogSettings, Settings
 from strandline.errors import Conflict, InvalidCursor, NotFound, Unavailable
 from strandline.log import CursorText, DistanceQuery, Options, StorageInfo
-from strandline.log.model import KafkaConfiguration, SqliteConfiguration, Timeline
+from strandline.log.model import Timeline
 from strandline.log.storage import kafka_topics
+from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
 from strandline.log.subscriptions.model import Subscription, SubscriptionCursor
 from strandline.platform import Platform
 

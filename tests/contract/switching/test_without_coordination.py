@@ -11,7 +11,8 @@ import strandline
 from services import until
 from strandline import EventType, config
 from strandline.errors import LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
-from strandline.log.model import SqliteConfiguration, StorageInfo
+from strandline.log.model import StorageInfo
+from strandline.log.storage.registry import SqliteConfiguration
 from strandline.platform import Platform
 
 OTHER = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("other"))

@@ -9,7 +9,8 @@ from strandline.config import Settings
 from strandline.errors import Invalid
 from strandline.log.catalog.port import Catalog
 from strandline.log.catalog.sqlite import SqliteCatalog
-from strandline.log.model import SqliteConfiguration, StorageInfo
+from strandline.log.model import StorageInfo
+from strandline.log.storage.registry import SqliteConfiguration
 
 
 def connect(settings: Settings, data: Path, clock: Clock) -> Catalog:

@@ -13,6 +13,7 @@ from strandline.errors import Conflict, Invalid, NotFound, StrandlineError, Unav
 from strandline.log.catalog import rows
 from strandline.log.catalog.port import Catalog, StorageBook, SwitchBook, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, Switch, Timeline
+from strandline.log.storage.registry import SHARED_TYPES
 from strandline.log.switching import State
 
 _SQL = sql.load("strandline.log.catalog", "postgres.sql")
@@ -142,8 +143,11 @@ class PostgresStorageBook(StorageBook):
         return [rows.storage(*row) for row in self._place.fetch(_SQL["storages"])]
 
     def add(self, storage: StorageInfo) -> None:
-        if storage.storage_type == "sqlite":
-            raise Invalid("a storage of type sqlite is on one machine, but this catalog serves several; use kafka")
+        if storage.configuration.local:
+            raise Invalid(
+                f"a storage of type {storage.storage_type} is on one machine, but this catalog serves several; "
+                f"use {SHARED_TYPES}"
+            )
 
         def work(db: Session) -> None:
             if not db.execute(_SQL["add_storage"], (storage.id, rows.text(storage))):
