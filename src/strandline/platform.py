@@ -10,14 +10,8 @@ from strandline import config
 from strandline.archive.local import LocalArchive
 from strandline.clock import Clock, system_clock
 from strandline.config import Settings
-from strandline.coordination.connect import connect
 from strandline.engine import decoders
-from strandline.log.catalog.connect import connect as connect_catalog
-from strandline.log.local import LocalLog
-from strandline.log.node import Node
-from strandline.log.storages import Storages
-from strandline.log.subscriptions.connect import connect as connect_subscriptions
-from strandline.log.subscriptions.local import LocalSubscriptions
+from strandline.log.open import open_log
 
 
 class Platform:
@@ -28,17 +22,11 @@ class Platform:
         self.data = data
         self.settings = settings
         self.clock = clock
-        catalog = connect_catalog(settings, data, clock)
-        storages = Storages(catalog.storages.list, data, settings.log)
-        node = Node(lambda: connect(settings.coordination, data), catalog, storages, settings.log, clock)
-        self.log = LocalLog(catalog, storages, node, settings.log, clock)
-        store = connect_subscriptions(settings, data)
-        self.log.subscriptions = LocalSubscriptions(store, self.log, settings, clock)
+        self.log = open_log(data, settings, clock)
         self.archive = LocalArchive(self.log, data, settings, clock)
 
     def close(self) -> None:
         self.archive.close()
-        self.log.subscriptions.close()
         self.log.close()
 
     def __enter__(self) -> Self:

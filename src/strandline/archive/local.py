@@ -47,7 +47,7 @@ class LocalArchive(Archive):
         self._lock = threading.Lock()
         self._ledger: Ledger | None = None
         self._files: Files | None = None
-        self._source = Source(log, data, settings.log)
+        self._source = Source(log.types, data, settings.log)
 
     @property
     def ledger(self) -> Ledger:

@@ -10,7 +10,7 @@ from strandline.archive.model import Lost
 from strandline.config import LogSettings
 from strandline.log import cursors
 from strandline.log.cursors import Position, Span
-from strandline.log.local import LocalLog
+from strandline.log.event_types import EventTypes
 from strandline.log.model import Timeline
 from strandline.log.ranges import PartitionRange, Piece, cut
 
@@ -49,14 +49,14 @@ class Reading:
 
 
 class Source:
-    def __init__(self, log: LocalLog, data: Path, settings: LogSettings) -> None:
-        self._log = log
+    def __init__(self, event_types: EventTypes, data: Path, settings: LogSettings) -> None:
+        self._event_types = event_types
         self._data = data
         self._settings = settings
 
     def look(self, event_type: str, read_ms: int) -> Reading:
         """The event type now, which is at or after `read_ms`. NotFound if there is none."""
-        view = self._log.view(event_type)
+        view = self._event_types.view(event_type)
         spans = view.spans()
         entry = view.entry
         return Reading(entry.id, entry.timelines, spans, read_ms)
@@ -66,7 +66,7 @@ class Source:
     ) -> PartitionRange:
         """What lies between two positions, for another process to read."""
         spans = reading.spans[partition]
-        storages = {storage.id: storage for storage in self._log.storages()}
+        storages = self._event_types.storages()
         timelines = {timeline.order: timeline for timeline in reading.timelines}
         between = cut(spans, cursors.index_of(spans, start), cursors.index_of(spans, end))
         pieces = tuple(

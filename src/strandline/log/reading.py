@@ -61,8 +61,11 @@ class Batch:
         return int(self.records.num_rows)
 
 
-class Ends:
-    """How far this process has seen every open timeline: what readers get while a switch closes it."""
+class VisibleEnds:
+    """The last offsets that this process has shown of every open timeline.
+
+    Readers get no more than that while a switch closes the timeline.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, list[int]] = {}
@@ -84,7 +87,9 @@ class Ends:
 class View:
     """An event type's timelines with their storages, as one moment of the catalog has them."""
 
-    def __init__(self, entry: Callable[[], CatalogEntry], storage: Callable[[str], Storage], ends: Ends) -> None:
+    def __init__(
+        self, entry: Callable[[], CatalogEntry], storage: Callable[[str], Storage], ends: VisibleEnds
+    ) -> None:
         self._fresh = entry
         self.entry = entry()
         self._storage = storage

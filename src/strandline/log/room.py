@@ -19,7 +19,7 @@ from strandline.log.model import (
     Switch,
     Timeline,
 )
-from strandline.log.publishing import Events
+from strandline.log.preparation import Events
 from strandline.log.reading import Batch
 from strandline.log.subscriptions.model import ReadFrom, StreamParameters, Subscription
 from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer, Subscriptions

@@ -123,7 +123,7 @@ def node_action(phase: Phase | None, state: State | None) -> NodeAction:
     return NodeAction.HOLD if phase is Phase.HOLD else NodeAction.WARM
 
 
-class Verdict(enum.StrEnum):
+class PublisherAction(enum.StrEnum):
     """What a publisher does with a record."""
 
     ACKNOWLEDGE = "acknowledge"
@@ -132,23 +132,23 @@ class Verdict(enum.StrEnum):
     UNSEAL = "unseal"  # the seal is left over from an aborted switch: take it away and append again
 
 
-def on_sealed(state: State) -> Verdict:
+def on_sealed(state: State) -> PublisherAction:
     """After a storage refused an append because of a seal; `state` is that of the seal's switch."""
     if state is State.DONE:
-        return Verdict.MOVE
-    return Verdict.UNSEAL if state is State.ABORTED else Verdict.WAIT
+        return PublisherAction.MOVE
+    return PublisherAction.UNSEAL if state is State.ABORTED else PublisherAction.WAIT
 
 
-def after_append(state: State | None, offset: int, last: int | None) -> Verdict:
+def after_append(state: State | None, offset: int, last: int | None) -> PublisherAction:
     """After a storage that cannot seal took a record, with the state read after its answer.
 
     `last` is the old timeline's last offset once the switch is done: what lies past it nobody will ever see.
     """
     if state is State.CLOSING:
-        return Verdict.WAIT
+        return PublisherAction.WAIT
     if state is State.DONE and last is not None and offset > last:
-        return Verdict.MOVE
-    return Verdict.ACKNOWLEDGE
+        return PublisherAction.MOVE
+    return PublisherAction.ACKNOWLEDGE
 
 
 def visible_end(end: int, state: State | None, recorded: int | None, known: int) -> int:

@@ -109,7 +109,7 @@ class Planner:
 
     def ranges(self, start: QueryPositions, end: QueryPositions) -> list[PartitionRange]:
         """One for every partition that has something between two places."""
-        storages = {storage.id: storage for storage in patiently(self._platform.log.storages)}
+        storages = patiently(self._platform.log.types.storages)
         return [found for name in end for found in self._ranges(name, start.get(name), end[name], storages)]
 
     def _ranges(
@@ -143,7 +143,7 @@ class Planner:
         )
 
     def _look(self, name: str) -> _Ground:
-        view = patiently(lambda: self._platform.log.view(name))
+        view = patiently(lambda: self._platform.log.types.view(name))
         return _Ground(view, patiently(view.spans))
 
     def _seats(self, name: str, ground: _Ground, place: QueryPosition | None) -> dict[int, Seat]:

@@ -19,7 +19,7 @@ from strandline.log.model import (
     PublishReport,
     ShiftedCursor,
 )
-from strandline.log.publishing import unanswered_report
+from strandline.log.preparation import unanswered_report
 from strandline.server import bodies
 from strandline.server.routing import INLINE_BYTES, RAW, Call, Endpoint, json_response
 

@@ -119,7 +119,7 @@ async def _upkeep(node: Node, room: LocalLog) -> None:
     """Remove what is past its retention and what crashes left behind, now and again."""
     while True:
         try:
-            for removed in await node.run(room.upkeep.run, room.subscriptions.unread):
+            for removed in await node.run(room.upkeep.run):
                 node.metrics.removed(removed.timeline.event_type, removed.unread)
         except Exception:
             log.exception("housekeeping failed; it is tried again")

@@ -92,7 +92,7 @@ async def stream(call: Call) -> Response:
     start = _start(call.header(_CURSORS))
     encoder = _Arrow() if ARROW_STREAM in (call.header("accept") or "") else _JsonLines()
     if call.request.method == "HEAD":
-        await node.run(call.log.reader, name, start)
+        await node.run(call.log.types.reader, name, start)
         return Response(media_type=encoder.media_type)
     if (refusal := too_many(node)) is not None:
         return refusal
@@ -138,7 +138,7 @@ def _open(
     def news() -> None:
         loop.call_soon_threadsafe(wake.set)
 
-    reader = call.log.reader(call.path("name"), start)
+    reader = call.log.types.reader(call.path("name"), start)
     opened.callback(reader.watch(news))
     return reader
 

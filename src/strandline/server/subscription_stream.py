@@ -16,7 +16,7 @@ from strandline.errors import StrandlineError
 from strandline.log import records
 from strandline.log.subscriptions.delivery import Chunk
 from strandline.log.subscriptions.model import EventTypePartition, StreamParameters, SubscriptionCursor
-from strandline.log.subscriptions.session import Session
+from strandline.log.subscriptions.session import StreamSession
 from strandline.server.event_stream import EventStream
 from strandline.server.routing import Call, Endpoint, log
 from strandline.server.stream_routes import ARROW_SCHEMA as PLAIN_SCHEMA
@@ -138,7 +138,9 @@ async def _stream(
         return response
 
 
-async def _run(call: Call, session: Session, encoder: _Encoder, wake: asyncio.Event) -> AsyncGenerator[bytes]:
+async def _run(
+    call: Call, session: StreamSession, encoder: _Encoder, wake: asyncio.Event
+) -> AsyncGenerator[bytes]:
     node = call.node
     try:
         # Headers go out with the first chunk, so there is one at once.

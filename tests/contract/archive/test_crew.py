@@ -263,7 +263,7 @@ def test_whoever_lost_an_event_type_lets_it_go(machine, platform, caplog):
     with running(crew):
         until(lambda: {*crew._archivers} == {*NAMES}, 20, "all of it")
         archiver = crew._archivers["a"]
-        ledger.claim("a", platform.log.entry("a").id)
+        ledger.claim("a", platform.log.types.entry("a").id)
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: machine.flagged("a"), 20, "the flag")
         assert crew._archivers["a"] is not archiver

@@ -22,7 +22,7 @@ from strandline.errors import Conflict, Invalid
 from strandline.log.cursors import Position
 from strandline.log.model import EventType
 from strandline.log.subscriptions.model import Member, Share, Slot, StreamParameters, Subscription, complete
-from strandline.log.subscriptions.session import Session
+from strandline.log.subscriptions.session import StreamSession
 from strandline.log.subscriptions.sqlite import SqliteSubscriptions
 from strandline.platform import Platform
 
@@ -38,7 +38,7 @@ PARAMETERS = StreamParameters(
 class Client:
     """A stream and what its client was given and has not committed, by partition."""
 
-    def __init__(self, session: Session, node: str, epoch: int, expires_ms: int) -> None:
+    def __init__(self, session: StreamSession, node: str, epoch: int, expires_ms: int) -> None:
         self.session, self.node, self.epoch, self.expires_ms = session, node, epoch, expires_ms
         self.given: dict[int, list[Position]] = {}
         self.last: dict[int, Position] = {}
@@ -65,7 +65,7 @@ class Subscriptions(RuleBasedStateMachine):
         self.log.create(
             EventType("orders", partitions=PARTITIONS, partition_strategy="hash", partition_key_fields=("n",))
         )
-        entry = self.log.entry("orders")
+        entry = self.log.types.entry("orders")
         self.store = SqliteSubscriptions(self.folder / "catalog.db", lease_ms=LEASE_MS, now=self.clock.now_ms)
         made = complete(Subscription("app", ("orders",)), str(uuid.uuid4()), "now")
         self.slots = [Slot(entry.id, p) for p in range(PARTITIONS)]
@@ -95,8 +95,15 @@ class Subscriptions(RuleBasedStateMachine):
     @rule()
     def join(self) -> None:
         node = str(uuid.uuid4())
-        session = Session(
-            str(uuid.uuid4()), self.ident, self.store, self.log, self.clock, PARAMETERS, lambda: None, eager=False
+        session = StreamSession(
+            str(uuid.uuid4()),
+            self.ident,
+            self.store,
+            self.log.types,
+            self.clock,
+            PARAMETERS,
+            lambda: None,
+            eager=False,
         )
         try:
             self.store.leases.join(self.ident, Member(session.id), node)
@@ -223,8 +230,15 @@ class Subscriptions(RuleBasedStateMachine):
         for client in self.alive:
             client.session.close()
         node = "the last one"
-        session = Session(
-            str(uuid.uuid4()), self.ident, self.store, self.log, self.clock, PARAMETERS, lambda: None, eager=True
+        session = StreamSession(
+            str(uuid.uuid4()),
+            self.ident,
+            self.store,
+            self.log.types,
+            self.clock,
+            PARAMETERS,
+            lambda: None,
+            eager=True,
         )
         self.store.leases.join(self.ident, Member(session.id), node)
         found: dict[int, list[Position]] = {p: [] for p in range(PARTITIONS)}

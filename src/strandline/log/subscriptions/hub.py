@@ -10,7 +10,7 @@ from collections.abc import Callable
 from strandline.errors import StrandlineError
 from strandline.log.storage.watcher import Watcher
 from strandline.log.subscriptions.port import StreamLeases
-from strandline.log.subscriptions.session import Session
+from strandline.log.subscriptions.session import StreamSession
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +31,12 @@ class Hub:
         # Three attempts before a lease runs out.
         self._pause_s = min(lease_ms / 3000, _LONGEST_PAUSE_S)
         self._watcher = Watcher(leases.versions, poll_interval_ms / 1000)
-        self._sessions: dict[str, tuple[Session, Callable[[], None]]] = {}
+        self._sessions: dict[str, tuple[StreamSession, Callable[[], None]]] = {}
         self._condition = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._closed = False
 
-    def add(self, session: Session) -> None:
+    def add(self, session: StreamSession) -> None:
         with self._condition:
             self._sessions[session.id] = session, self._watcher.watch(session.subscription_id, session.changed)
             if not self._threads:
@@ -44,7 +44,7 @@ class Hub:
                 self._threads = [self._start("leases", self._renew), self._start("streams", self._tend)]
             self._condition.notify_all()
 
-    def remove(self, session: Session) -> None:
+    def remove(self, session: StreamSession) -> None:
         with self._condition:
             _, unwatch = self._sessions.pop(session.id, (session, lambda: None))
         unwatch()
@@ -54,12 +54,12 @@ class Hub:
         """Tell this process's streams at once; those of others look every few milliseconds."""
         self._watcher.notify(subscription_id)
 
-    def _start(self, what: str, act: Callable[[list[Session]], None]) -> threading.Thread:
+    def _start(self, what: str, act: Callable[[list[StreamSession]], None]) -> threading.Thread:
         thread = threading.Thread(target=self._run, args=(act,), name=f"strandline-{what}", daemon=True)
         thread.start()
         return thread
 
-    def _run(self, act: Callable[[list[Session]], None]) -> None:
+    def _run(self, act: Callable[[list[StreamSession]], None]) -> None:
         while True:
             with self._condition:
                 while not self._sessions and not self._closed:
@@ -72,10 +72,10 @@ class Hub:
                 if not self._closed:
                     self._condition.wait(self._pause_s)
 
-    def _renew(self, sessions: list[Session]) -> None:
+    def _renew(self, sessions: list[StreamSession]) -> None:
         _guarded(self._leases.renew, self.node, [session.id for session in sessions if not session.finished])
 
-    def _tend(self, sessions: list[Session]) -> None:
+    def _tend(self, sessions: list[StreamSession]) -> None:
         for session in sessions:
             _guarded(session.check)
         for subscription_id in {session.subscription_id for session in sessions}:

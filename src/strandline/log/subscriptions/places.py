@@ -1,38 +1,27 @@
-"""Where subscriptions begin, go on and are put back to, in the event types as they are now."""
+"""The cursors of subscriptions: where they begin, continue and are reset to, in the event types of now."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from strandline.errors import Invalid, InvalidCursor, NotFound
 from strandline.log import cursors
 from strandline.log.cursors import Position, Span
-from strandline.log.model import CatalogEntry, CursorText
-from strandline.log.reading import Reader, View
-from strandline.log.room import Start
+from strandline.log.event_types import EventTypes
+from strandline.log.model import CursorText
+from strandline.log.reading import View
 from strandline.log.subscriptions.model import Share, Slot, SubscriptionCursor
 
 
-class Readable(Protocol):
-    """What subscriptions need of the log room in this process."""
-
-    def entry(self, name: str) -> CatalogEntry: ...
-
-    def view(self, name: str) -> View: ...
-
-    def reader(self, name: str, start: Start) -> Reader: ...
-
-
-def view_of(log: Readable, name: str, event_type_id: str | None = None) -> View:
-    """An event type, of the given incarnation: its successor of the same name is not what a cursor is about."""
+def view_of(event_types: EventTypes, name: str, event_type_id: str | None = None) -> View:
+    """The event type with that id; InvalidCursor if it was deleted, even if there is a new one of its name."""
     try:
-        view = log.view(name)
+        view = event_types.view(name)
     except NotFound:
         raise InvalidCursor(f"event type {name!r} was deleted", reason="UNAVAILABLE") from None
     if event_type_id not in {None, view.entry.id}:
         raise InvalidCursor(
-            f"event type {name!r} was deleted and made anew; reset the cursors of the subscription to read it",
+            f"event type {name!r} was deleted and created again; reset the cursors of the subscription to read it",
             reason="UNAVAILABLE",
         )
     return view
@@ -70,7 +59,7 @@ def seat(view: View, spans: Sequence[Span], position: Position) -> tuple[Positio
 
 
 def committed(view: View, cursor: SubscriptionCursor) -> tuple[str, int, Position]:
-    """A cursor that a client says it has read up to; what is not written yet cannot have been read."""
+    """The cursor that a client commits; InvalidCursor if it is past the last record."""
     partition, position = view.position(CursorText(cursor.partition, cursor.offset))
     spans = view.spans([(partition, position)])[partition]
     if position is None:

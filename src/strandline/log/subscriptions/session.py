@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from strandline.clock import Clock
 from strandline.errors import StrandlineError
+from strandline.log.event_types import EventTypes
 from strandline.log.reading import Reader
 from strandline.log.subscriptions import places
 from strandline.log.subscriptions.delivery import Chunk, Delivery
 from strandline.log.subscriptions.model import Share, Slot, StreamParameters
-from strandline.log.subscriptions.places import Readable
 from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.logging_setup import fields
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _READ_BYTES = 8 << 20
 
 
-class Session:
+class StreamSession:
     """`step` never waits; `wake` is called, from some thread, when there may be more to do."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Session:
         stream_id: str,
         subscription_id: str,
         store: SubscriptionStore,
-        room: Readable,
+        event_types: EventTypes,
         clock: Clock,
         parameters: StreamParameters,
         wake: Callable[[], None],
@@ -41,7 +41,7 @@ class Session:
         self.finished = False
         self.idle = False
         self._store = store
-        self._room = room
+        self._event_types = event_types
         self._clock = clock
         self._wake = wake
         self._delivery = Delivery(parameters, clock.steady_ms(), eager=eager)
@@ -127,7 +127,7 @@ class Session:
         """A partition that is new here: its cursor may have expired, and then it goes on at what is left."""
         if share.slot in self._seated:
             return share
-        view = places.view_of(self._room, share.event_type, share.slot.event_type_id)
+        view = places.view_of(self._event_types, share.event_type, share.slot.event_type_id)
         position, gone = places.seat(view, view.spans()[share.slot.partition], share.position)
         if gone and self._store.skip(self.subscription_id, share, position, gone):
             log.warning(
@@ -152,8 +152,8 @@ class Session:
 
     def _reader(self, name: str, event_type_id: str) -> Reader:
         if name not in self._readers:
-            reader = self._room.reader(name, {})
-            places.view_of(self._room, name, event_type_id)
+            reader = self._event_types.reader(name, {})
+            places.view_of(self._event_types, name, event_type_id)
             self._readers[name] = reader, reader.watch(self._wake)
         return self._readers[name][0]
 

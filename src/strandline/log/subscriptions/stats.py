@@ -9,11 +9,11 @@ import msgspec
 
 from strandline.errors import InvalidCursor
 from strandline.log import cursors, expiry
+from strandline.log.event_types import EventTypes
 from strandline.log.model import Timeline
 from strandline.log.reading import View
 from strandline.log.subscriptions import places, rules
 from strandline.log.subscriptions.model import AssignmentType, EventTypeStats, Member, PartitionStats, Share
-from strandline.log.subscriptions.places import Readable
 from strandline.log.subscriptions.port import SubscriptionStore
 
 _PAGE = 1000
@@ -29,11 +29,11 @@ def status(shares: Sequence[Share], members: Sequence[Member]) -> list[EventType
 
 
 def of_event_type(
-    log: Readable, name: str, shares: Sequence[Share], members: Sequence[Member], now_ms: int | None
+    event_types: EventTypes, name: str, shares: Sequence[Share], members: Sequence[Member], now_ms: int | None
 ) -> EventTypeStats:
     """Streams and what is left in every partition; with `now_ms`, also how old the oldest unread event is."""
     try:
-        view = places.view_of(log, name, shares[0].slot.event_type_id if shares else None)
+        view = places.view_of(event_types, name, shares[0].slot.event_type_id if shares else None)
     except InvalidCursor:
         found = [_assignment(share, members) for share in shares]
         return EventTypeStats(name, [msgspec.structs.replace(one, unavailable=True) for one in found])

@@ -17,14 +17,15 @@ from dataclasses import dataclass
 
 from strandline.clock import Clock
 from strandline.errors import NotFound, OutcomeUnknown, Sealed, StrandlineError
-from strandline.log import publishing
+from strandline.log import preparation
 from strandline.log.catalog import Catalog
+from strandline.log.event_types import EventTypes
 from strandline.log.model import CatalogEntry, PublishReport, Timeline
 from strandline.log.node import Node
-from strandline.log.publishing import Plan, Prepared
+from strandline.log.preparation import CompiledEventType, Prepared
 from strandline.log.storage import UNKNOWN, Placed, SealableStorage
 from strandline.log.storages import Storages, unseal
-from strandline.log.switching import State, Verdict, after_append, on_sealed
+from strandline.log.switching import PublisherAction, State, after_append, on_sealed
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +34,13 @@ Members = Mapping[int, Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class PublishContext:
     """What every publish of a process needs."""
 
     node: Node
     catalog: Catalog
     storages: Storages
-    plan: Callable[[str], Plan]
+    event_types: EventTypes
     clock: Clock
 
 
@@ -84,15 +85,15 @@ def _left(deadline: float | None) -> float | None:
     return None if deadline is None else max(deadline - time.monotonic(), 0)
 
 
-class Publication:
+class PublishAttempt:
     """One publish that was let through its gate."""
 
-    def __init__(self, around: Surroundings, name: str, flow_id: str | None, done: PublishFuture) -> None:
-        self._around = around
+    def __init__(self, context: PublishContext, name: str, flow_id: str | None, done: PublishFuture) -> None:
+        self._context = context
         self._name = name
         self._flow_id = flow_id
         self._done = done
-        self._gate = around.node.gate(name)
+        self._gate = context.node.gate(name)
         self._prepared = Prepared((), {}, {})
         self._taken = False
         # Where each record of a partition is, and what went wrong there; filled once some had to move.
@@ -109,9 +110,9 @@ class Publication:
             self._fail(error)
 
     def _start(self) -> None:
-        plan = self._around.plan(self._name)
-        prepared = publishing.prepare(
-            plan, self._done.items, self._around.clock.now_ms(), self._flow_id or _flow_id(plan)
+        compiled = self._context.event_types.compiled(self._name)
+        prepared = preparation.prepare(
+            compiled, self._done.items, self._context.clock.now_ms(), self._flow_id or _flow_id(compiled)
         )
         if isinstance(prepared, PublishReport):
             self._finish(prepared)
@@ -119,12 +120,12 @@ class Publication:
             self._finish(PublishReport(0))
         else:
             self._prepared = prepared
-            self._append(plan.entry.active, {p: range(len(b)) for p, b in prepared.batches.items()})
+            self._append(compiled.entry.active, {p: range(len(b)) for p, b in prepared.batches.items()})
 
     def _append(self, timeline: Timeline, members: Members) -> None:
         """Store the records with these numbers in this timeline."""
         batches = {p: self._prepared.batches[p].pick(numbers) for p, numbers in members.items()}
-        storage = self._around.storages.get(timeline.storage_id)
+        storage = self._context.storages.get(timeline.storage_id)
         future = storage.append(timeline.topic, batches, waits=self._done.waits)
         self._done.follow(future)
         future.add_done_callback(lambda f: self._guarded(lambda: self._answered(timeline, members, f)))
@@ -143,14 +144,14 @@ class Publication:
 
     def _sealed(self, timeline: Timeline, members: Members, token: str) -> None:
         """The storage refused all of it: ask the switch that sealed it."""
-        switch = self._around.catalog.switches.get(token)
+        switch = self._context.catalog.switches.get(token)
         if switch is None:
             raise NotFound(f"event type {self._name!r} does not exist")
-        verdict = on_sealed(switch.state)
-        if verdict is Verdict.WAIT:
+        action = on_sealed(switch.state)
+        if action is PublisherAction.WAIT:
             self._park(lambda: self._sealed(timeline, members, token))
-        elif verdict is Verdict.UNSEAL:
-            unseal(self._around.storages, timeline, token)
+        elif action is PublisherAction.UNSEAL:
+            unseal(self._context.storages, timeline, token)
             self._append(timeline, members)
         else:
             self._append(self._entry().active, members)
@@ -158,7 +159,7 @@ class Publication:
     def _stored(self, timeline: Timeline, members: Members, placed: Mapping[int, Placed]) -> None:
         """The storage took it; if it cannot seal, the state read now says whether anybody will see it."""
         late: dict[int, list[int]] = {}
-        if not isinstance(self._around.storages.get(timeline.storage_id), SealableStorage):
+        if not isinstance(self._context.storages.get(timeline.storage_id), SealableStorage):
             self._taken = True
             entry = self._entry()
             now = next(t for t in entry.timelines if t.order == timeline.order)
@@ -168,13 +169,13 @@ class Publication:
                 return
             late = _late(members, placed, state, now.latest_position)
         if not late and not self._offsets:
-            self._finish(publishing.report(self._prepared, placed))
+            self._finish(preparation.report(self._prepared, placed))
             return
         self._note(members, placed)
         if late:
             self._append(entry.active, late)
         else:
-            self._finish(publishing.report(self._prepared, self._result()))
+            self._finish(preparation.report(self._prepared, self._result()))
 
     def _note(self, members: Members, placed: Mapping[int, Placed]) -> None:
         """Remember where these records are: an append may be spread over timelines."""
@@ -190,12 +191,12 @@ class Publication:
         return {p: Placed(offsets, self._errors.get(p)) for p, offsets in self._offsets.items()}
 
     def _entry(self) -> CatalogEntry:
-        return self._around.plan(self._name).entry
+        return self._context.event_types.entry(self._name)
 
     def _park(self, resume: Callable[[], None]) -> None:
         """Until the switch is decided; what comes later waits behind."""
         self._gate.park(lambda: self._guarded(resume))
-        self._around.node.wake()
+        self._context.node.wake()
 
     def _finish(self, report: PublishReport) -> None:
         self._gate.leave()
@@ -208,7 +209,7 @@ class Publication:
         # Nothing that the storage took may be called failed, whatever went wrong afterwards.
         if isinstance(error, OutcomeUnknown) or (self._taken and not isinstance(error, NotFound)):
             log.warning("a publish ended with unknown outcome: %s", error)
-            self._done.set_result(publishing.unknown_report(self._prepared.items))
+            self._done.set_result(preparation.unknown_report(self._prepared.items))
             return
         self._done.set_exception(error)
 
@@ -223,7 +224,7 @@ def _late(
     for partition, part in placed.items():
         last = (ends or {}).get(str(partition), -1)
         for number, offset in zip(members[partition], part.offsets, strict=True):
-            if after_append(state, offset, last) is Verdict.MOVE:
+            if after_append(state, offset, last) is PublisherAction.MOVE:
                 late.setdefault(partition, []).append(number)
     return late
 
@@ -237,6 +238,6 @@ def _state(entry: CatalogEntry, timeline: Timeline) -> State | None:
     return switch.state if switch is not None and switch.kind == "switch" and not switch.state.final else None
 
 
-def _flow_id(plan: Plan) -> str:
+def _flow_id(compiled: CompiledEventType) -> str:
     """One of our own, where it is written into the events."""
-    return "" if plan.entry.event_type.category == "undefined" else uuid.uuid4().hex
+    return "" if compiled.entry.event_type.category == "undefined" else uuid.uuid4().hex

@@ -60,7 +60,7 @@ _encode = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True)
-class Plan:
+class CompiledEventType:
     """An event type, compiled for publishing."""
 
     entry: CatalogEntry
@@ -70,7 +70,7 @@ class Plan:
     opaque: bool = False  # nothing depends on what is in an event, if only it is a JSON object
 
     @classmethod
-    def of(cls, entry: CatalogEntry, max_event_bytes: int) -> Plan:
+    def of(cls, entry: CatalogEntry, max_event_bytes: int) -> CompiledEventType:
         kind = entry.event_type
         hashed = kind.partition_strategy == "hash"
         check = schemas.compile_check(kind.schema.schema, kind.compatibility_mode)
@@ -164,13 +164,15 @@ def _split_leniently(body: bytes, cause: Exception) -> list[bytes]:
     return items
 
 
-def prepare(plan: Plan, items: Sequence[bytes], now_ms: int, flow_id: str) -> Prepared | PublishReport:
+def prepare(
+    compiled: CompiledEventType, items: Sequence[bytes], now_ms: int, flow_id: str
+) -> Prepared | PublishReport:
     """Check, place and enrich all events of a publish."""
-    events, broken = ((), {}) if plan.opaque and _are_objects(items) else _decode_all(items)
+    events, broken = ((), {}) if compiled.opaque and _are_objects(items) else _decode_all(items)
     try:
-        _validate(plan, items, events, broken)
-        members, keys = _place(plan, len(items), events)
-        values = _enrich(plan, items, events, members, now_ms, flow_id)
+        _validate(compiled, items, events, broken)
+        members, keys = _place(compiled, len(items), events)
+        values = _enrich(compiled, items, events, members, now_ms, flow_id)
     except _Rejected as rejected:
         return _rejection(items, rejected)
     return Prepared(items, {p: _batch(values, keys, numbers, now_ms) for p, numbers in members.items()}, members)
@@ -209,13 +211,15 @@ def _decode_one(number: int, item: bytes, failures: dict[int, str]) -> Any:
         return None
 
 
-def _validate(plan: Plan, items: Sequence[bytes], events: Sequence[Any], broken: Mapping[int, str]) -> None:
+def _validate(
+    compiled: CompiledEventType, items: Sequence[bytes], events: Sequence[Any], broken: Mapping[int, str]
+) -> None:
     failures = dict(broken)
-    limit = plan.max_event_bytes
+    limit = compiled.max_event_bytes
     if max(map(len, items), default=0) > limit:
         too_long = {n: f"the event has {len(i)} bytes; at most {limit} are allowed" for n, i in enumerate(items)}
         failures |= {n: text for n, text in too_long.items() if len(items[n]) > limit}
-    problem = _checker(plan)
+    problem = _checker(compiled)
     for number, event in enumerate(events):
         if number not in failures and (detail := problem(event)) is not None:
             failures[number] = detail
@@ -223,10 +227,10 @@ def _validate(plan: Plan, items: Sequence[bytes], events: Sequence[Any], broken:
         raise _Rejected("validating", failures)
 
 
-def _checker(plan: Plan) -> Callable[[Any], str | None]:
-    category = plan.entry.event_type.category
-    name = plan.entry.event_type.name
-    matches = plan.check
+def _checker(compiled: CompiledEventType) -> Callable[[Any], str | None]:
+    category = compiled.entry.event_type.category
+    name = compiled.entry.event_type.name
+    matches = compiled.check
 
     def plain(event: Any) -> str | None:
         return matches(event) if isinstance(event, dict) else "an event must be a JSON object"
@@ -247,17 +251,17 @@ def _checker(plan: Plan) -> Callable[[Any], str | None]:
 
 
 def _place(
-    plan: Plan, total: int, events: Sequence[Any]
+    compiled: CompiledEventType, total: int, events: Sequence[Any]
 ) -> tuple[dict[int, Sequence[int]], Sequence[bytes] | None]:
     """By partition the numbers of its events, and the keys of all events where they have one."""
-    kind = plan.entry.event_type
+    kind = compiled.entry.event_type
     count = kind.partition_count
     if kind.partition_strategy == "random":
         start = random.randrange(count)  # noqa: S311 - spreading load, not keeping secrets
         return {(start + turn) % count: range(turn, total, count) for turn in range(min(count, total))}, None
 
     def choose(event: Any) -> Any:
-        return plan.key(event) if plan.key else partitioning.user_partition(event, count)
+        return compiled.key(event) if compiled.key else partitioning.user_partition(event, count)
 
     chosen: list[Any] = []
     failures: dict[int, str] = {}
@@ -268,7 +272,7 @@ def _place(
             failures[number] = error.detail
     if failures:
         raise _Rejected("partitioning", failures)
-    if plan.key is None:
+    if compiled.key is None:
         return _grouped(chosen), None
     return _grouped(partitioning.hash_partitions(chosen, count)), chosen
 
@@ -281,14 +285,14 @@ def _grouped(partitions: Sequence[int]) -> dict[int, Sequence[int]]:
 
 
 def _enrich(
-    plan: Plan,
+    compiled: CompiledEventType,
     items: Sequence[bytes],
     events: Sequence[Any],
     members: Mapping[int, Sequence[int]],
     now_ms: int,
     flow_id: str,
 ) -> Sequence[bytes]:
-    kind = plan.entry.event_type
+    kind = compiled.entry.event_type
     if kind.category == "undefined":
         return items
     enricher = Enricher(kind.name, kind.schema.version, to_rfc3339(now_ms), flow_id)
@@ -296,7 +300,7 @@ def _enrich(
     for partition, numbers in members.items():
         for number in numbers:
             values[number] = enricher.enrich(items[number], events[number]["metadata"], partition)
-    limit = plan.max_event_bytes
+    limit = compiled.max_event_bytes
     if max(map(len, values), default=0) > limit:
         too_long = f"the event has more than {limit} bytes once its metadata is complete"
         raise _Rejected("enriching", {n: too_long for n, value in enumerate(values) if len(value) > limit})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import Malformed, TooLarge, Unavailable
-from strandline.log import publishing
+from strandline.log import preparation
 from strandline.log.model import (
     OUTCOME_UNKNOWN,
     CatalogEntry,
@@ -20,7 +20,7 @@ from strandline.log.model import (
     Schema,
     Timeline,
 )
-from strandline.log.publishing import Plan, Prepared, to_items
+from strandline.log.preparation import CompiledEventType, Prepared, to_items
 from strandline.log.storage import FAILED, UNKNOWN, Placed
 
 EID = "105a76d8-db49-4144-ace7-e683e8f4ba46"
@@ -28,14 +28,14 @@ NOW_MS = 1_714_564_800_000
 DEEP = b"[" * 5_000 + b"]" * 5_000
 
 
-def plan(limit: int = 10_000, **definition: object) -> Plan:
+def compiled(limit: int = 10_000, **definition: object) -> CompiledEventType:
     kind = EventType("orders", **{"partitions": 3, **definition})
     timeline = Timeline("t", "orders", 1, "default", "topic", "2024-05-01T12:00:00Z")
-    return Plan.of(CatalogEntry("id", kind, (timeline,)), limit)
+    return CompiledEventType.of(CatalogEntry("id", kind, (timeline,)), limit)
 
 
-def prepare(made: Plan, events: object) -> Prepared | PublishReport:
-    return publishing.prepare(made, to_items(events, 1_000), NOW_MS, "flow")
+def prepare(made: CompiledEventType, events: object) -> Prepared | PublishReport:
+    return preparation.prepare(made, to_items(events, 1_000), NOW_MS, "flow")
 
 
 def stored(prepared: Prepared | PublishReport) -> list[bytes]:
@@ -94,7 +94,7 @@ def test_items_keep_their_bytes():
 def test_no_events_are_fine():
     """An empty array is a publish of nothing."""
     assert to_items(b"[]", 10) == to_items([], 10) == []
-    assert prepare(plan(), b"[]").count == 0
+    assert prepare(compiled(), b"[]").count == 0
 
 
 @pytest.mark.parametrize(
@@ -171,14 +171,14 @@ BROKEN = {
 def test_a_broken_item_fails_alone(broken, whole):
     """It is `failed` at validating with a reason, the others `aborted`, and nothing is written."""
     items = [b'{"ok":"[,]{\\""}', broken, b'{"ok":[{"x":2}]}']
-    report = prepare(plan(), b"[" + b" , ".join(items) + b"]" if whole else items)
+    report = prepare(compiled(), b"[" + b" , ".join(items) + b"]" if whole else items)
     assert outcomes(report) == [("aborted", "validating"), ("failed", "validating"), ("aborted", "validating")]
     assert report.items[1].detail
 
 
 def test_several_broken_items_of_different_kinds_fail_together():
     """Each with its own reason."""
-    report = prepare(plan(), b"[" + b",".join([b'{"a":1}', *BROKEN.values()]) + b"]")
+    report = prepare(compiled(), b"[" + b",".join([b'{"a":1}', *BROKEN.values()]) + b"]")
     assert outcomes(report)[0][0] == "aborted"
     assert {status for status, _ in outcomes(report)[1:]} == {"failed"}
 
@@ -186,7 +186,7 @@ def test_several_broken_items_of_different_kinds_fail_together():
 def test_a_lone_surrogate_in_a_text_fails_as_an_item():
     """Whether the array or the item is a Python string."""
     for events in ('[{"a":1},{"a":"\ud800"}]', ['{"a":1}', '{"a":"\ud800"}']):
-        assert outcomes(prepare(plan(), events)) == [("aborted", "validating"), ("failed", "validating")]
+        assert outcomes(prepare(compiled(), events)) == [("aborted", "validating"), ("failed", "validating")]
 
 
 @pytest.mark.parametrize(
@@ -208,13 +208,15 @@ def test_a_lone_surrogate_in_a_text_fails_as_an_item():
 def test_odd_but_valid_events_are_stored_unchanged(item, strategy):
     """Numbers of any size, repeated keys, any text."""
     item = item.replace(b"{", b'{"key":"k"' + (b"," if item.strip() != b"{}" else b""), 1)
-    made = plan(partition_strategy=strategy, partition_key_fields=("key",), schema=Schema.json({"type": "object"}))
+    made = compiled(
+        partition_strategy=strategy, partition_key_fields=("key",), schema=Schema.json({"type": "object"})
+    )
     assert stored(prepare(made, [item, b'{"key":"other"}']))[0] == item
 
 
 def test_a_huge_number_does_not_move_its_neighbours():
     """The partition of a key is the same whatever it is sent with."""
-    made = plan(partitions=100, partition_strategy="hash", partition_key_fields=("k",))
+    made = compiled(partitions=100, partition_strategy="hash", partition_key_fields=("k",))
     alone = prepare(made, [b'{"k":1.10}'])
     together = prepare(made, [b'{"k":1.10}', b'{"k":1.10,"x":1E400}', b'{"k":1E400}'])
     assert stored(together) == [b'{"k":1.10}', b'{"k":1.10,"x":1E400}', b'{"k":1E400}']
@@ -224,7 +226,7 @@ def test_a_huge_number_does_not_move_its_neighbours():
 
 def test_the_schema_is_checked_per_item():
     """With the place of the violation and the eid, where there is one."""
-    made = plan(category="business", schema=Schema.json({"properties": {"a": {"type": "string"}}}))
+    made = compiled(category="business", schema=Schema.json({"properties": {"a": {"type": "string"}}}))
     report = prepare(made, [business(a="x"), business(a=5)])
     assert outcomes(report) == [("aborted", "validating"), ("failed", "validating")]
     assert report.items[1].detail.startswith("#/a: ")
@@ -233,13 +235,15 @@ def test_the_schema_is_checked_per_item():
 
 def test_business_schemas_do_not_see_metadata():
     """A closed schema needs not to know it."""
-    made = plan(category="business", schema=Schema.json({"properties": {"a": {}}, "additionalProperties": False}))
+    made = compiled(
+        category="business", schema=Schema.json({"properties": {"a": {}}, "additionalProperties": False})
+    )
     assert len(stored(prepare(made, [business(a=1)]))) == 1
 
 
 def test_data_schemas_see_the_data_alone():
     """And broken envelopes are refused."""
-    made = plan(category="data", schema=Schema.json({"properties": {"a": {"type": "string"}}}))
+    made = compiled(category="data", schema=Schema.json({"properties": {"a": {"type": "string"}}}))
     envelope = {"data_type": "t", "data_op": "C"}
     assert stored(prepare(made, [business(**envelope, data={"a": "x"})]))
     report = prepare(made, [business(**envelope, data={"a": 5}), business(data={}), business(**envelope)])
@@ -249,14 +253,14 @@ def test_data_schemas_see_the_data_alone():
 @pytest.mark.parametrize("category", ["business", "data"])
 def test_missing_metadata_fails_at_validating(category):
     """As in Nakadi."""
-    assert outcomes(prepare(plan(category=category), [{"a": 1}])) == [("failed", "validating")]
+    assert outcomes(prepare(compiled(category=category), [{"a": 1}])) == [("failed", "validating")]
 
 
 def test_keys_and_chosen_partitions_fail_at_partitioning():
     """Only the items without them."""
-    hashed = plan(partition_strategy="hash", partition_key_fields=("k",))
+    hashed = compiled(partition_strategy="hash", partition_key_fields=("k",))
     assert outcomes(prepare(hashed, [{"k": "x"}, {}])) == [("aborted", "partitioning"), ("failed", "partitioning")]
-    chosen = plan(partition_strategy="user_defined")
+    chosen = compiled(partition_strategy="user_defined")
     report = prepare(chosen, [{"metadata": {"partition": "2"}}, {"metadata": {"partition": "3"}}, {}])
     assert [status for status, _ in outcomes(report)] == ["aborted", "failed", "failed"]
 
@@ -268,17 +272,17 @@ def test_the_size_limit_holds_before_enrichment():
     """At the limit is fine, one more byte is not."""
     fits = b'{"a":"' + b"x" * 92 + b'"}'
     assert len(fits) == 100
-    assert stored(prepare(plan(100), [fits])) == [fits]
-    report = prepare(plan(100), [fits, fits[:-2] + b'x"}'])
+    assert stored(prepare(compiled(100), [fits])) == [fits]
+    report = prepare(compiled(100), [fits, fits[:-2] + b'x"}'])
     assert outcomes(report) == [("aborted", "validating"), ("failed", "validating")]
     assert "101 bytes; at most 100" in report.items[1].detail
 
 
 def test_the_size_limit_holds_after_enrichment():
     """An event that only fits without its metadata fails at enriching."""
-    made = plan(category="business", partitions=1)
+    made = compiled(category="business", partitions=1)
     (enriched,) = stored(prepare(made, [business()]))
-    exact = plan(len(enriched), category="business", partitions=1)
+    exact = compiled(len(enriched), category="business", partitions=1)
     assert stored(prepare(exact, [business()])) == [enriched]
     report = prepare(exact, [business(), business(a=1)])
     assert outcomes(report) == [("aborted", "enriching"), ("failed", "enriching")]
@@ -289,14 +293,14 @@ def test_the_size_limit_holds_after_enrichment():
 
 def test_random_spreads_one_publish_evenly():
     """Every partition gets its share."""
-    prepared = prepare(plan(partitions=3), [{"n": n} for n in range(9)])
+    prepared = prepare(compiled(partitions=3), [{"n": n} for n in range(9)])
     assert sorted(len(batch) for batch in prepared.batches.values()) == [3, 3, 3]
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40))
 def test_events_of_a_key_stay_together_and_in_order(keys):
     """The records of a partition come in the order of the publish, with their keys."""
-    made = plan(partition_strategy="hash", partition_key_fields=("k",))
+    made = compiled(partition_strategy="hash", partition_key_fields=("k",))
     prepared = prepare(made, [{"k": f"k{key}", "n": number} for number, key in enumerate(keys)])
     homes: dict[str, int] = {}
     for partition, batch in prepared.batches.items():
@@ -312,7 +316,7 @@ def test_events_of_a_key_stay_together_and_in_order(keys):
 
 def test_a_chosen_partition_is_kept_and_named_in_the_metadata():
     """`user_defined` with a business event."""
-    made = plan(category="business", partition_strategy="user_defined")
+    made = compiled(category="business", partition_strategy="user_defined")
     event = business()
     event["metadata"]["partition"] = "2"
     prepared = prepare(made, [event])
@@ -324,7 +328,7 @@ def test_a_chosen_partition_is_kept_and_named_in_the_metadata():
 
 
 def two_partitions() -> Prepared:
-    made = plan(category="business", partition_strategy="user_defined")
+    made = compiled(category="business", partition_strategy="user_defined")
     events = []
     for partition in ("0", "1", "0"):
         event = business()
@@ -335,7 +339,7 @@ def two_partitions() -> Prepared:
 
 def test_a_complete_append_is_reported_without_items():
     """Nothing to say about any single one."""
-    report = publishing.report(two_partitions(), {0: Placed([0, 1]), 1: Placed([0])})
+    report = preparation.report(two_partitions(), {0: Placed([0, 1]), 1: Placed([0])})
     assert report == PublishReport(3)
     assert (report.ok, report.submitted, report.rejected) == (True, 3, False)
 
@@ -346,7 +350,7 @@ def test_a_partial_append_says_what_became_of_each():
         0: Placed([5, UNKNOWN], Unavailable("slow")),
         1: Placed([FAILED], Unavailable("the partition is away")),
     }
-    report = publishing.report(two_partitions(), placed)
+    report = preparation.report(two_partitions(), placed)
     assert report.items == (
         ItemResult("submitted", "publishing", "", EID),
         ItemResult("failed", "publishing", "the partition is away", EID),
@@ -357,7 +361,7 @@ def test_a_partial_append_says_what_became_of_each():
 
 def test_an_unknown_outcome_is_one_for_every_item():
     """Nobody can say more."""
-    report = publishing.unknown_report(two_partitions().items)
+    report = preparation.unknown_report(two_partitions().items)
     assert [item.detail for item in report.items] == [OUTCOME_UNKNOWN] * 3
     assert report.submitted == 0
 
@@ -375,7 +379,9 @@ def test_events_that_nobody_looks_into_are_checked_as_well(event, ascii_only, ch
     text = json.dumps(event, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     for place, length, put in changes:
         text = text[:place] + put + text[place + length :]
-    seen = plan(schema=Schema.json({"type": "object"}))
-    assert (plan().opaque, seen.opaque) == (True, False)
-    taken = [isinstance(publishing.prepare(made, [text], NOW_MS, "flow"), Prepared) for made in (plan(), seen)]
+    seen = compiled(schema=Schema.json({"type": "object"}))
+    assert (compiled().opaque, seen.opaque) == (True, False)
+    taken = [
+        isinstance(preparation.prepare(made, [text], NOW_MS, "flow"), Prepared) for made in (compiled(), seen)
+    ]
     assert taken[0] == taken[1], text

@@ -1,0 +1,22 @@
+"""Opens the log room of a data directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from strandline.clock import Clock
+from strandline.config import Settings
+from strandline.coordination.connect import connect as connect_coordination
+from strandline.log.catalog.connect import connect as connect_catalog
+from strandline.log.local import LocalLog
+from strandline.log.node import Node
+from strandline.log.storages import Storages
+from strandline.log.subscriptions.connect import connect as connect_subscriptions
+
+
+def open_log(data: Path, settings: Settings, clock: Clock) -> LocalLog:
+    """The log room over the catalog, storages and coordination that the settings name."""
+    catalog = connect_catalog(settings, data, clock)
+    storages = Storages(catalog.storages.list, data, settings.log)
+    node = Node(lambda: connect_coordination(settings.coordination, data), catalog, storages, settings.log, clock)
+    return LocalLog(catalog, storages, node, connect_subscriptions(settings, data), settings, clock)
