@@ -36,7 +36,9 @@ _ANY = -1
 
 
 @dataclass(frozen=True)
-class Node:
+class Znode:
+    """A node of ZooKeeper's tree."""
+
     value: str
     version: int
     owner: int
@@ -144,21 +146,21 @@ class Zookeeper:
         client_id = self._client.client_id
         return int(client_id[0] or 0) if client_id else 0
 
-    def get(self, path: str, watch: Callable[[Any], None] | None = None) -> Node | None:
+    def get(self, path: str, watch: Callable[[Any], None] | None = None) -> Znode | None:
         return self.get_many([path], watch)[0]
 
-    def get_many(self, paths: Sequence[str], watch: Callable[[Any], None] | None = None) -> list[Node | None]:
+    def get_many(self, paths: Sequence[str], watch: Callable[[Any], None] | None = None) -> list[Znode | None]:
         """All in one round trip; None for one that is not there, which leaves no watch either."""
         with self._calling(Unavailable):
             asked = [self._client.get_async(path, watch) for path in paths]
             return [self._node(answer) for answer in asked]
 
-    def _node(self, answer: Any) -> Node | None:
+    def _node(self, answer: Any) -> Znode | None:
         try:
             value, stat = self._wait(answer)
         except NoNodeError:
             return None
-        return Node(value.decode(), stat.version, stat.ephemeralOwner)
+        return Znode(value.decode(), stat.version, stat.ephemeralOwner)
 
     def children(self, path: str, watch: Callable[[Any], None] | None = None) -> list[str]:
         with self._calling(Unavailable):

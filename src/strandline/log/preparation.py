@@ -1,7 +1,7 @@
-"""From what a publisher sent to records, or to a report of what is wrong with it. Pure, but for the dice.
+"""Turns the events of a publish into records, or into a report of what is wrong with them. No I/O.
 
-All or nothing until the storage: when any event of a publish breaks a rule, nothing is written, the broken
-ones are `failed` with the step that refused them and the others `aborted`.
+If any event of a publish breaks a rule, nothing is written: the events that break it are `failed` at the step that
+refused them, and the others are `aborted`.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from strandline.log.storage import UNKNOWN, Placed
 #: Dicts, JSON texts of single events, one JSON array, or rows of a table.
 Events: TypeAlias = bytes | str | Iterable[Mapping[str, Any] | bytes | str] | pa.Table | pa.RecordBatch
 
-# A lone surrogate is no text, but that is for the item's own check to say.
+# Lone surrogates pass here; the check of the single event refuses them.
 _AS_IT_IS = ("utf-8", "surrogatepass")
 _SPACE = b" \t\r\n"
 _CLOSING = {b"[": b"]", b"{": b"}"}
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _FLAT = rb'[^"\[\]{}]*+(?:%b[^"\[\]{}]*+)*+' % _STRING
-# Objects and arrays with no others in them are one token: most of what is sent looks like that.
+# Objects and arrays without nested ones, the most common events, are one token.
 _TOKEN = re.compile(rb'\{%b\}|\[%b\]|%b|["\[\]{},]' % (_FLAT, _FLAT, _STRING), re.DOTALL)
 
 
 class _Object(msgspec.Struct, gc=False):
-    """Any JSON object, nothing of which is wanted."""
+    """Any JSON object; all of its fields are skipped."""
 
 
 _split = msgspec.json.Decoder(list[msgspec.Raw])
@@ -54,7 +54,7 @@ def _number(text: str) -> float | Decimal:
     return number if math.isfinite(number) else Decimal(text)
 
 
-# Numbers that no double can hold are still numbers; the others stay what they are without them.
+# Numbers beyond the range of a double become Decimal; only events that the plain decoder refused need it.
 _decode_exactly = msgspec.json.Decoder(float_hook=_number)
 _encode = msgspec.json.Encoder()
 
@@ -67,7 +67,7 @@ class CompiledEventType:
     check: schemas.Check
     key: Callable[[Mapping[str, Any]], bytes] | None
     max_event_bytes: int
-    opaque: bool = False  # nothing depends on what is in an event, if only it is a JSON object
+    opaque: bool = False  # every JSON object is valid, and nothing depends on its fields
 
     @classmethod
     def of(cls, entry: CatalogEntry, max_event_bytes: int) -> CompiledEventType:
@@ -85,7 +85,7 @@ class CompiledEventType:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Events that keep all rules, ready to be appended; `members[p]` are the numbers of those in partition p."""
+    """Valid events, ready to be appended; `members[p]` are the numbers of the events in partition p."""
 
     items: Sequence[bytes]
     batches: Mapping[int, NewRecords]
@@ -103,7 +103,7 @@ class _Rejected(Exception):
 
 
 def to_items(events: Events, max_items: int) -> list[bytes]:
-    """The JSON of every single event, byte for byte as it came."""
+    """The JSON of every event, byte for byte as it was sent."""
     if isinstance(events, bytes | bytearray | memoryview | str):
         items = _split_array(events.encode(*_AS_IT_IS) if isinstance(events, str) else bytes(events))
     elif isinstance(events, pa.Table | pa.RecordBatch):
@@ -136,9 +136,9 @@ def _split_array(body: bytes) -> list[bytes]:
 
 
 def _split_leniently(body: bytes, cause: Exception) -> list[bytes]:
-    """Find the items of an array of which some cannot be decoded, so that only those fail.
+    """Find the items of an array in which some items cannot be decoded, so that only those fail.
 
-    Strings and brackets are all that counts, so neither bytes that are not text nor any depth is in the way.
+    Only strings and brackets are matched, so invalid UTF-8 and deep nesting do not matter.
     """
     items: list[bytes] = []
     start = body.index(b"[") + 1
@@ -157,7 +157,7 @@ def _split_leniently(body: bytes, cause: Exception) -> list[bytes]:
                 items.append(body[start : token.start()].strip(_SPACE))
                 start = token.end()
                 break
-        elif mark == b'"':  # nothing ends this string
+        elif mark == b'"':  # the string is not terminated
             break
     if closing or not all(items) or body[start:].strip(_SPACE):
         raise Malformed(f"the body is not a JSON array of events: {cause}") from None
@@ -179,23 +179,23 @@ def prepare(
 
 
 def undecodable(items: Sequence[bytes]) -> PublishReport | None:
-    """The report on a publish of which some events are not JSON at all; None when all of them are."""
+    """The report on a publish in which some events are not JSON; None if all of them are."""
     _, broken = _decode_all(items)
     return _rejection(items, _Rejected("validating", broken)) if broken else None
 
 
 def _are_objects(items: Sequence[bytes]) -> bool:
-    """Whether all of them certainly are JSON objects; what is in them is read but not kept."""
+    """Whether all items certainly are JSON objects, without building them."""
     try:
         for item in items:
             _skim.decode(item)
     except (msgspec.MsgspecError, RecursionError):
         return False
-    return all(map(bytes.isascii, items))  # of other text it does not look at the bytes
+    return all(map(bytes.isascii, items))  # the decoder does not validate UTF-8 in fields that it skips
 
 
 def _decode_all(items: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
-    """Every event, and what is wrong with those that are not JSON."""
+    """Every event, and by number the error of those that are not JSON."""
     try:
         return [_decode.decode(item) for item in items], {}
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -253,11 +253,11 @@ def _checker(compiled: CompiledEventType) -> Callable[[Any], str | None]:
 def _place(
     compiled: CompiledEventType, total: int, events: Sequence[Any]
 ) -> tuple[dict[int, Sequence[int]], Sequence[bytes] | None]:
-    """By partition the numbers of its events, and the keys of all events where they have one."""
+    """By partition the numbers of its events, and the keys of all events if the strategy has keys."""
     kind = compiled.entry.event_type
     count = kind.partition_count
     if kind.partition_strategy == "random":
-        start = random.randrange(count)  # noqa: S311 - spreading load, not keeping secrets
+        start = random.randrange(count)  # noqa: S311 - not for security
         return {(start + turn) % count: range(turn, total, count) for turn in range(min(count, total))}, None
 
     def choose(event: Any) -> Any:
@@ -327,7 +327,7 @@ def _rejection(events: Sequence[bytes], rejected: _Rejected) -> PublishReport:
 
 
 def report(prepared: Prepared, placed: Mapping[int, Placed]) -> PublishReport:
-    """What became of the events, from what the storage did with each partition."""
+    """The outcome of every event, from the outcome of each partition."""
     if all(part.complete for part in placed.values()):
         return PublishReport(prepared.count)
     items: list[ItemResult] = [ItemResult("failed")] * prepared.count
@@ -346,7 +346,7 @@ def _stored(offset: int, part: Placed, eid: str | None) -> ItemResult:
 
 
 def split_report(whole: PublishReport, counts: Sequence[int]) -> list[PublishReport]:
-    """The reports of publishes that were made as one, in order."""
+    """The reports of several publishes that were stored as one, in order."""
     if whole.ok:
         return [PublishReport(count) for count in counts]
     parts, start = [], 0
@@ -359,7 +359,7 @@ def split_report(whole: PublishReport, counts: Sequence[int]) -> list[PublishRep
 
 
 def unknown_report(events: Sequence[bytes]) -> PublishReport:
-    """Nobody can say whether any of the events is stored."""
+    """The report when it is unknown whether any of the events is stored."""
     return PublishReport(
         len(events),
         tuple(ItemResult("failed", "publishing", OUTCOME_UNKNOWN, _eid(event)) for event in events),
@@ -367,7 +367,7 @@ def unknown_report(events: Sequence[bytes]) -> PublishReport:
 
 
 def unanswered_report(events: Events) -> PublishReport:
-    """The same for a publish that passed all checks but whose storage did not answer in time."""
+    """The report on a publish whose storage did not answer in time."""
     return unknown_report(to_items(events, sys.maxsize))
 
 

@@ -1,7 +1,7 @@
-"""One publish on its way into the storage, through whatever timeline switch it meets.
+"""One publish on its way into the storage, during timeline switches as well.
 
-The acknowledgement follows `switching`: a storage that seals refuses what comes too late; for one that cannot,
-the state is read after its answer. Either way an event is acknowledged only where readers will find it.
+The acknowledgement follows `switching`. A storage that can seal refuses late appends; for a storage that cannot,
+the state of the switch is read after its answer. Either way an event is acknowledged only where readers find it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Members = Mapping[int, Sequence[int]]
 
 @dataclass(frozen=True)
 class PublishContext:
-    """What every publish of a process needs."""
+    """What all publishes of a process share."""
 
     node: Node
     catalog: Catalog
@@ -45,18 +45,18 @@ class PublishContext:
 
 
 class PublishFuture(Future[PublishReport]):
-    """The report to come. A thread that waits for it stores by itself if nobody else is at it."""
+    """The future report. A thread that waits for it may do the work of the append itself."""
 
     def __init__(self, items: Sequence[bytes], waiting_thread: int | None) -> None:
         super().__init__()
-        self.set_running_or_notify_cancel()  # what is on its way to the storage cannot be called back
+        self.set_running_or_notify_cancel()  # a publish cannot be cancelled
         self.items = items
         self._waiting_thread = waiting_thread
         self._append: Future[dict[int, Placed]] | None = None
 
     @property
     def waits(self) -> bool:
-        """Whether the running thread is the one that will ask for the result."""
+        """Whether the current thread is the one that will ask for the result."""
         return threading.get_ident() == self._waiting_thread
 
     def follow(self, append: Future[dict[int, Placed]]) -> None:
@@ -64,7 +64,7 @@ class PublishFuture(Future[PublishReport]):
 
     def set_result(self, result: PublishReport) -> None:
         super().set_result(result)
-        self._append = None  # it refers back to this, and both would wait for the collector with all records
+        self._append = None  # breaks a reference cycle that would keep all records until garbage collection
 
     def set_exception(self, exception: BaseException | None) -> None:
         super().set_exception(exception)
@@ -72,7 +72,7 @@ class PublishFuture(Future[PublishReport]):
 
     def result(self, timeout: float | None = None) -> PublishReport:
         deadline = None if timeout is None else time.monotonic() + timeout
-        # One after the other: an append that meets a seal is followed by another one.
+        # In a loop: an append that meets a seal is followed by another append.
         while not self.done() and (append := self._append) is not None and not append.done():
             with suppress(StrandlineError, TimeoutError):
                 append.result(_left(deadline))
@@ -86,7 +86,7 @@ def _left(deadline: float | None) -> float | None:
 
 
 class PublishAttempt:
-    """One publish that was let through its gate."""
+    """One publish that has passed its gate."""
 
     def __init__(self, context: PublishContext, name: str, flow_id: str | None, done: PublishFuture) -> None:
         self._context = context
@@ -96,7 +96,7 @@ class PublishAttempt:
         self._gate = context.node.gate(name)
         self._prepared = Prepared((), {}, {})
         self._taken = False
-        # Where each record of a partition is, and what went wrong there; filled once some had to move.
+        # The offset of each record and the error of each partition; used only if some records had to move.
         self._offsets: dict[int, list[int]] = {}
         self._errors: dict[int, StrandlineError] = {}
 
@@ -106,7 +106,7 @@ class PublishAttempt:
     def _guarded(self, step: Callable[[], None]) -> None:
         try:
             step()
-        except BaseException as error:  # noqa: BLE001 - whoever waits must be told
+        except BaseException as error:  # noqa: BLE001 - the caller gets it from the future
             self._fail(error)
 
     def _start(self) -> None:
@@ -135,7 +135,7 @@ class PublishAttempt:
         if isinstance(error, Sealed):
             self._sealed(timeline, members, error.token)
         elif isinstance(error, NotFound) and (active := self._entry().active).order != timeline.order:
-            # Nothing is stored, and the topic is gone for good: its timeline was closed and removed meanwhile.
+            # Nothing is stored: the timeline was closed and removed meanwhile, and its topic deleted.
             self._append(active, members)
         elif error is not None:
             raise error
@@ -143,7 +143,7 @@ class PublishAttempt:
             self._stored(timeline, members, future.result())
 
     def _sealed(self, timeline: Timeline, members: Members, token: str) -> None:
-        """The storage refused all of it: ask the switch that sealed it."""
+        """The topic was sealed and nothing is stored: act on the state of the switch that sealed it."""
         switch = self._context.catalog.switches.get(token)
         if switch is None:
             raise NotFound(f"event type {self._name!r} does not exist")
@@ -157,7 +157,7 @@ class PublishAttempt:
             self._append(self._entry().active, members)
 
     def _stored(self, timeline: Timeline, members: Members, placed: Mapping[int, Placed]) -> None:
-        """The storage took it; if it cannot seal, the state read now says whether anybody will see it."""
+        """The storage has the records; if it cannot seal, the state read now says which of them readers see."""
         late: dict[int, list[int]] = {}
         if not isinstance(self._context.storages.get(timeline.storage_id), SealableStorage):
             self._taken = True
@@ -178,7 +178,7 @@ class PublishAttempt:
             self._finish(preparation.report(self._prepared, self._result()))
 
     def _note(self, members: Members, placed: Mapping[int, Placed]) -> None:
-        """Remember where these records are: an append may be spread over timelines."""
+        """Remember the offsets of these records, because the publish is spread over timelines."""
         if not self._offsets:
             self._offsets = {p: [UNKNOWN] * len(batch) for p, batch in self._prepared.batches.items()}
         for partition, part in placed.items():
@@ -194,7 +194,7 @@ class PublishAttempt:
         return self._context.event_types.entry(self._name)
 
     def _park(self, resume: Callable[[], None]) -> None:
-        """Until the switch is decided; what comes later waits behind."""
+        """Wait until the switch is decided; later publishes wait behind this one."""
         self._gate.park(lambda: self._guarded(resume))
         self._context.node.wake()
 
@@ -206,9 +206,9 @@ class PublishAttempt:
         self._gate.leave()
         if not isinstance(error, StrandlineError):
             log.error("a publish failed", exc_info=error)
-        # Nothing that the storage took may be called failed, whatever went wrong afterwards.
+        # What the storage has accepted must not be reported as failed, whatever went wrong afterwards.
         if isinstance(error, OutcomeUnknown) or (self._taken and not isinstance(error, NotFound)):
-            log.warning("a publish ended with unknown outcome: %s", error)
+            log.warning("the outcome of a publish is unknown: %s", error)
             self._done.set_result(preparation.unknown_report(self._prepared.items))
             return
         self._done.set_exception(error)
@@ -219,7 +219,7 @@ def _late(
 ) -> dict[int, list[int]]:
     """The numbers of the records that landed past the end of their timeline."""
     late: dict[int, list[int]] = {}
-    if state is not State.DONE:  # it has no end yet
+    if state is not State.DONE:  # the timeline has no end yet
         return late
     for partition, part in placed.items():
         last = (ends or {}).get(str(partition), -1)
@@ -234,10 +234,10 @@ def _state(entry: CatalogEntry, timeline: Timeline) -> State | None:
     if timeline.latest_position is not None:
         return State.DONE
     switch = entry.switch
-    # A decided one has closed an older timeline, or none.
+    # A switch that is decided has closed an older timeline, or none.
     return switch.state if switch is not None and switch.kind == "switch" and not switch.state.final else None
 
 
 def _flow_id(compiled: CompiledEventType) -> str:
-    """One of our own, where it is written into the events."""
+    """A generated flow id for categories whose metadata has one, else an empty text."""
     return "" if compiled.entry.event_type.category == "undefined" else uuid.uuid4().hex

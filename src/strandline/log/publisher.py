@@ -1,4 +1,4 @@
-"""Publishing in this process: through the event type's gate, the small ones together."""
+"""Publishes in this process: each goes through the gate of its event type, and small ones share one append."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _T = TypeVar("_T")
 _Publish = tuple[Events, str | None]
 
 _THREADS = 8
-# Of a publish no larger than this, looking at the catalog and waiting for the disk is most of the work.
+# For a publish no larger than this, the catalog lookup and the wait for the disk are most of the work.
 _SMALL_BYTES = 4096
 _SMALL_COUNT = 8
-# So many small ones share both, and no more, so that the first does not wait for long.
+# At most this many small publishes share one lookup and one wait, so that the first one does not wait long.
 _TOGETHER = 256
 
 
@@ -39,7 +39,7 @@ class Publisher:
         self._combiners: dict[str, Combiner[_Publish, PublishReport]] = {}
 
     def submit(self, name: str, events: Events, flow_id: str | None, *, waits: bool = False) -> PublishFuture:
-        """Start a publish. `waits` is the caller's word that this thread asks for the result next."""
+        """Start a publish. `waits`: this thread asks for the result next."""
         items = preparation.to_items(events, self._settings.max_batch_events)
         return self._submit(name, items, flow_id, waits=waits)
 
@@ -75,10 +75,10 @@ class Publisher:
         try:
             return future.result(self._timeout)
         except TimeoutError:
-            log.warning("a publish ended with unknown outcome: the storage did not answer in time")
+            log.warning("the outcome of a publish is unknown: the storage did not answer in time")
             return preparation.unanswered_report(future.items)
 
-    # -- many small ones
+    # -- small publishes
 
     def _combiner(self, name: str) -> Combiner[_Publish, PublishReport]:
         found = self._combiners.get(name)
@@ -89,7 +89,7 @@ class Publisher:
         return found
 
     def _publish_all(self, name: str, group: Sequence[_Publish]) -> list[PublishReport | Exception]:
-        """As one publish where nobody can tell the difference, else one by one."""
+        """Publish the group as one if no publisher can tell the difference, else one by one."""
         if len(group) > 1 and self._context.event_types.entry(name).event_type.category == "undefined":
             together = self._as_one(name, group)
             if together is not None:
@@ -98,7 +98,7 @@ class Publisher:
         return [found if isinstance(found, Exception) else _outcome(self._wait, found) for found in started]
 
     def _as_one(self, name: str, group: Sequence[_Publish]) -> list[PublishReport | Exception] | None:
-        """None if one of them breaks a rule: that must not be the others' failure."""
+        """None if one of them breaks a rule, because the others must not fail with it."""
         most = self._settings.max_batch_events
         try:
             parts = [preparation.to_items(events, most) for events, _ in group]
@@ -120,5 +120,5 @@ def _is_small(events: Events) -> bool:
 def _outcome(act: Callable[..., _T], *arguments: Any) -> _T | Exception:
     try:
         return act(*arguments)
-    except Exception as error:  # noqa: BLE001 - one publisher's error is not the others'
+    except Exception as error:  # noqa: BLE001 - the others must not fail with it
         return error

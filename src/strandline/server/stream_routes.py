@@ -16,7 +16,7 @@ from strandline.errors import StrandlineError
 from strandline.log import records
 from strandline.log.model import CursorText
 from strandline.log.reading import Reader
-from strandline.log.streaming import Chunk, StreamLimits, StreamState
+from strandline.log.streaming import StreamChunk, StreamLimits, StreamState
 from strandline.server import bodies
 from strandline.server.event_stream import EventStream
 from strandline.server.problems import problem
@@ -45,7 +45,7 @@ class _Encoder(Protocol):
     def start(self) -> bytes:
         """Sent at once, before the first batch."""
 
-    def encode(self, chunk: Chunk) -> bytes: ...
+    def encode(self, chunk: StreamChunk) -> bytes: ...
 
 
 class _JsonLines:
@@ -55,7 +55,7 @@ class _JsonLines:
     def start(self) -> bytes:
         return b""
 
-    def encode(self, chunk: Chunk) -> bytes:
+    def encode(self, chunk: StreamChunk) -> bytes:
         cursor = b'{"cursor":{"partition":"%d","offset":"%b"}' % (chunk.partition, str(chunk.position).encode())
         if chunk.records is None:
             return cursor + b"}\n"
@@ -75,7 +75,7 @@ class _Arrow:
     def start(self) -> bytes:
         return bytes(ARROW_SCHEMA.serialize())
 
-    def encode(self, chunk: Chunk) -> bytes:
+    def encode(self, chunk: StreamChunk) -> bytes:
         found = records.empty() if chunk.records is None else chunk.records
         count = found.num_rows
         place = [
@@ -161,7 +161,9 @@ async def _run(call: Call, reader: Reader, encoder: _Encoder, wake: asyncio.Even
         log.warning("a stream of %s ended: %s", name, error.detail)
 
 
-async def _chunks(node: Node, reader: Reader, state: StreamState, wake: asyncio.Event) -> AsyncIterator[Chunk]:
+async def _chunks(
+    node: Node, reader: Reader, state: StreamState, wake: asyncio.Event
+) -> AsyncIterator[StreamChunk]:
     """What is due, until the stream is over or the node stops."""
     while not state.finished and not node.draining.is_set():
         wake.clear()

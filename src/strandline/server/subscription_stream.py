@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from strandline.errors import StrandlineError
 from strandline.log import records
-from strandline.log.subscriptions.delivery import Chunk
+from strandline.log.subscriptions.delivery import DeliveryChunk
 from strandline.log.subscriptions.model import EventTypePartition, StreamParameters, SubscriptionCursor
 from strandline.log.subscriptions.session import StreamSession
 from strandline.server.event_stream import EventStream
@@ -55,7 +55,7 @@ class _Encoder(Protocol):
     def start(self) -> bytes:
         """Sent at once, before the first batch."""
 
-    def encode(self, chunk: Chunk) -> bytes: ...
+    def encode(self, chunk: DeliveryChunk) -> bytes: ...
 
     def alive(self) -> bytes | None:
         """What a stream without a partition has to say; a line of JSON would need a cursor."""
@@ -68,7 +68,7 @@ class _JsonLines:
     def start(self) -> bytes:
         return b""
 
-    def encode(self, chunk: Chunk) -> bytes:
+    def encode(self, chunk: DeliveryChunk) -> bytes:
         place = (chunk.event_type, str(chunk.partition), str(chunk.position))
         cursor = b'{"cursor":' + msgspec.json.encode(SubscriptionCursor(*place, str(uuid.uuid4())))
         if chunk.records is None:
@@ -86,7 +86,7 @@ class _Arrow:
     def start(self) -> bytes:
         return bytes(ARROW_SCHEMA.serialize())
 
-    def encode(self, chunk: Chunk) -> bytes:
+    def encode(self, chunk: DeliveryChunk) -> bytes:
         found = records.empty() if chunk.records is None else chunk.records
         place = [
             pa.scalar(chunk.event_type),

@@ -11,7 +11,7 @@ from strandline.errors import StrandlineError
 from strandline.log.event_types import EventTypes
 from strandline.log.reading import Reader
 from strandline.log.subscriptions import places
-from strandline.log.subscriptions.delivery import Chunk, Delivery
+from strandline.log.subscriptions.delivery import Delivery, DeliveryChunk
 from strandline.log.subscriptions.model import Share, Slot, StreamParameters
 from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.logging_setup import fields
@@ -55,7 +55,7 @@ class StreamSession:
         self._changed = True
         self._wake()
 
-    def step(self) -> list[Chunk]:
+    def step(self) -> list[DeliveryChunk]:
         """What is due now. `idle` says whether to wait before the next step, `finished` that there is none."""
         with self._lock:
             self._keep_up()
