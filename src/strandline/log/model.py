@@ -27,7 +27,7 @@ _NON_NEGATIVE = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class Schema(msgspec.Struct, frozen=True, omit_defaults=False):
-    """A JSON schema as text, the way Nakadi carries it. The version is given by us."""
+    """A JSON schema as text, in Nakadi's form. The platform assigns the version."""
 
     type: Literal["json_schema"] = "json_schema"
     schema: str = "{}"
@@ -70,7 +70,7 @@ class EventType(msgspec.Struct, frozen=True):
     options: Options = Options()
     ordering_key_fields: tuple[str, ...] = ()
     ordering_instance_ids: tuple[str, ...] = ()
-    authorization: dict[str, Any] | None = None  # kept for those who ask for it; nobody is refused because of it
+    authorization: dict[str, Any] | None = None  # stored and returned, but not enforced
     audience: str | None = None
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -121,7 +121,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 class Switch(msgspec.Struct, frozen=True):
-    """A change of an event type's storage, or of its partition count, that all nodes make together."""
+    """A change of an event type's storage, or of its partition count, which all nodes take part in."""
 
     token: str
     event_type: str
@@ -135,12 +135,12 @@ class Switch(msgspec.Struct, frozen=True):
 
 
 class CatalogEntry(msgspec.Struct, frozen=True):
-    """An event type as the catalog holds it: its identity outlives neither deletion nor re-creation."""
+    """An event type as the catalog holds it. One that is deleted and created again gets a new id."""
 
     id: str
     event_type: EventType
     timelines: tuple[Timeline, ...]
-    #: The newest switch there was, whatever became of it.
+    #: The newest switch, in any state.
     switch: Switch | None = None
 
     @property
@@ -182,7 +182,7 @@ class PartitionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one event of a publish."""
+    """The outcome of one event of a publish."""
 
     publishing_status: PublishingStatus
     step: Step = "none"
@@ -191,7 +191,7 @@ class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PublishReport(msgspec.Struct, frozen=True):
-    """What became of a publish. `items` is empty when every event was submitted."""
+    """The outcome of a publish. `items` is empty if every event was submitted."""
 
     count: int
     items: tuple[ItemResult, ...] = ()
@@ -212,7 +212,7 @@ class PublishReport(msgspec.Struct, frozen=True):
         return sum(item.publishing_status == "submitted" for item in self.items)
 
     def raise_for_failed(self) -> PublishReport:
-        """Return self when all events are in, else raise with the first reason."""
+        """Return self if all events are stored, else raise with the first reason."""
         if self.ok:
             return self
         bad = next(item for item in self.items if item.publishing_status == "failed")

@@ -69,7 +69,7 @@ class LocalSubscriptions(Subscriptions):
                 view = places.view_of(self._event_types, entry.event_type.name, entry.id)
                 shares += places.initial_shares(view, initial)
         created = self._store.create(asked, shares)
-        # Somebody else was first between the two looks.
+        # None: another process created it after the lookup above.
         return (created, True) if created is not None else self.create(subscription)
 
     def _known(self, name: str) -> CatalogEntry:
@@ -161,7 +161,7 @@ class LocalSubscriptions(Subscriptions):
         ]
 
     def status(self, subscription_id: str) -> list[EventTypeStats]:
-        """Who reads which partition: `stats` without looking into the log."""
+        """Which stream reads which partition: `stats` without reading the log."""
         shares, members = self._store.layout(subscription_id)
         return stats.status(shares, members)
 
@@ -177,7 +177,7 @@ class LocalSubscriptions(Subscriptions):
         *,
         eager: bool,
     ) -> StreamSession:
-        """Begin a stream; whoever asked calls `step` on it, and `end` with it when it is over."""
+        """Begin a stream. The caller calls its `step` repeatedly, and `end` when it is over."""
         stream_id = str(uuid.uuid4())
         session = StreamSession(
             stream_id, subscription_id, self._store, self._event_types, self._clock, parameters, wake, eager=eager
@@ -190,7 +190,7 @@ class LocalSubscriptions(Subscriptions):
         return session
 
     def end(self, session: StreamSession) -> None:
-        """Give up a stream's partitions; its last commits are taken for a while."""
+        """Release a stream's partitions; its last commits are accepted for a while."""
         self._hub.remove(session)
 
     def _slot(self, subscription: Subscription, asked: EventTypePartition) -> Slot:
@@ -200,7 +200,7 @@ class LocalSubscriptions(Subscriptions):
         return Slot(view.entry.id, view.partition(asked.partition))
 
     def _initialise(self, subscription: Subscription, ignoring: set[str] | None = None) -> None:
-        """Give a cursor to every partition that has none. Event types in `ignoring` may have been made anew."""
+        """Give every partition without a cursor one. Event types in `ignoring` may have been created again."""
         shares, _ = self._store.layout(str(subscription.id))
         new: list[Share] = []
         for name in subscription.event_types:
@@ -216,15 +216,15 @@ class LocalSubscriptions(Subscriptions):
             self._store.initialise(str(subscription.id), new)
 
     def _grow(self, subscription_id: str) -> None:
-        """Pick up the partitions that event types got meanwhile."""
+        """Add cursors for partitions that event types got meanwhile."""
         found = self._store.get(subscription_id)
-        # Streams of an event type that is gone find out by themselves.
+        # A stream of a deleted event type gets the error from its own reads.
         with suppress(InvalidCursor):
             if found is not None:
                 self._initialise(found.subscription)
 
     def close(self) -> None:
-        """End the streams of this process and let go of connections and threads."""
+        """End the streams of this process; close connections and threads."""
         self._hub.close()
         self._store.close()
 

@@ -28,7 +28,7 @@ def view_of(event_types: EventTypes, name: str, event_type_id: str | None = None
 
 
 def first_shares(view: View, read_from: str, *, began: bool) -> list[Share]:
-    """Cursors for all partitions. Those that came after the subscription began are read from their start."""
+    """Cursors for all partitions. If the subscription has begun, new partitions are read from their start."""
     index_of = cursors.end_index if read_from == "end" and not began else cursors.begin_index
     return [
         _share(view, partition, cursors.at_index(spans, index_of(spans)))
@@ -37,7 +37,7 @@ def first_shares(view: View, read_from: str, *, began: bool) -> list[Share]:
 
 
 def initial_shares(view: View, given: Sequence[SubscriptionCursor]) -> list[Share]:
-    """The cursors a subscription is to begin at, one for every partition of the event type."""
+    """The initial cursors of a subscription, one for every partition of the event type."""
     name = view.entry.event_type.name
     positions = view.positions([CursorText(c.partition, c.offset) for c in given if c.event_type == name])
     spans = view.spans(positions.items())
@@ -69,6 +69,6 @@ def committed(view: View, cursor: SubscriptionCursor) -> tuple[str, int, Positio
 
 
 def target(view: View, cursor: SubscriptionCursor) -> Share:
-    """Where a reset puts a cursor: an offset that is available, BEGIN, END, or just before a moment in time."""
+    """The cursor after a reset: an available offset, BEGIN, END, or just before a moment in time."""
     partition = view.partition(cursor.partition)
     return _share(view, partition, view.locate(partition, view.spans()[partition], cursor.offset))

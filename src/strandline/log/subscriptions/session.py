@@ -1,4 +1,4 @@
-"""One open stream of a subscription in this process: reads, delivers, notices what others do to it."""
+"""One open stream of a subscription in this process: reads, delivers, and follows changes of its partitions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StreamSession:
         self._wake()
 
     def step(self) -> list[DeliveryChunk]:
-        """What is due now. `idle` says whether to wait before the next step, `finished` that there is none."""
+        """The chunks that are due now. If `idle`, wait before the next step; if `finished`, there is none."""
         with self._lock:
             self._keep_up()
             if self.finished:
@@ -75,7 +75,7 @@ class StreamSession:
         return self._delivery.wait_ms(self._clock.steady_ms())
 
     def check(self) -> None:
-        """Hand on what others wait for, and end when commits are overdue, though nobody calls `step` for long."""
+        """Release partitions and end on overdue commits, even if nothing calls `step` for a long time."""
         if self._lock.acquire(blocking=False):
             try:
                 self._keep_up()
@@ -98,7 +98,7 @@ class StreamSession:
         try:
             self._store.leases.leave(self.id)
         except StrandlineError as error:
-            log.warning("a stream's partitions are free once its lease is over: %s", error, extra=self._fields())
+            log.warning("a stream's partitions are free when its lease expires: %s", error, extra=self._fields())
 
     def _fields(self) -> dict[str, object]:
         return fields(subscription=self.subscription_id, stream=self.id)
@@ -109,7 +109,7 @@ class StreamSession:
             try:
                 self._look()
             except BaseException:
-                self._changed = True  # whoever steps next gets to know, too
+                self._changed = True  # the next step must see the change, too
                 raise
             self._settle()
 
@@ -117,14 +117,14 @@ class StreamSession:
         held = self._store.leases.held(self.id)
         if held is None:
             self.finished = True
-            log.info("a subscription's stream was ended by others", extra=self._fields())
+            log.info("a subscription's stream has lost its lease", extra=self._fields())
             return
         shares = [self._seat(share) for share in held]
         self._seated = {share.slot for share in shares}
         self._delivery.hold(shares, self._clock.steady_ms())
 
     def _seat(self, share: Share) -> Share:
-        """A partition that is new here: its cursor may have expired, and then it goes on at what is left."""
+        """The share of a partition that is new to this stream; an expired cursor moves to the oldest record."""
         if share.slot in self._seated:
             return share
         view = places.view_of(self._event_types, share.event_type, share.slot.event_type_id)
@@ -158,7 +158,7 @@ class StreamSession:
         return self._readers[name][0]
 
     def _settle(self) -> None:
-        """Do what the delivery says about the stream itself."""
+        """End the stream or release partitions, as the delivery says."""
         if self._delivery.overdue(self._clock.steady_ms()):
             self._end("its client did not commit in time")
         elif self._delivery.finished:

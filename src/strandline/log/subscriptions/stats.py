@@ -1,4 +1,4 @@
-"""What a subscription's readers look like from outside: who has what, and how much is left."""
+"""The state of a subscription's readers: which stream has which partition, and how much is unread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAGE = 1000
 
 
 def status(shares: Sequence[Share], members: Sequence[Member]) -> list[EventTypeStats]:
-    """The streams of every partition that was read."""
+    """The streams of every partition that has a cursor."""
     names = dict.fromkeys(share.event_type for share in shares)
     return [
         EventTypeStats(name, [_assignment(share, members) for share in shares if share.event_type == name])
@@ -31,7 +31,7 @@ def status(shares: Sequence[Share], members: Sequence[Member]) -> list[EventType
 def of_event_type(
     event_types: EventTypes, name: str, shares: Sequence[Share], members: Sequence[Member], now_ms: int | None
 ) -> EventTypeStats:
-    """Streams and what is left in every partition; with `now_ms`, also how old the oldest unread event is."""
+    """Streams and unread events of every partition; with `now_ms`, also the age of the oldest unread event."""
     try:
         view = places.view_of(event_types, name, shares[0].slot.event_type_id if shares else None)
     except InvalidCursor:
@@ -44,7 +44,7 @@ def of_event_type(
 
 
 def unread(store: SubscriptionStore, event_type_id: str, timeline: Timeline) -> dict[str, int]:
-    """How many events of a closed timeline each subscription has not read; without those that have read it all."""
+    """How many events of a closed timeline each subscription has not read, for those that have not read all."""
     found = {}
     for subscription_id in _readers_of(store, timeline.event_type):
         shares, _ = store.layout(subscription_id)
@@ -86,7 +86,7 @@ def _measured(view: View, share: Share, members: Sequence[Member], now_ms: int |
 
 
 def _age_s(view: View, partition: int, position: cursors.Position, now_ms: int) -> int:
-    """How old the first event after a position is, in seconds; 0 without one."""
+    """The age of the first event after a position in seconds; 0 if there is none."""
     place = cursors.read_next(view.spans()[partition], position)
     if place is None:
         return 0
