@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -47,14 +46,6 @@ class TapeConfiguration(StorageConfiguration, frozen=True):
     local = True
     location_format = "REEL"
     location_help = "Number of the reel."
-
-    @classmethod
-    def parse(cls, location: str, properties: Mapping[str, str]) -> Self:  # noqa: ARG003 - all types are asked alike
-        return cls(location)
-
-    @property
-    def location(self) -> str:
-        return self.reel
 
     def check(self) -> None:
         if not self.reel.isdigit():

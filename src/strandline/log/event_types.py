@@ -5,19 +5,20 @@ Every lookup is as fresh as the catalog. Compiled schemas are kept until the eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from strandline.config import LogSettings
 from strandline.errors import InvalidCursor, NotFound
 from strandline.log import cursors as rules
 from strandline.log.catalog import Catalog
-from strandline.log.cursors import Position
 from strandline.log.model import CatalogEntry, CursorText, StorageInfo
 from strandline.log.preparation import CompiledEventType
 from strandline.log.reading import Reader, View, VisibleEnds
 from strandline.log.room import Start
 from strandline.log.storage.watcher import Watcher
 from strandline.log.storages import Storages
+
+_STARTS = {"BEGIN": rules.begin_index, "END": rules.end_index}
 
 
 class EventTypes:
@@ -58,16 +59,18 @@ class EventTypes:
         """A reader from the given start; InvalidCursor if a position is not available."""
         view = self.view(name)
         entry_id = view.entry.id
-        positions: dict[int, Position]
-        whole = isinstance(start, str) and start.upper() in {"BEGIN", "END"}
-        if isinstance(start, str) and whole:
-            index_of = rules.begin_index if start.upper() == "BEGIN" else rules.end_index
+        if isinstance(start, str):
+            if (index_of := _STARTS.get(start.upper())) is None:
+                detail = f"start must be BEGIN, END or offsets by partition, not {start!r}"
+                raise InvalidCursor(detail, reason="INVALID_FORMAT")
             positions = {p: rules.at_index(s, index_of(s)) for p, s in enumerate(view.spans())}
         else:
-            given = view.positions(_cursor_list(start))
+            given = view.positions(
+                [CursorText(*c) for c in start.items()] if isinstance(start, Mapping) else start
+            )
             spans = view.spans(given.items())
             positions = {p: rules.available(spans[p], position) for p, position in given.items()}
-        return Reader(lambda: self._same(name, entry_id), positions, self._changes, whole=whole)
+        return Reader(lambda: self._same(name, entry_id), positions, self._changes, whole=isinstance(start, str))
 
     def _same(self, name: str, entry_id: str) -> View:
         view = self.view(name)
@@ -81,13 +84,3 @@ class EventTypes:
 
     def close(self) -> None:
         self._changes.close()
-
-
-def _cursor_list(start: Start) -> Sequence[CursorText]:
-    if isinstance(start, str):
-        raise InvalidCursor(
-            f"start must be BEGIN, END or offsets by partition, not {start!r}", reason="INVALID_FORMAT"
-        )
-    if isinstance(start, Mapping):
-        return [CursorText(partition, offset) for partition, offset in start.items()]
-    return start

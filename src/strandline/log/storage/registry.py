@@ -18,7 +18,7 @@ from strandline.log.storage.port import Storage
 
 
 class StorageConfiguration(msgspec.Struct, frozen=True):
-    """Where a storage is and how to open it. The base of the configurations of all types."""
+    """Where a storage is, which the first field says, and how to open it. The base of all configurations."""
 
     #: Whether only the processes of one machine can reach it.
     local: ClassVar[bool]
@@ -28,13 +28,16 @@ class StorageConfiguration(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, location: str, properties: Mapping[str, str]) -> Self:
-        """The configuration from what an operator writes; Invalid if the type takes no such properties."""
-        raise NotImplementedError
+        """The configuration from what an operator writes; Invalid if the type takes no properties."""
+        if not properties:
+            return cls(location)
+        if "properties" not in cls.__struct_fields__:
+            raise Invalid("this type of storage takes no properties")
+        return cls(location, properties=dict(properties))
 
     @property
     def location(self) -> str:
-        """Where it is, in the form that `parse` takes."""
-        raise NotImplementedError
+        return str(getattr(self, self.__struct_fields__[0]))
 
     def check(self) -> None:
         """Raise Invalid if no storage can be opened with this configuration."""
@@ -52,16 +55,6 @@ class SqliteConfiguration(StorageConfiguration, frozen=True):
     local = True
     location_format = "DIR"
     location_help = "Directory for SQLite files, below the data directory."
-
-    @classmethod
-    def parse(cls, location: str, properties: Mapping[str, str]) -> Self:
-        if properties:
-            raise Invalid("a storage of type sqlite takes no properties")
-        return cls(location)
-
-    @property
-    def location(self) -> str:
-        return self.directory
 
     def check(self) -> None:
         if not self.directory or ".." in Path(self.directory).parts:
@@ -86,14 +79,6 @@ class KafkaConfiguration(StorageConfiguration, frozen=True):
     local = False
     location_format = "HOST:PORT,…"
     location_help = "Bootstrap servers of a Kafka cluster."
-
-    @classmethod
-    def parse(cls, location: str, properties: Mapping[str, str]) -> Self:
-        return cls(location, dict(properties))
-
-    @property
-    def location(self) -> str:
-        return self.bootstrap_servers
 
     def open(self, data: Path, settings: LogSettings) -> Storage:  # noqa: ARG002 - it is not in the data directory
         from strandline.log.storage.kafka import KafkaOptions, KafkaStorage  # noqa: PLC0415 - its driver is an extra
