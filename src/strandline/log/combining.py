@@ -25,7 +25,7 @@ _G = TypeVar("_G")
 _R = TypeVar("_R")
 
 
-class Job(Future[_R], Generic[_G, _R]):
+class QueuedJob(Future[_R], Generic[_G, _R]):
     """A queued job. A thread that waits for the result does the work itself if no other thread is working."""
 
     def __init__(self, given: _G, combiner: Combiner[_G, _R]) -> None:
@@ -40,7 +40,7 @@ class Job(Future[_R], Generic[_G, _R]):
         return super().result(timeout)
 
 
-class QuickJob(Generic[_G, _R]):
+class WaitedJob(Generic[_G, _R]):
     """A job for callers that only wait for the result: a lock costs a third of a future."""
 
     __slots__ = ("_answer", "_combiner", "_pending", "given", "left")
@@ -109,16 +109,16 @@ class Combiner(Generic[_G, _R]):
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         # Any thread appends; only the working thread removes.
-        self._queue: deque[Job[_G, _R] | QuickJob[_G, _R]] = deque()
+        self._queue: deque[QueuedJob[_G, _R] | WaitedJob[_G, _R]] = deque()
         # Answered jobs whose callers are still asleep. Each caller wakes the next one: all at once would only wait
         # again, for the interpreter.
-        self._asleep: deque[QuickJob[_G, _R]] = deque()
+        self._asleep: deque[WaitedJob[_G, _R]] = deque()
         self._working = False
         self._called = False  # the executor has been asked for a thread
 
-    def add(self, given: _G, *, waits: bool) -> Job[_G, _R]:
+    def add(self, given: _G, *, waits: bool) -> QueuedJob[_G, _R]:
         """Queue a job. If the caller waits for the result at once, the executor is not asked for a thread."""
-        job = Job(given, self)
+        job = QueuedJob(given, self)
         self._queue.append(job)
         if not waits:
             self._call()
@@ -126,11 +126,11 @@ class Combiner(Generic[_G, _R]):
 
     def do(self, given: _G, timeout: float) -> _R:
         """Queue a job and wait for its result. TimeoutError if that takes too long."""
-        job = QuickJob(given, self)
+        job = WaitedJob(given, self)
         self._queue.append(job)
         return job.result(timeout)
 
-    def wake_later(self, job: QuickJob[_G, _R]) -> None:
+    def wake_later(self, job: WaitedJob[_G, _R]) -> None:
         self._asleep.append(job)
 
     def wake_next(self) -> None:
@@ -140,7 +140,7 @@ class Combiner(Generic[_G, _R]):
                 pass
             job.wake()
 
-    def help(self, job: Job[_G, _R] | QuickJob[_G, _R]) -> None:
+    def help(self, job: QueuedJob[_G, _R] | WaitedJob[_G, _R]) -> None:
         """Make sure that a job gets done, preferably by this thread."""
         if self._working or self._called:
             return  # that thread checks the queue once more after it has stopped working
@@ -175,7 +175,7 @@ class Combiner(Generic[_G, _R]):
             self._called = False
         self._work()
 
-    def _work(self, until: Job[_G, _R] | QuickJob[_G, _R] | None = None) -> None:
+    def _work(self, until: QueuedJob[_G, _R] | WaitedJob[_G, _R] | None = None) -> None:
         mine = False
         try:
             with self._lock:
@@ -203,7 +203,7 @@ class Combiner(Generic[_G, _R]):
             time.sleep(_GATHER_SECONDS)
 
     def _do_group(self) -> int:
-        group: list[Job[_G, _R] | QuickJob[_G, _R]] = []
+        group: list[QueuedJob[_G, _R] | WaitedJob[_G, _R]] = []
         try:
             self._take(group)
             self._answer(group, self._act([job.given for job in group]))
@@ -215,7 +215,9 @@ class Combiner(Generic[_G, _R]):
             raise
         return len(group)
 
-    def _answer(self, group: Sequence[Job[_G, _R] | QuickJob[_G, _R]], results: Sequence[_R | Exception]) -> None:
+    def _answer(
+        self, group: Sequence[QueuedJob[_G, _R] | WaitedJob[_G, _R]], results: Sequence[_R | Exception]
+    ) -> None:
         """Answer the jobs that have no answer yet."""
         for job, result in zip(group, results, strict=True):
             if job.done():
@@ -226,7 +228,7 @@ class Combiner(Generic[_G, _R]):
                 job.set_result(result)
         self.wake_next()
 
-    def _take(self, group: list[Job[_G, _R] | QuickJob[_G, _R]]) -> None:
+    def _take(self, group: list[QueuedJob[_G, _R] | WaitedJob[_G, _R]]) -> None:
         weight = 0.0
         while self._queue and weight < 1:
             group.append(self._queue[0])  # before popleft, so that an interrupt between the two loses no job
