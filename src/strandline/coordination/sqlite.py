@@ -39,7 +39,7 @@ class SqliteCoordination(Coordination):
         self._boot = boot_id()
         self._db = _open(path)
         # Lookups never wait behind a commit, and see our own commits like those of anybody else.
-        self._reader = sqlite.Database(path)
+        self._reader = sqlite.SqliteConnection(path)
         self._glance = _Glance(self._reader, self._boot)
         self._beat: Beat | None = None
         self._holdings = Holdings()
@@ -63,7 +63,7 @@ class SqliteCoordination(Coordination):
                     log.warning("the coordination session could not be extended: %s", error)
                 failing = True
 
-    def _within_session(self, work: Callable[[sqlite.Database, str], _T]) -> _T:
+    def _within_session(self, work: Callable[[sqlite.SqliteConnection, str], _T]) -> _T:
         """One transaction that extends the session as well, or begins a new one if it is gone."""
         with self._db:
             before, sent_ms = self._beat, boot_ms()
@@ -84,7 +84,7 @@ class SqliteCoordination(Coordination):
             self._beat = Beat(session, sent_ms, self._lease_ms)
             return result
 
-    def _extend(self, db: sqlite.Database, beat: Beat | None, sent_ms: int) -> str:
+    def _extend(self, db: sqlite.SqliteConnection, beat: Beat | None, sent_ms: int) -> str:
         db.execute(_SQL["remove_dead"], (self._boot, boot_ms()))
         if beat and db.execute(_SQL["extend"], (sent_ms + self._lease_ms, beat.session)):
             return beat.session
@@ -98,7 +98,7 @@ class SqliteCoordination(Coordination):
             self._owed.append((_SQL["end"], (beat.session,)))
 
     def join(self, node: str, value: str) -> None:
-        def work(db: sqlite.Database, session: str) -> str:
+        def work(db: sqlite.SqliteConnection, session: str) -> str:
             if self._node not in {None, node} and self._holdings.session_of(f"nodes/{self._node}") == session:
                 raise Conflict(f"this process is a member already, as {self._node}")
             db.execute(_SQL["join"], (node, session, value))
@@ -119,7 +119,7 @@ class SqliteCoordination(Coordination):
         self._change(f"locked_et/{name}", "relock", value, name)
 
     def _change(self, thing: str, statement: str, value: str, key: str | None) -> None:
-        def work(db: sqlite.Database, session: str) -> None:
+        def work(db: sqlite.SqliteConnection, session: str) -> None:
             if self._holdings.session_of(thing) != session or not db.execute(
                 _SQL[statement], (value, key, session)
             ):
@@ -142,7 +142,7 @@ class SqliteCoordination(Coordination):
         return version
 
     def lock(self, name: str, value: str) -> bool:
-        def work(db: sqlite.Database, session: str) -> str | None:
+        def work(db: sqlite.SqliteConnection, session: str) -> str | None:
             if not db.execute(_SQL["lock"], (name, session, value)):
                 return None
             db.execute(_SQL["changed"])
@@ -197,7 +197,7 @@ class SqliteCoordination(Coordination):
 class _Glance:
     """Sees whether anything changed, mostly without a query; used by one thread."""
 
-    def __init__(self, reader: sqlite.Database, boot: str) -> None:
+    def __init__(self, reader: sqlite.SqliteConnection, boot: str) -> None:
         self._reader = reader
         self._boot = boot
         self._data_version = -1
@@ -215,8 +215,8 @@ class _Glance:
         return self._seen
 
 
-def _open(path: Path) -> sqlite.Database:
-    database = sqlite.Database(path, create=True)
+def _open(path: Path) -> sqlite.SqliteConnection:
+    database = sqlite.SqliteConnection(path, create=True)
     database.execute("PRAGMA synchronous = NORMAL")
     with database.transaction() as db:
         (layout,) = db.execute("PRAGMA user_version")[0]

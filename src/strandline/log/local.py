@@ -81,14 +81,14 @@ class LocalLog(Log):
         topic = f"{complete.name[:120]}.{uuid.uuid4().hex}"
         timeline = Timeline(str(uuid.uuid4()), complete.name, 1, storage.id, topic, created_at=to_rfc3339(now_ms))
         # Announced before it is made: whatever crashes from here on, the topic is owned or swept.
-        self._catalog.doom_topic(storage.id, topic, now_ms + _CREATION_MS)
+        self._catalog.mark_for_deletion(storage.id, topic, now_ms + _CREATION_MS)
         retention_ms = complete.retention_ms(self._settings.retention_ms)
         self._storages.get(storage.id).create_topic(topic, complete.partition_count, retention_ms)
         try:
             self._catalog.create(str(uuid.uuid4()), complete, timeline)
         except Conflict:
             # Only now it is certain that nobody owns the topic; after any other error it waits for the sweep.
-            self._catalog.doom_topic(storage.id, topic, now_ms)
+            self._catalog.mark_for_deletion(storage.id, topic, now_ms)
             self.upkeep.sweep([(storage.id, topic)])
             raise
         return complete
@@ -268,7 +268,6 @@ class LocalLog(Log):
         self.node.close()
         self._changes.close()
         self._storages.close()
-        self._catalog.close()
 
 
 def _cursor_list(start: Start) -> Sequence[CursorText]:

@@ -58,7 +58,7 @@ def timeline(name: str, order: int = 1, storage: str = "default") -> Timeline:
 def create(catalog: Catalog, name: str, **definition: object) -> CatalogEntry:
     """Announce a topic and record an event type that owns it."""
     first = timeline(name)
-    catalog.doom_topic(first.storage_id, first.topic, 1_000_000)
+    catalog.mark_for_deletion(first.storage_id, first.topic, 1_000_000)
     catalog.create(str(uuid.uuid4()), EventType(name, **definition), first)
     entry = catalog.get(name)
     assert entry is not None

@@ -318,5 +318,5 @@ def test_a_killed_server_leaves_nothing_half_done(postgres, place):
         assert (entry.timelines[0].latest_position is not None) == is_done
         assert len(catalog.schemas(entry)) == 1
     owned = {found.topic for entry in entries.values() for found in entry.timelines}
-    assert not owned & {topic for _, topic in catalog.doomed_topics(10**15)}
+    assert not owned & {topic for _, topic in catalog.topics_to_delete(10**15)}
     assert any(life.unsure for life in lives), "no write was hit"

@@ -57,10 +57,10 @@ def test_its_topic_is_doomed_after_the_time_given(catalog):
     """Not before, and it stays so until it is forgotten."""
     old, _ = switched(catalog).timelines
     catalog.remove_timeline(marked(old), 5_000)
-    assert catalog.doomed_topics(4_999) == []
-    assert catalog.doomed_topics(5_000) == [(old.storage_id, old.topic)]
+    assert catalog.topics_to_delete(4_999) == []
+    assert catalog.topics_to_delete(5_000) == [(old.storage_id, old.topic)]
     catalog.forget_topic(old.storage_id, old.topic)
-    assert catalog.doomed_topics(10**15) == []
+    assert catalog.topics_to_delete(10**15) == []
 
 
 def test_of_many_that_remove_it_one_does(place: CatalogPlace):
@@ -75,8 +75,8 @@ def test_of_many_that_remove_it_one_does(place: CatalogPlace):
     with ThreadPoolExecutor(8) as pool:
         done = [number for number, first in enumerate(pool.map(attempt, range(16))) if first]
     assert [again(catalogs[0]).timelines[0].cleaned_up_at] == [str(number) for number in done]
-    assert catalogs[0].doomed_topics(done[0] - 1) == []
-    assert catalogs[0].doomed_topics(done[0]) == [(old.storage_id, old.topic)]
+    assert catalogs[0].topics_to_delete(done[0] - 1) == []
+    assert catalogs[0].topics_to_delete(done[0]) == [(old.storage_id, old.topic)]
 
 
 def test_nothing_is_left_to_remove_of_a_deleted_event_type(catalog):
@@ -84,7 +84,7 @@ def test_nothing_is_left_to_remove_of_a_deleted_event_type(catalog):
     entry = switched(catalog)
     catalog.delete(entry, 7)
     assert not catalog.remove_timeline(marked(entry.timelines[0]), 5_000)
-    assert sorted(catalog.doomed_topics(7)) == sorted((t.storage_id, t.topic) for t in entry.timelines)
+    assert sorted(catalog.topics_to_delete(7)) == sorted((t.storage_id, t.topic) for t in entry.timelines)
 
 
 def test_deleting_the_event_type_does_not_hurry_a_removed_topic(catalog):
@@ -93,13 +93,13 @@ def test_deleting_the_event_type_does_not_hurry_a_removed_topic(catalog):
     old, new = entry.timelines
     catalog.remove_timeline(marked(old), 5_000)
     catalog.delete(again(catalog), 7)
-    assert catalog.doomed_topics(4_999) == [(new.storage_id, new.topic)]
-    assert len(catalog.doomed_topics(5_000)) == 2
+    assert catalog.topics_to_delete(4_999) == [(new.storage_id, new.topic)]
+    assert len(catalog.topics_to_delete(5_000)) == 2
     second = switched(catalog, "visits")
     catalog.remove_timeline(marked(second.timelines[0]), 1)
     catalog.forget_topic(second.timelines[0].storage_id, second.timelines[0].topic)
     catalog.delete(again(catalog, "visits"), 7)
-    assert (second.timelines[0].storage_id, second.timelines[0].topic) not in catalog.doomed_topics(10**15)
+    assert (second.timelines[0].storage_id, second.timelines[0].topic) not in catalog.topics_to_delete(10**15)
 
 
 def test_a_storage_is_free_once_its_timelines_and_their_topics_are_gone(catalog):
@@ -136,7 +136,7 @@ def test_a_sqlite_catalog_of_the_first_layout_is_taken_over(tmp_path):
     catalog = SqliteCatalog(path, FIRST)
     entry = switched(catalog)
     catalog.close()
-    database = sqlite.Database(path)
+    database = sqlite.SqliteConnection(path)
     with database.transaction() as db:
         ((made,),) = db.execute("SELECT sql FROM sqlite_schema WHERE name = 'timelines'")
         db.execute("ALTER TABLE timelines RENAME TO newer")

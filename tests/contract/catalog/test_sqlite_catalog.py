@@ -71,7 +71,7 @@ def test_a_catalog_of_a_newer_release_is_refused(tmp_path):
     """With what to do about it, and untouched."""
     path = tmp_path / "catalog.db"
     SqliteCatalog(path, FIRST).close()
-    database = sqlite.Database(path)
+    database = sqlite.SqliteConnection(path)
     database.execute("PRAGMA user_version = 99")
     database.close()
     for _ in range(2):
@@ -84,7 +84,7 @@ def test_a_definition_written_with_fewer_fields_can_be_updated(tmp_path):
     path = tmp_path / "catalog.db"
     catalog = SqliteCatalog(path, FIRST)
     create(catalog, "a")
-    database = sqlite.Database(path)
+    database = sqlite.SqliteConnection(path)
     database.execute("""UPDATE event_types SET definition = '{"name":"a"}'""")
     database.close()
     entry = catalog.get("a")
@@ -169,7 +169,7 @@ def test_other_tenants_of_the_file_are_no_news(tmp_path):
     """Subscriptions commit all the time: caches and waiting readers of the catalog must not notice."""
     catalog = SqliteCatalog(tmp_path / "catalog.db", FIRST)
     before = catalog.version()
-    with closing(sqlite.Database(tmp_path / "catalog.db")) as tenant:
+    with closing(sqlite.SqliteConnection(tmp_path / "catalog.db")) as tenant:
         tenant.execute("CREATE TABLE others (n)")
         for n in range(3):
             tenant.execute("INSERT INTO others VALUES (?)", (n,))
