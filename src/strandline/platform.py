@@ -12,6 +12,7 @@ from strandline.clock import Clock, system_clock
 from strandline.config import Settings
 from strandline.coordination.connect import connect
 from strandline.engine import values
+from strandline.engine.databases import Databases
 from strandline.log.catalog.connect import connect as connect_catalog
 from strandline.log.local import LocalLog
 from strandline.log.node import Node
@@ -28,11 +29,19 @@ class Platform:
         self.data = data
         self.settings = settings
         self.clock = clock
-        catalog = connect_catalog(settings, data, clock)
+        self._databases = Databases(data)
+        try:
+            self._open(data, settings, clock)
+        except BaseException:
+            self._databases.close()
+            raise
+
+    def _open(self, data: Path, settings: Settings, clock: Clock) -> None:
+        catalog = connect_catalog(settings, self._databases, clock)
         storages = Storages(catalog.storages.list, data, settings.log)
         node = Node(lambda: connect(settings.coordination, data), catalog, storages, settings.log, clock)
         self.log = LocalLog(catalog, storages, node, settings.log, clock)
-        store = connect_subscriptions(settings, data)
+        store = connect_subscriptions(settings, self._databases)
         self.log.subscriptions = LocalSubscriptions(store, self.log, settings, clock)
         self.archive = LocalArchive(self.log, data, settings, clock)
 
@@ -40,6 +49,7 @@ class Platform:
         self.archive.close()
         self.log.subscriptions.close()
         self.log.close()
+        self._databases.close()
 
     def __enter__(self) -> Self:
         return self

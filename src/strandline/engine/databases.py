@@ -18,7 +18,7 @@ class Databases:
         self._closed = False
 
     def get(self, url: str, file: str) -> Database:
-        """The PostgreSQL database at `url`; if that is empty, the SQLite file of that name in the data directory."""
+        """The PostgreSQL database at `url`; if `url` is empty, that SQLite file in the data directory."""
         key = url or file
         with self._lock:
             if self._closed:

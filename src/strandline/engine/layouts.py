@@ -2,17 +2,20 @@
 
 A room's `.sql` file has a block `migration_<n>` for every version of its layout; the first one makes the tables.
 A room whose tables are older than the table of versions has a block `version_before`, which finds their version,
-0 if there are none.
+0 if there are none. A SQLite file that belongs to one room alone, like a topic's, keeps its version in
+`user_version` instead.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from strandline import failpoints
 from strandline.engine import sql
+from strandline.engine.sqlite import SqliteConnection
 from strandline.errors import Unavailable
 
 _T = TypeVar("_T")
@@ -51,10 +54,7 @@ def migrate(database: _Database, room: str, statements: Mapping[str, str]) -> No
         session.execute(own["turn"])
         version = _version(session, own, room, statements)
         if version > newest:
-            raise Unavailable(
-                f"the {room} in {database.where} was written by a newer Strandline (layout {version}, this release "
-                f"knows {newest}); upgrade this one"
-            )
+            raise _newer(f"the {room} in {database.where}", version, newest)
         if not session.execute(own["is_made"])[0][0]:
             session.execute(own["make"])
         for number in range(version + 1, newest + 1):
@@ -63,6 +63,34 @@ def migrate(database: _Database, room: str, statements: Mapping[str, str]) -> No
         session.execute(own["set_version"], {"room": room, "version": newest})
 
     database.transaction(work)
+
+
+def migrate_file(
+    connection: SqliteConnection, turn: AbstractContextManager[Any], statements: Mapping[str, str]
+) -> None:
+    """The same for a file whose version is its `user_version`; `turn` is the lock of its writers."""
+    newest = _newest(statements)
+    if _user_version(connection) == newest:
+        return
+    with turn, connection.transaction():
+        version = _user_version(connection)
+        if version > newest:
+            raise _newer(connection.path.name, version, newest)
+        for number in range(version + 1, newest + 1):
+            connection.execute(statements[f"migration_{number}"])
+            failpoints.hit("layouts.migrated")
+        connection.execute(f"PRAGMA user_version = {newest}")
+
+
+def _user_version(connection: SqliteConnection) -> int:
+    return int(connection.execute("PRAGMA user_version")[0][0])
+
+
+def _newer(what: str, version: int, newest: int) -> Unavailable:
+    return Unavailable(
+        f"{what} was written by a newer Strandline (layout {version}, this release knows {newest}); "
+        "upgrade this release"
+    )
 
 
 def _newest(statements: Mapping[str, str]) -> int:

@@ -101,7 +101,8 @@ class PostgresDatabase(Database):
     def __init__(self, url: str) -> None:
         """Invalid if the address cannot be used, Unavailable if no server answers there."""
         self._parameters = _parameters(url)
-        self.where = f"PostgreSQL at {_where(self._parameters)}"
+        self._host = _where(self._parameters)
+        self.where = f"PostgreSQL at {self._host}"
         self._check()
         self._pool = psycopg_pool.ConnectionPool(
             kwargs=self._parameters,
@@ -151,9 +152,7 @@ class PostgresDatabase(Database):
             connection.execute("COMMIT", prepare=False)
         except psycopg.Error as error:
             if _lost(connection, error):
-                raise OutcomeUnknown(
-                    f"{self.where} did not confirm the commit: {_text(error)}"
-                ) from error
+                raise OutcomeUnknown(f"{self.where} did not confirm the commit: {_text(error)}") from error
             raise
         return result
 
@@ -204,7 +203,7 @@ class PostgresDatabase(Database):
         if state == _FULL:
             return StorageFull(f"{self.where} has no room left; nothing was written: {text}")
         if isinstance(error, psycopg.OperationalError) and (not state or state.startswith(_GONE)):
-            return Unavailable(f"{self.where} cannot be reached: {text}", retry_after=2)
+            return Unavailable(f"PostgreSQL cannot be reached at {self._host}: {text}", retry_after=2)
         if state in _COLLISIONS or state in {"55P03", "57014"}:
             return Unavailable(f"{self.where} is busy: {text}", retry_after=1)
         return Unavailable(f"{self.where} failed: {text}", retry_after=5)

@@ -19,9 +19,10 @@ from catalog_place import FIRST, CatalogPlace, create, effect, switch_of
 from lossy_proxy import LossyProxy
 from postgres_server import PostgresServer
 from services import environment
+from strandline.engine.postgres import PostgresDatabase
 from strandline.errors import Conflict, Invalid, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log.catalog import Catalog
-from strandline.log.catalog.postgres import PostgresCatalog
+from strandline.log.catalog.sql import SqlCatalog
 from strandline.log.model import SqliteConfiguration, StorageInfo
 from strandline.log.switching import State
 from waiting import eventually
@@ -87,25 +88,18 @@ def raced(others: list[Other], *lines: str) -> list[str]:
 def test_processes_that_start_at_once_make_one_catalog(url, others):
     """The two others began on an empty database; of eight more nobody makes it anew."""
     with ThreadPoolExecutor(8) as pool:
-        catalogs = list(pool.map(lambda _: PostgresCatalog(url), range(8)))
+        databases = list(pool.map(lambda _: PostgresDatabase(url), range(8)))
+        catalogs = list(pool.map(SqlCatalog, databases))
     assert {catalog.version() for catalog in catalogs} == {0}
-    for catalog in catalogs:
-        catalog.close()
-
-
-def test_a_catalog_of_a_newer_release_is_refused(postgres, database, url):
-    """With what to do about it, and untouched."""
-    PostgresCatalog(url).close()
-    postgres.execute("UPDATE strandline.catalog SET layout = 99", database)
-    for _ in range(2):
-        with pytest.raises(Unavailable, match="upgrade"):
-            PostgresCatalog(url)
-    assert postgres.execute("SELECT layout FROM strandline.catalog", database) == [(99,)]
+    for database in databases:
+        database.close()
 
 
 def test_once_it_is_made_a_role_without_the_right_to_make_tables_can_use_it(postgres, database, url):
     """As an administrator may want it."""
-    PostgresCatalog(url).close()
+    mine = CatalogPlace(url)
+    mine.open()
+    mine.close()
     role = f"role_{uuid.uuid4().hex}"
     for statement in (
         f"CREATE ROLE {role} LOGIN",
@@ -120,7 +114,8 @@ def test_once_it_is_made_a_role_without_the_right_to_make_tables_can_use_it(post
 
 def test_it_begins_without_a_storage(url):
     """The first one that is added is the default; one that is on one machine is refused."""
-    catalog = PostgresCatalog(url)
+    database = PostgresDatabase(url)
+    catalog = SqlCatalog(database)
     assert catalog.storages.list() == []
     with pytest.raises(Invalid, match="on one machine"):
         catalog.storages.add(StorageInfo("s", "sqlite", sqlite_configuration=SqliteConfiguration("s")))
@@ -130,7 +125,7 @@ def test_it_begins_without_a_storage(url):
         ("default", True),
         ("second", False),
     ]
-    catalog.close()
+    database.close()
 
 
 def test_a_definition_written_with_fewer_fields_can_be_updated(postgres, database, place):
@@ -238,7 +233,8 @@ def test_a_commit_whose_answer_got_lost_is_unknown_and_can_be_looked_up(
     switch = switch_of(entry)
     catalog.switches.begin(entry, switch, 1_000)
     catalog.switches.close(switch.token)
-    behind = PostgresCatalog(postgres.url(database, port=proxy.port))
+    lossy = PostgresDatabase(postgres.url(database, port=proxy.port))
+    behind = SqlCatalog(lossy)
     (proxy.lose_answer_to if happened else proxy.lose_request)(b"COMMIT\0")
     with pytest.raises(OutcomeUnknown):
         behind.switches.commit(switch.token, effect(entry, switch))
@@ -246,7 +242,7 @@ def test_a_commit_whose_answer_got_lost_is_unknown_and_can_be_looked_up(
     eventually(lambda: behind.switches.get(switch.token).state is (State.DONE if happened else State.CLOSING))
     assert len(behind.get("a").timelines) == 1 + happened
     assert behind.switches.commit(switch.token, effect(entry, switch)) is not happened
-    behind.close()
+    lossy.close()
 
 
 # -- a server that dies

@@ -6,13 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
-from catalog_place import FIRST, CatalogPlace, create, effect, switch_of
+from catalog_place import CatalogPlace, create, effect, switch_of
 
-from strandline.engine import sqlite
 from strandline.errors import Conflict
 from strandline.log.catalog import Catalog, SwitchEffect
-from strandline.log.catalog.postgres import PostgresCatalog
-from strandline.log.catalog.sqlite import SqliteCatalog
 from strandline.log.model import CatalogEntry, KafkaConfiguration, StorageInfo, Timeline
 
 OTHER = StorageInfo("other", "kafka", kafka_configuration=KafkaConfiguration("elsewhere:9092"))
@@ -125,43 +122,3 @@ def test_the_next_switch_begins_with_what_is_left(catalog):
     with pytest.raises(Conflict, match="changed meanwhile"):
         catalog.switches.begin(entry, switch_of(entry), 1_000)
     catalog.switches.begin(again(catalog), switch_of(again(catalog)), 1_000)
-
-
-# -- catalogs made before timelines could be removed
-
-
-def test_a_sqlite_catalog_of_the_first_layout_is_taken_over(tmp_path):
-    """With all its timelines; from then on they can be removed."""
-    path = tmp_path / "catalog.db"
-    catalog = SqliteCatalog(path, FIRST)
-    entry = switched(catalog)
-    catalog.close()
-    database = sqlite.SqliteConnection(path)
-    with database.transaction() as db:
-        ((made,),) = db.execute("SELECT sql FROM sqlite_schema WHERE name = 'timelines'")
-        db.execute("ALTER TABLE timelines RENAME TO newer")
-        db.execute(made.replace("storage_id     TEXT REFERENCES", "storage_id     TEXT NOT NULL REFERENCES"))
-        db.execute("INSERT INTO timelines SELECT * FROM newer; DROP TABLE newer; PRAGMA user_version = 1")
-    database.close()
-    for _ in range(2):
-        catalog = SqliteCatalog(path, FIRST)
-        assert again(catalog).timelines[1:] == entry.timelines[1:]
-        catalog.remove_timeline(marked(entry.timelines[0]), 5_000)
-        assert again(catalog).timelines[0] == marked(entry.timelines[0])
-        catalog.close()
-
-
-def test_a_postgres_catalog_of_the_first_layout_is_taken_over(postgres):
-    """The same, by the first new node that starts; older ones go on meanwhile."""
-    database = postgres.new_database()
-    place = CatalogPlace(postgres.url(database))
-    older = place.open()
-    entry = switched(older)
-    postgres.execute("ALTER TABLE strandline.timelines ALTER COLUMN storage_id SET NOT NULL", database)
-    postgres.execute("UPDATE strandline.catalog SET layout = 1", database)
-    for catalog in (place.open(), place.open()):
-        assert isinstance(catalog, PostgresCatalog)
-        catalog.remove_timeline(marked(entry.timelines[0]), 5_000)
-    assert again(older).timelines[0] == marked(entry.timelines[0])
-    assert postgres.execute("SELECT layout FROM strandline.catalog", database) == [(2,)]
-    place.close()

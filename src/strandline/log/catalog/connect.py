@@ -10,7 +10,6 @@ from strandline.log.catalog.port import Catalog
 from strandline.log.catalog.sql import SqlCatalog
 from strandline.log.model import SqliteConfiguration, StorageInfo
 
-
 FILE = "catalog.db"
 
 

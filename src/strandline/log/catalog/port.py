@@ -81,9 +81,9 @@ class StorageBook(ABC):
 class Catalog(ABC):
     """The truth about what exists. Thread-safe; every method is one transaction.
 
-    Topics and catalog rows are stored in different places. So a topic is marked for deletion before it is made, and
-    the mark is removed when an event type owns the topic: after a crash between the two steps the next sweep
-    finds the topic.
+    Topics and catalog rows are stored in different places. So a topic is marked for deletion before it is made,
+    and the mark is removed when an event type owns the topic: after a crash between the two steps the next
+    sweep finds the topic.
     """
 
     switches: SwitchBook

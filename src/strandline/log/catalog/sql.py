@@ -1,4 +1,4 @@
-"""The catalog in a SQL database: a file that the processes of a machine share, or a server for several machines."""
+"""The catalog in a SQL database: a file that the processes of one machine share, or a server for several."""
 
 from __future__ import annotations
 

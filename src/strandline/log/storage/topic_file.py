@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 
 from strandline.engine import sql, sqlite
 from strandline.engine.checkpoints import Checkpoints
+from strandline.engine.layouts import migrate_file
 from strandline.errors import Conflict, NotFound, Sealed
 from strandline.log import records
 from strandline.log.combining import Combiner
 from strandline.log.records import NewRecords
 from strandline.log.storage.port import FAILED, Bounds, Placed
 
-_SQL = sql.load("strandline.log.storage", "sqlite.sql")
+_SQL = sql.load("strandline.log.storage", "topic_file.sql", "sqlite")
 # Keeps every row far below what Arrow and SQLite can hold.
 _ROW_BYTES = 64 << 20
 
@@ -45,6 +46,11 @@ class TopicFile:
         self._reader = sqlite.SqliteConnection(path)
         self._writer = sqlite.SqliteConnection(path, committed=Checkpoints(path, copier).committed)
         self._lock = _lock_beside(path)
+        try:
+            migrate_file(self._writer, self._lock, _SQL)
+        except BaseException:
+            self.close()
+            raise
         self._commits = Combiner(self._store, executor, weight=_weight, free=self._lock.free)
         # Next offsets by partition, true while the file has this version (of commits that are not ours).
         self._next: dict[int, int] = {}
@@ -57,11 +63,11 @@ class TopicFile:
         with (
             closing(_lock_beside(path)) as lock,
             lock,
-            closing(sqlite.SqliteConnection(path, create=True)) as database,
-            database.transaction(),
+            closing(sqlite.SqliteConnection(path, create=True)) as connection,
         ):
-            database.execute(_SQL["create"])
-            database.execute_many(_SQL["add_partition"], [(p,) for p in range(partitions)])
+            migrate_file(connection, nullcontext(), _SQL)
+            with connection.transaction():
+                connection.execute_many(_SQL["add_partition"], [(p,) for p in range(partitions)])
 
     # -- writing
 
