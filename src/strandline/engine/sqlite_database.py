@@ -15,6 +15,7 @@ from strandline.engine import sqlite
 from strandline.engine.database import Database, Rows, Session, Values
 from strandline.engine.sql import Dialect
 from strandline.engine.sqlite import SqliteConnection
+from strandline.errors import Unavailable
 
 _T = TypeVar("_T")
 _NONE: Values = {}
@@ -70,6 +71,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _reader(self) -> Iterator[SqliteConnection]:
+        self._refuse_closed()
         try:
             connection = self._readers.pop()
         except IndexError:
@@ -83,8 +85,13 @@ class SqliteDatabase(Database):
                 self._readers.append(connection)
 
     def transaction(self, work: Callable[[Session], _T]) -> _T:
+        self._refuse_closed()
         with self._turn, self._writer.transaction() as connection:
             return work(SqliteSession(connection))
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Unavailable(f"{self.where} is closed")
 
     def data_version(self) -> int:
         return self._observer.data_version()
@@ -93,6 +100,8 @@ class SqliteDatabase(Database):
         return clock.boot_ms()
 
     def close(self) -> None:
+        if self._closed:
+            return
         self._closed = True
         for connection in (*self._readers, self._observer, self._writer):
             connection.close()

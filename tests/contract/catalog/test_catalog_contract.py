@@ -262,7 +262,7 @@ def test_the_first_storage_is_the_default(catalog):
 def test_opening_again_changes_nothing(place, catalog):
     """The first start decides."""
     entry = create(catalog, "a")
-    catalog.close()
+    place.close()
     again = place.open()
     assert [info.id for info in again.storages.list()] == ["default"]
     assert again.get("a") == entry
@@ -290,11 +290,11 @@ def test_threads_share_a_catalog(catalog):
     assert len(catalog.topics_to_delete(0)) == 8
 
 
-def test_a_closed_catalog_is_unavailable(catalog):
+def test_a_closed_catalog_is_unavailable(place, catalog):
     """Reads and writes say so; closing again is harmless."""
     entry = create(catalog, "a")
-    catalog.close()
-    catalog.close()
+    place.close()
+    place.close()
     for act in (
         catalog.version,
         lambda: catalog.get("a"),

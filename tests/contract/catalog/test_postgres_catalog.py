@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 import threading
@@ -39,7 +40,7 @@ class Other:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment(PYTHONPATH=str(HERE.parents[1])),
+            env=environment(PYTHONPATH=os.pathsep.join([str(HERE.parents[1]), *sys.path])),
         )
 
     def send(self, line: str) -> None:
@@ -160,13 +161,13 @@ def test_threads_that_ask_for_the_version_at_once_share_the_answer(place, monkey
     catalog = place.open()
     looks = []
 
-    def slow(*_: object) -> list[tuple[int]]:
+    def slow(_: str) -> list[tuple[int]]:
         looks.append(1)
         time.sleep(0.3)
         raise Unavailable("no answer", retry_after=2)
 
     with monkeypatch.context() as patched, ThreadPoolExecutor(8) as pool:
-        patched.setattr(catalog._place, "fetch", slow)
+        patched.setattr(catalog._tables, "fetch", slow)
         failures = [asked.exception() for asked in [pool.submit(catalog.version) for _ in range(8)]]
     assert [failure.retry_after for failure in failures] == [2] * 8
     assert len(looks) <= 2

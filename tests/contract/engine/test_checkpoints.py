@@ -174,7 +174,8 @@ from strandline.engine.checkpoints import Checkpoints, Limits
 from strandline.engine.sqlite import SqliteConnection
 path = Path(sys.argv[1])
 with ThreadPoolExecutor(1) as pool:
-    database = SqliteConnection(path, committed=Checkpoints(path, pool, Limits(least_bytes=200_000, commits=5)).committed)
+    limits = Limits(least_bytes=200_000, commits=5)
+    database = SqliteConnection(path, committed=Checkpoints(path, pool, limits).committed)
     for _ in range(500):
         with database.transaction():
             database.execute("INSERT INTO rows (value) VALUES (?)", (b"y" * 10_000,))

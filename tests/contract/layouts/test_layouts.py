@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -26,11 +27,10 @@ THIRD = {**SECOND, "migration_3": "INSERT INTO notes VALUES ('third', 'me');"}
 
 _KILLED = """
 import sys
-sys.path.insert(0, sys.argv[1])
 from databases import open_database
 from strandline.engine.layouts import migrate
 from test_layouts import THIRD
-migrate(open_database(sys.argv[2]), "notes", THIRD)
+migrate(open_database(sys.argv[1]), "notes", THIRD)
 """
 
 
@@ -96,7 +96,7 @@ def test_rooms_of_one_database_have_versions_of_their_own(database):
 
 def test_tables_from_before_versions_were_kept_are_found(database):
     """`version_before` says which layout they have."""
-    database.transaction(lambda session: session.execute(FIRST["migration_1"]))
+    migrate(database, "others", {"migration_1": FIRST["migration_1"]})
     add(database)
     migrate(database, "notes", {**SECOND, "version_before": "SELECT 1"})
     assert notes(database) == [("a", "nobody")]
@@ -134,11 +134,12 @@ def test_processes_that_start_at_once_migrate_once(address):
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_a_kill_in_the_middle_is_harmless(address, step):
     """The next start finds the old layout and migrates it."""
-    here = Path(__file__).parent
-    path = f"{here.parents[1]}:{here}"
     done = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(here), address],
-        env=environment(STRANDLINE_TEST_FAILPOINT=f"layouts.migrated:kill:{step}", PYTHONPATH=path),
+        [sys.executable, "-c", _KILLED, address],
+        env=environment(
+            STRANDLINE_TEST_FAILPOINT=f"layouts.migrated:kill:{step}",
+            PYTHONPATH=os.pathsep.join(sys.path),
+        ),
         check=False,
         capture_output=True,
     )
