@@ -29,27 +29,27 @@ class Platform:
         self.data = data
         self.settings = settings
         self.clock = clock
-        self._databases = Databases(data)
+        self.databases = Databases(data)
         try:
             self._open(data, settings, clock)
         except BaseException:
-            self._databases.close()
+            self.databases.close()
             raise
 
     def _open(self, data: Path, settings: Settings, clock: Clock) -> None:
-        catalog = connect_catalog(settings, self._databases, clock)
+        catalog = connect_catalog(settings, self.databases, clock)
         storages = Storages(catalog.storages.list, data, settings.log)
         node = Node(lambda: connect(settings.coordination, data), catalog, storages, settings.log, clock)
         self.log = LocalLog(catalog, storages, node, settings.log, clock)
-        store = connect_subscriptions(settings, self._databases)
+        store = connect_subscriptions(settings, self.databases)
         self.log.subscriptions = LocalSubscriptions(store, self.log, settings, clock)
-        self.archive = LocalArchive(self.log, data, settings, clock)
+        self.archive = LocalArchive(self.log, self.databases, data, settings, clock)
 
     def close(self) -> None:
         self.archive.close()
         self.log.subscriptions.close()
         self.log.close()
-        self._databases.close()
+        self.databases.close()
 
     def __enter__(self) -> Self:
         return self

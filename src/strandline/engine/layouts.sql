@@ -4,7 +4,8 @@
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'layouts';
 
 -- name: is_made (postgres)
-SELECT to_regclass('layouts') IS NOT NULL;
+-- Not `to_regclass`: it answers from the backend's cache, which a wait for an advisory lock does not refresh.
+SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'strandline' AND tablename = 'layouts');
 
 -- name: turn (sqlite)
 -- The transaction has the write lock already.

@@ -1,4 +1,4 @@
-"""One ledger per adapter; every contract test runs over all of them."""
+"""Every contract test of the ledger runs over SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from strandline.archive.ledger import Ledger
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LedgerPlace]:
     if request.param == "sqlite":
-        made = LedgerPlace(f"sqlite:{tmp_path / 'archive.db'}")
+        made = LedgerPlace(tmp_path)
     else:
         server = request.getfixturevalue("postgres")
-        made = LedgerPlace(server.url(server.new_database()))
+        made = LedgerPlace(tmp_path, server.url(server.new_database()))
     yield made
     made.close()
 
