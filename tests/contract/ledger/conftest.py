@@ -14,10 +14,10 @@ from strandline.archive.ledger import Ledger
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LedgerPlace]:
     if request.param == "sqlite":
-        made = LedgerPlace(tmp_path)
+        made = LedgerPlace(f"sqlite:{tmp_path / 'archive.db'}")
     else:
         server = request.getfixturevalue("postgres")
-        made = LedgerPlace(tmp_path, server.url(server.new_database()))
+        made = LedgerPlace(server.url(server.new_database()))
     yield made
     made.close()
 

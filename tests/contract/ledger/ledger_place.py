@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from databases import open_database
 from strandline.archive.ledger import Ledger
 from strandline.archive.ledger.sql import SqlLedger
 from strandline.archive.model import ArchivedFile, Claim, Counts, Decision, Stored
 from strandline.clock import parse_rfc3339
 from strandline.engine.database import Database, Rows
-from strandline.engine.databases import Databases
 from strandline.log.cursors import Position
 
 LEASE_MS = 6_000
@@ -19,17 +17,15 @@ NOON = parse_rfc3339("2024-05-01T12:00:00Z")
 class LedgerPlace:
     """`now_ms` is the ledger's wall clock and its lease clock; tests move it."""
 
-    def __init__(self, folder: Path, url: str = "") -> None:
-        """In the PostgreSQL database at `url`; without one, in a SQLite file of that folder."""
-        self.folder = folder
-        self.url = url
+    def __init__(self, address: str) -> None:
+        self.address = address
         self.now_ms = NOON
-        self._opened: list[Databases] = []
+        self._opened: list[Database] = []
 
     def database(self) -> Database:
         """With connections of its own, as another process has."""
-        self._opened.append(Databases(self.folder))
-        return self._opened[-1].get(self.url, "archive.db")
+        self._opened.append(open_database(self.address))
+        return self._opened[-1]
 
     def open(self) -> Ledger:
         return SqlLedger(

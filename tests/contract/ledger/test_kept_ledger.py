@@ -28,12 +28,16 @@ COLUMNS = {
     "periods": "*",
     "leases": "*",
 }
-OPEN = "import sys, pathlib, ledger_place as p; p.LedgerPlace(pathlib.Path(sys.argv[1]), sys.argv[2]).open()"
+OPEN = "import sys, ledger_place; ledger_place.LedgerPlace(sys.argv[1]).open()"
+
+
+def on_sqlite(place: LedgerPlace) -> bool:
+    return place.address.startswith("sqlite:")
 
 
 def contents(place: LedgerPlace, *, migrated: bool) -> dict[str, Rows]:
     """All rows of all tables."""
-    prefix = "archive_" if migrated or place.url else ""
+    prefix = "" if on_sqlite(place) and not migrated else "archive_"
     columns = {**COLUMNS, "owners": f"owner, expires_ms, {'progress' if migrated else 'told'}"}
     return {
         table: place.execute(f"SELECT {names} FROM {prefix}{table} ORDER BY 1, 2")  # noqa: S608
@@ -44,7 +48,7 @@ def contents(place: LedgerPlace, *, migrated: bool) -> dict[str, Rows]:
 @pytest.fixture
 def kept(place: LedgerPlace) -> dict[str, Rows]:
     """What is in the tables before the migration."""
-    text = (HERE / f"layout_1.{'postgres' if place.url else 'sqlite'}.sql").read_text("utf-8")
+    text = (HERE / f"layout_1.{'sqlite' if on_sqlite(place) else 'postgres'}.sql").read_text("utf-8")
     place.execute(text.replace("this boot", boot_id()))
     before = contents(place, migrated=False)
     assert all(before.values())
@@ -109,7 +113,7 @@ def test_kept_leases_belong_to_their_owners(place, kept):
 
 def test_foreign_keys_follow_the_renamed_tables(place, kept):
     """SQLite alone renames them."""
-    if place.url:
+    if not on_sqlite(place):
         pytest.skip("PostgreSQL's tables keep their names")
     place.open()
     assert place.execute("PRAGMA foreign_key_check") == []
@@ -129,7 +133,7 @@ def test_a_process_killed_during_the_migration_changes_nothing(place, kept):
     environ = environment(
         STRANDLINE_TEST_FAILPOINT="layouts.migrated:kill", PYTHONPATH=os.pathsep.join([str(HERE), *sys.path])
     )
-    command = [sys.executable, "-c", OPEN, str(place.folder), place.url]
+    command = [sys.executable, "-c", OPEN, place.address]
     assert subprocess.run(command, env=environ, check=False, timeout=60).returncode == -signal.SIGKILL
     assert contents(place, migrated=False) == kept
     assert place.open().claim("orders", "id-1").epoch == 4

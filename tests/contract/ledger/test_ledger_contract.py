@@ -200,7 +200,7 @@ def test_a_ledger_of_a_newer_release_is_refused(place, ledger, claim):
     ledger.decide(claim, decision(None, 9, file(0, 9)))
     place.execute("UPDATE layouts SET version = 99 WHERE room = 'archive'")
     for _ in range(2):
-        with pytest.raises(Unavailable, match="the archive in .* newer Strandline .*upgrade"):
+        with pytest.raises(Unavailable, match=r"the archive in .* newer Strandline .*upgrade"):
             place.open()
     assert place.execute("SELECT version FROM layouts WHERE room = 'archive'") == [(99,)]
     assert ledger.publishing("orders") == [file(0, 9)]

@@ -21,7 +21,7 @@ EACH_STEP = [
 @pytest.fixture
 def plan(tmp_path) -> Callable[[str], list[str]]:
     """How SQLite executes a statement of the ledger."""
-    place = LedgerPlace(tmp_path)
+    place = LedgerPlace(f"sqlite:{tmp_path / 'archive.db'}")
     place.open()
 
     def steps(name: str) -> list[str]:

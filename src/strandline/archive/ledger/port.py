@@ -78,7 +78,7 @@ class HourBook(ABC):
 
     @abstractmethod
     def confirm(self, claim: Claim, hour_ms: int, revision: int) -> None:
-        """Record that the flags of that revision are in the files. An older revision than recorded has no effect."""
+        """Record that the flags of that revision are in the files. A recorded later revision is kept."""
 
     @abstractmethod
     def unwritten(self, event_type: str) -> list[Hour]:
