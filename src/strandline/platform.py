@@ -11,6 +11,7 @@ from strandline.archive.local import LocalArchive
 from strandline.clock import Clock, system_clock
 from strandline.config import Settings
 from strandline.engine import decoders
+from strandline.engine.databases import Databases
 from strandline.log.open import open_log
 
 
@@ -22,12 +23,18 @@ class Platform:
         self.data = data
         self.settings = settings
         self.clock = clock
-        self.log = open_log(data, settings, clock)
-        self.archive = LocalArchive(self.log, data, settings, clock)
+        self.databases = Databases(data)
+        try:
+            self.log = open_log(data, self.databases, settings, clock)
+            self.archive = LocalArchive(self.log, self.databases, data, settings, clock)
+        except BaseException:
+            self.databases.close()
+            raise
 
     def close(self) -> None:
         self.archive.close()
         self.log.close()
+        self.databases.close()
 
     def __enter__(self) -> Self:
         return self

@@ -32,7 +32,7 @@ from strandline.platform import Platform
 def archive(platform: Platform) -> LocalArchive:
     """Collects whatever is there, all the time."""
     settings = replace(platform.settings, archive=ArchiveSettings(min_records=1, interval_ms=20))
-    made = LocalArchive(platform.log, platform.data, settings, system_clock())
+    made = LocalArchive(platform.log, platform.databases, platform.data, settings, system_clock())
     yield made
     made.close()
 

@@ -13,8 +13,7 @@ from strandline.archive.files import Files
 from strandline.archive.ledger import HourBook, Leases, Ledger, PeriodBook
 from strandline.archive.room import Archive
 from strandline.log.catalog import Catalog
-from strandline.log.catalog.postgres import PostgresCatalog
-from strandline.log.catalog.sqlite import SqliteCatalog
+from strandline.log.catalog.sql import SqlCatalog
 from strandline.log.room import Log
 from strandline.log.storage import Storage
 from strandline.log.storage.sqlite import SqliteStorage
@@ -60,5 +59,5 @@ def test_arguments_have_the_ports_names(kind, port, name):
 
 def test_every_port_has_its_adapter():
     """The list above is not empty by accident."""
-    known = {SqliteStorage, SqliteCatalog, PostgresCatalog, strandline.log.local.LocalLog}
+    known = {SqliteStorage, SqlCatalog, strandline.log.local.LocalLog}
     assert known <= {case.values[0] for case in CASES}

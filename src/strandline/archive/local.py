@@ -32,15 +32,17 @@ from strandline.archive.tasks import InProcess, Runner
 from strandline.archive.verify import Verdict, verify
 from strandline.clock import Clock, parse_rfc3339, to_rfc3339
 from strandline.config import Settings
+from strandline.engine.databases import Databases
 from strandline.errors import Conflict, InvalidCursor, NotFound
 from strandline.log.local import LocalLog
 
 
 class LocalArchive(Archive):
-    """Ledger and files are opened when first needed."""
+    """The ledger and the files are opened when they are first needed."""
 
-    def __init__(self, log: LocalLog, data: Path, settings: Settings, clock: Clock) -> None:
+    def __init__(self, log: LocalLog, databases: Databases, data: Path, settings: Settings, clock: Clock) -> None:
         self._log = log
+        self._databases = databases
         self._data = data
         self._settings = settings
         self._clock = clock
@@ -53,7 +55,7 @@ class LocalArchive(Archive):
     def ledger(self) -> Ledger:
         with self._lock:
             if self._ledger is None:
-                self._ledger = connect_ledger(self._settings, self._data, self._clock)
+                self._ledger = connect_ledger(self._settings, self._databases, self._clock)
             return self._ledger
 
     @property
@@ -172,9 +174,8 @@ class LocalArchive(Archive):
 
     def close(self) -> None:
         with self._lock:
-            for opened in (self._ledger, self._files):
-                if opened is not None:
-                    opened.close()
+            if self._files is not None:
+                self._files.close()
 
 
 def _hours(terms: Sequence[Term], from_ms: int, to_ms: int) -> list[int]:

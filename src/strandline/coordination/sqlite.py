@@ -11,6 +11,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,12 +20,13 @@ from strandline.coordination.lease import Beat, Holdings, sure
 from strandline.coordination.port import Coordination
 from strandline.coordination.watchers import Watchers
 from strandline.engine import sql, sqlite
+from strandline.engine.database import Tables
+from strandline.engine.sqlite_database import SqliteDatabase
 from strandline.errors import Conflict, LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
 
 log = logging.getLogger(__name__)
 
-_SQL = sql.load("strandline.coordination", "sqlite.sql")
-_LAYOUT = 1
+_SQL = sql.load("strandline.coordination", "coordination.sql", "sqlite")
 # Measured: a look costs up to 0.2 ms of processor time, nearly all of it for waking up.
 _LOOK_EVERY, _LOOK_QUICKLY = 0.03, 0.005
 _RETRY_EVERY = 0.1
@@ -33,13 +35,11 @@ _T = TypeVar("_T")
 
 class SqliteCoordination(Coordination):
     def __init__(self, path: Path, session_timeout_ms: int = 6_000) -> None:
-        sqlite.check_library()
-        sqlite.make_directory(path.parent)
         self._lease_ms = session_timeout_ms
         self._boot = boot_id()
         self._db = _open(path)
         # Lookups never wait behind a commit, and see our own commits like those of anybody else.
-        self._reader = sqlite.Database(path)
+        self._reader = sqlite.SqliteConnection(path)
         self._glance = _Glance(self._reader, self._boot)
         self._beat: Beat | None = None
         self._holdings = Holdings()
@@ -63,7 +63,7 @@ class SqliteCoordination(Coordination):
                     log.warning("the coordination session could not be extended: %s", error)
                 failing = True
 
-    def _within_session(self, work: Callable[[sqlite.Database, str], _T]) -> _T:
+    def _within_session(self, work: Callable[[sqlite.SqliteConnection, str], _T]) -> _T:
         """One transaction that extends the session as well, or begins a new one if it is gone."""
         with self._db:
             before, sent_ms = self._beat, boot_ms()
@@ -84,7 +84,7 @@ class SqliteCoordination(Coordination):
             self._beat = Beat(session, sent_ms, self._lease_ms)
             return result
 
-    def _extend(self, db: sqlite.Database, beat: Beat | None, sent_ms: int) -> str:
+    def _extend(self, db: sqlite.SqliteConnection, beat: Beat | None, sent_ms: int) -> str:
         db.execute(_SQL["remove_dead"], (self._boot, boot_ms()))
         if beat and db.execute(_SQL["extend"], (sent_ms + self._lease_ms, beat.session)):
             return beat.session
@@ -98,7 +98,7 @@ class SqliteCoordination(Coordination):
             self._owed.append((_SQL["end"], (beat.session,)))
 
     def join(self, node: str, value: str) -> None:
-        def work(db: sqlite.Database, session: str) -> str:
+        def work(db: sqlite.SqliteConnection, session: str) -> str:
             if self._node not in {None, node} and self._holdings.session_of(f"nodes/{self._node}") == session:
                 raise Conflict(f"this process is a member already, as {self._node}")
             db.execute(_SQL["join"], (node, session, value))
@@ -119,7 +119,7 @@ class SqliteCoordination(Coordination):
         self._change(f"locked_et/{name}", "relock", value, name)
 
     def _change(self, thing: str, statement: str, value: str, key: str | None) -> None:
-        def work(db: sqlite.Database, session: str) -> None:
+        def work(db: sqlite.SqliteConnection, session: str) -> None:
             if self._holdings.session_of(thing) != session or not db.execute(
                 _SQL[statement], (value, key, session)
             ):
@@ -142,7 +142,7 @@ class SqliteCoordination(Coordination):
         return version
 
     def lock(self, name: str, value: str) -> bool:
-        def work(db: sqlite.Database, session: str) -> str | None:
+        def work(db: sqlite.SqliteConnection, session: str) -> str | None:
             if not db.execute(_SQL["lock"], (name, session, value)):
                 return None
             db.execute(_SQL["changed"])
@@ -197,7 +197,7 @@ class SqliteCoordination(Coordination):
 class _Glance:
     """Sees whether anything changed, mostly without a query; used by one thread."""
 
-    def __init__(self, reader: sqlite.Database, boot: str) -> None:
+    def __init__(self, reader: sqlite.SqliteConnection, boot: str) -> None:
         self._reader = reader
         self._boot = boot
         self._data_version = -1
@@ -215,13 +215,9 @@ class _Glance:
         return self._seen
 
 
-def _open(path: Path) -> sqlite.Database:
-    database = sqlite.Database(path, create=True)
-    database.execute("PRAGMA synchronous = NORMAL")
-    with database.transaction() as db:
-        (layout,) = db.execute("PRAGMA user_version")[0]
-        if layout > _LAYOUT:
-            raise Unavailable(f"{path} was written by a newer Strandline (layout {layout}); upgrade this one")
-        db.execute(_SQL["create"])
-        db.execute(f"PRAGMA user_version = {_LAYOUT}")
-    return database
+def _open(path: Path) -> sqlite.SqliteConnection:
+    with closing(SqliteDatabase(path)) as database:
+        Tables(database, "coordination", "strandline.coordination", "coordination.sql")
+    connection = sqlite.SqliteConnection(path)
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return connection

@@ -52,7 +52,7 @@ class Checkpoints:
         self._commits = 0
         self._copying: Future[None] | None = None
 
-    def committed(self, writer: sqlite.Database, log_bytes: int) -> None:
+    def committed(self, writer: sqlite.SqliteConnection, log_bytes: int) -> None:
         """For the writer's `Database`. What was committed stays so, whatever goes wrong here."""
         self._commits += 1
         if log_bytes < self._from:
@@ -72,7 +72,7 @@ class Checkpoints:
 
     def _copy(self) -> None:
         try:
-            with closing(sqlite.Database(self._path)) as database:
+            with closing(sqlite.SqliteConnection(self._path)) as database:
                 for _ in range(_PASSES):
                     _copy(database)
                     # SQLite does this only at the end of the log, where the writer would wait for it.
@@ -83,7 +83,7 @@ class Checkpoints:
             log.warning("the log of %s is left to its writer to copy: %s", self._path.name, error)
 
 
-def _copy(database: sqlite.Database, patience_ms: int = 0) -> bool:
+def _copy(database: sqlite.SqliteConnection, patience_ms: int = 0) -> bool:
     """Whether all of the log is in the file now."""
     try:
         return database.checkpoint(patience_ms)

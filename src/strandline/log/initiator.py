@@ -255,7 +255,7 @@ class Initiator:
 
     def _discard(self, run: _SwitchInProgress) -> None:
         if run.switch.kind == "switch":
-            self._catalog.doom_topic(run.switch.storage_id, run.switch.topic, self._clock.now_ms())
+            self._catalog.mark_for_deletion(run.switch.storage_id, run.switch.topic, self._clock.now_ms())
 
     def _unlock(self, run: _SwitchInProgress) -> None:
         self._node.coordination.unlock(run.switch.event_type)

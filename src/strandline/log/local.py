@@ -88,14 +88,14 @@ class LocalLog(Log):
         topic = f"{complete.name[:120]}.{uuid.uuid4().hex}"
         timeline = Timeline(str(uuid.uuid4()), complete.name, 1, storage.id, topic, created_at=to_rfc3339(now_ms))
         # The topic is recorded before it exists, so that a sweep deletes it after a crash at any later step.
-        self._catalog.doom_topic(storage.id, topic, now_ms + _CREATION_MS)
+        self._catalog.mark_for_deletion(storage.id, topic, now_ms + _CREATION_MS)
         retention_ms = complete.retention_ms(self._settings.retention_ms)
         self._storages.get(storage.id).create_topic(topic, complete.partition_count, retention_ms)
         try:
             self._catalog.create(str(uuid.uuid4()), complete, timeline)
         except Conflict:
             # Nothing owns the topic. After any other error that is not certain, so a later sweep decides.
-            self._catalog.doom_topic(storage.id, topic, now_ms)
+            self._catalog.mark_for_deletion(storage.id, topic, now_ms)
             self.upkeep.sweep([(storage.id, topic)])
             raise
         return complete
@@ -232,7 +232,6 @@ class LocalLog(Log):
         self.node.close()
         self.types.close()
         self._storages.close()
-        self._catalog.close()
 
 
 def _parsed(view: View, cursor: CursorText) -> _Place:

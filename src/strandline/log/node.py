@@ -222,7 +222,7 @@ class Node:
         active = entry.active
         if switch.kind == "switch":
             unseal(self._storages, active, switch.token)
-            self._catalog.doom_topic(switch.storage_id, switch.topic, self._clock.now_ms())
+            self._catalog.mark_for_deletion(switch.storage_id, switch.topic, self._clock.now_ms())
         self._news.set()
         return True
 

@@ -35,7 +35,7 @@ class Step(enum.StrEnum):
     """What the initiator does next; each has a failpoint before it."""
 
     LOCK = "lock"  # take the event type's lock, phase warm
-    RECORD = "record"  # insert the row: preparing, token, storage, topic; doom the topic
+    RECORD = "record"  # insert the row: preparing, token, storage, topic; mark the topic for deletion
     CREATE = "create"  # make the new topic
     WARM = "warm"  # announce; wait until every node can write to the new topic
     HOLD = "hold"  # lock phase hold, announce; wait until every node holds its publishers and has drained

@@ -92,7 +92,7 @@ class Upkeep:
     def sweep(self, among: Collection[tuple[str, str]] | None = None) -> None:
         """Delete topics that no event type owns: all of them, or those given as (storage id, topic)."""
         unreachable: set[str] = set()
-        for storage_id, topic in self._catalog.doomed_topics(self._clock.now_ms()):
+        for storage_id, topic in self._catalog.topics_to_delete(self._clock.now_ms()):
             if storage_id in unreachable or (among is not None and (storage_id, topic) not in among):
                 continue
             with _guarded(f"deleting topic {topic}", unreachable, storage_id):

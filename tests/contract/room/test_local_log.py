@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,14 +11,21 @@ import pytest
 from strandline import EventType
 from strandline.clock import ManualClock
 from strandline.config import Settings
+from strandline.engine.databases import Databases
 from strandline.errors import Conflict, NotFound
 from strandline.log.open import open_log
 from strandline.log.subscriptions import Subscription
 
 
-def test_the_log_room_alone_is_complete(tmp_path: Path):
+@pytest.fixture
+def databases(tmp_path: Path) -> Iterator[Databases]:
+    with closing(Databases(tmp_path)) as opened:
+        yield opened
+
+
+def test_the_log_room_alone_is_complete(tmp_path: Path, databases: Databases):
     """Everything from the creation of an event type to its deletion works, subscriptions included."""
-    log = open_log(tmp_path, Settings(), ManualClock())
+    log = open_log(tmp_path, databases, Settings(), ManualClock())
     try:
         log.create(EventType("orders"))
         log.publish("orders", [{"n": 1}]).raise_for_failed()
@@ -32,9 +41,9 @@ def test_the_log_room_alone_is_complete(tmp_path: Path):
         log.close()
 
 
-def test_event_types_are_compiled_once_per_change(tmp_path: Path):
+def test_event_types_are_compiled_once_per_change(tmp_path: Path, databases: Databases):
     """A change of one event type does not compile the others again."""
-    log = open_log(tmp_path, Settings(), ManualClock())
+    log = open_log(tmp_path, databases, Settings(), ManualClock())
     try:
         created = [log.create(EventType(name)) for name in ("orders", "visits")]
         before = [log.types.compiled(kind.name) for kind in created]

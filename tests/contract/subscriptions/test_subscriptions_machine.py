@@ -18,12 +18,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from strandline.clock import ManualClock
 from strandline.config import Settings
+from strandline.engine.sqlite_database import SqliteDatabase
 from strandline.errors import Conflict, Invalid
 from strandline.log.cursors import Position
 from strandline.log.model import EventType
 from strandline.log.subscriptions.model import Member, Share, Slot, StreamParameters, Subscription, complete
 from strandline.log.subscriptions.session import StreamSession
-from strandline.log.subscriptions.sqlite import SqliteSubscriptions
+from strandline.log.subscriptions.sql import SqlSubscriptions
 from strandline.platform import Platform
 
 PARTITIONS = 3
@@ -66,7 +67,8 @@ class Subscriptions(RuleBasedStateMachine):
             EventType("orders", partitions=PARTITIONS, partition_strategy="hash", partition_key_fields=("n",))
         )
         entry = self.log.types.entry("orders")
-        self.store = SqliteSubscriptions(self.folder / "catalog.db", lease_ms=LEASE_MS, now=self.clock.now_ms)
+        self.database = SqliteDatabase(self.folder / "catalog.db")
+        self.store = SqlSubscriptions(self.database, lease_ms=LEASE_MS, now=self.clock.now_ms)
         made = complete(Subscription("app", ("orders",)), str(uuid.uuid4()), "now")
         self.slots = [Slot(entry.id, p) for p in range(PARTITIONS)]
         self.store.create(made, [Share(slot, "orders", START) for slot in self.slots])
@@ -80,7 +82,7 @@ class Subscriptions(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "folder"):
             self.drain()
-            self.store.close()
+            self.database.close()
             self.platform.close()
             shutil.rmtree(self.folder)
 

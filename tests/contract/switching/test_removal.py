@@ -307,9 +307,9 @@ def test_an_unavailable_storage_holds_up_nothing_but_its_topics(
         finally:
             if broker is not None:
                 broker.bring_back()
-    assert node.log._catalog.doomed_topics(clock.now_ms())
+    assert node.log._catalog.topics_to_delete(clock.now_ms())
     upkeep(node)
-    assert not node.log._catalog.doomed_topics(clock.now_ms())
+    assert not node.log._catalog.topics_to_delete(clock.now_ms())
     assert not has_topic(node)
 
 

@@ -1,8 +1,9 @@
 """The ledger port: how far the archive is, which files there are, which periods are complete.
 
-The ledger decides, the files follow: whatever it lists is or will be there, and what it does not list is nowhere
-but in staging. Everything that belongs to an event type is changed under a claim on it; whoever was replaced gets
-LeaseLost and has changed nothing. Every method is one transaction. Thread-safe.
+The ledger is the source of truth and the files follow it: a file that it lists is published or will be, and a
+file that it does not list is only in staging. All changes to an event type are made under a claim on it. A method
+that is called with a replaced claim raises LeaseLost and changes nothing. Every method is one transaction.
+Thread-safe.
 """
 
 from __future__ import annotations
@@ -23,30 +24,33 @@ from strandline.archive.model import (
 
 
 class Leases(ABC):
-    """Who does what, so that processes share the work and nobody does it twice. It decides nothing: claims do.
+    """Which process does what, so that processes share the work. Leases only avoid double work: claims prevent it.
 
-    A process that does not show itself in time has lost what it had.
+    The leases of a process expire if it does not renew them in time.
     """
 
     @abstractmethod
-    def renew(self, owner: str, told: str = "") -> None:
-        """Show that a process lives and keep its leases; what it tells is for `owners`."""
+    def renew(self, owner: str, progress: str = "") -> None:
+        """Extend all leases of a process, or register it; `owners` returns the progress."""
 
     @abstractmethod
     def owners(self) -> dict[str, str]:
-        """What every living process told last, by its name."""
+        """The latest progress of every process that is alive, by owner."""
 
     @abstractmethod
     def take(self, owner: str, name: str) -> bool:
-        """Lease what is free or the owner's already; False if another living process has it."""
+        """Take a lease that is free or the owner's already.
+
+        False if another process that is alive has it, or if the owner is not registered.
+        """
 
     @abstractmethod
     def release(self, owner: str, name: str) -> None:
-        """Let others have it; what is not the owner's stays untouched."""
+        """Give a lease back. No effect if another process has it."""
 
     @abstractmethod
     def leave(self, owner: str) -> None:
-        """Let go of everything; the process is no more."""
+        """Give all leases back and remove the process."""
 
 
 class HourBook(ABC):
@@ -54,58 +58,59 @@ class HourBook(ABC):
 
     @abstractmethod
     def between(self, from_ms: int, to_ms: int, event_type: str | None = None) -> list[Hour]:
-        """What is known of hours in that span (the end is not included), by event type and time."""
+        """The known hours that start in that span (the end is excluded), by event type and time."""
 
     @abstractmethod
     def set_barrier(self, claim: Claim, hours_ms: Collection[int], barrier: Barrier, grace_ms: int) -> None:
-        """Record the reading as the barrier of each hour that has none: the first one stays.
+        """Record the barrier of each hour that has none; an existing barrier is kept.
 
-        Invalid, with nothing recorded, if it was read before the end of an hour plus the grace, or is said to
-        have been read later than it is now by the ledger's clock.
+        Invalid, with nothing recorded, if it was read before the end of an hour plus the grace, or if its read
+        time is in the future by the ledger's clock.
         """
 
     @abstractmethod
     def flag(self, claim: Claim, hour_ms: int, path: str) -> Hour:
-        """Decide that an hour is complete, in the directory `path`: revision 1, or one more if late files came.
+        """Decide that an hour is complete, in the directory `path`.
 
-        Again without news it stays as it is. Conflict if one of its files is not published.
+        The revision is 1 at first and grows by one if late files came since; otherwise the call is idempotent.
+        Conflict if one of its files is not published.
         """
 
     @abstractmethod
     def confirm(self, claim: Claim, hour_ms: int, revision: int) -> None:
-        """The flags of that revision, or of a later one, are in the files."""
+        """Record that the flags of that revision are in the files. A recorded later revision is kept."""
 
     @abstractmethod
     def unwritten(self, event_type: str) -> list[Hour]:
-        """Hours whose flags are decided but not confirmed, or have to be decided anew, oldest first."""
+        """Hours whose flags are not confirmed, or whose late files need another revision; oldest first."""
 
 
 class PeriodBook(ABC):
-    """The directories above: hours and days of many event types. They belong to nobody; revisions only grow."""
+    """The directories above: hours and days of many event types. They need no claim; revisions only grow."""
 
     @abstractmethod
     def unsettled(self) -> dict[str, int]:
-        """The start of every directory, by its path, whose flag surely is in the files and not yet settled."""
+        """The start of every directory whose flag is confirmed and not yet settled, by path."""
 
     @abstractmethod
     def revisions(self, paths: Collection[str]) -> dict[str, int]:
-        """The revision that is surely in the files of every directory that has a flag."""
+        """The confirmed revision of each of these directories that has one, by path."""
 
     @abstractmethod
     def flag(self, path: str, start_ms: int, children: Mapping[str, int]) -> Period:
         """Decide that a directory is complete with these revisions of the directories in it.
 
-        The revision grows if they are other ones than before. Children that have gone back since are Conflict:
-        somebody has flagged it later.
+        The revision grows by one if they differ from the recorded ones. Conflict if one of them is older than
+        recorded: another process has flagged the directory since.
         """
 
     @abstractmethod
     def confirm(self, period: Period) -> None:
-        """The flag of that revision is in the files."""
+        """Record that the flag of that revision is in the files."""
 
     @abstractmethod
     def settle(self, children: Mapping[str, int]) -> None:
-        """These revisions of directories are in the flags above them, or nothing is above them."""
+        """Record that these revisions are in the flags of the directories above, or that there are none above."""
 
     @abstractmethod
     def unwritten(self) -> list[Period]:
@@ -113,7 +118,7 @@ class PeriodBook(ABC):
 
     @abstractmethod
     def between(self, from_ms: int, to_ms: int) -> list[Period]:
-        """Periods that start in that span (the end is not included), by path."""
+        """Periods that start in that span (the end is excluded), by path."""
 
 
 class Ledger(ABC):
@@ -123,53 +128,49 @@ class Ledger(ABC):
 
     @abstractmethod
     def now_ms(self) -> int:
-        """The ledger's clock, by which shifts and barriers go."""
+        """The ledger's wall clock, which shifts and barriers use."""
 
     @abstractmethod
     def terms(self) -> list[Term]:
-        """Which event types are or were configured when, by name and time."""
+        """The spans in which event types are or were configured, by name and time."""
 
     @abstractmethod
     def open_term(self, event_type: str, from_ms: int) -> None:
-        """An event type is configured from that hour on; one that is already stays as it is."""
+        """An event type is configured from that hour on. No effect if it already is."""
 
     @abstractmethod
     def close_term(self, event_type: str, to_ms: int) -> None:
-        """An event type is not configured any more from that hour on. NotFound if it is not now."""
+        """An event type is no longer configured from that hour on. NotFound if it is not configured now."""
 
     @abstractmethod
     def claim(self, event_type: str, entry_id: str) -> Claim:
-        """Take an event type over from whoever had it.
+        """Claim an event type; earlier claims on it are replaced.
 
-        With another identity than before it was deleted and made anew: its positions and the barriers of
-        unflagged hours are forgotten, its files and flags stay.
+        A different `entry_id` than before means that the event type was deleted and created again: its positions
+        and the barriers of unflagged hours are deleted, its files and flags stay.
         """
 
     @abstractmethod
     def standing(self, event_type: str) -> Standing | None:
-        """How far an event type is; None if it was never claimed."""
+        """How far the archive of an event type is; None if it was never claimed."""
 
     @abstractmethod
     def decide(self, claim: Claim, decision: Decision) -> None:
-        """List files as publishing, with the new positions: from now on they will be published, come what may.
+        """List files as publishing and store the new positions. After this call the files must be published.
 
-        Invalid if a record that was read is neither in one of them nor counted as dropped. Conflict, with nothing
-        changed, if a partition does not stand where the decision begins, if a file is listed already, or if one
-        is `data` for a flagged hour or `late` for another one.
+        Invalid if a record that was read is neither in a file nor counted as dropped. Conflict, with nothing
+        changed, if a partition is not where the decision begins, if a file is listed already, or if a file is
+        `data` for a flagged hour or `late` for an unflagged one.
         """
 
     @abstractmethod
     def publishing(self, event_type: str) -> list[ArchivedFile]:
-        """Files that are decided and not published yet, in the order of their names."""
+        """Files that are decided and not published yet, by path."""
 
     @abstractmethod
     def published(self, claim: Claim, paths: Sequence[str]) -> None:
-        """These files are at their places."""
+        """Record that these files are published. Idempotent; unknown paths are ignored."""
 
     @abstractmethod
     def files(self, event_type: str, hour_ms: int) -> list[ArchivedFile]:
-        """The published files of an hour, in the order of their names; what is in quarantine is of none."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of connections."""
+        """The published files of an hour, by path. Quarantined files belong to no hour."""

@@ -224,9 +224,8 @@ class LocalSubscriptions(Subscriptions):
                 self._initialise(found.subscription)
 
     def close(self) -> None:
-        """End the streams of this process; close connections and threads."""
+        """End the streams of this process and its threads."""
         self._hub.close()
-        self._store.close()
 
 
 def _cursor(share: Share) -> SubscriptionCursor:

@@ -108,7 +108,3 @@ class SubscriptionStore(ABC):
 
         A share replaces the cursor of any incarnation of its event type and partition.
         """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of connections."""

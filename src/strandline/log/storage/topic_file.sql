@@ -1,8 +1,9 @@
--- name: create
--- One file is one topic. `batches` holds Arrow IPC record batches in partition order, `layout` which columns they
--- have (without timestamps all records have the row's). Rows come in the order of appends and a small index finds them by offset, so that a commit fills one page
--- after the other instead of one page for every partition. `partitions` remembers
--- where a partition starts and ends once purging has taken rows away; `seal` has a row while a switch closes us.
+-- name: migration_1
+-- Files made before `user_version` was kept have this layout already.
+-- One file is one topic. `batches` holds Arrow IPC record batches; `layout` says which columns a batch has (without
+-- timestamps all records have the row's). Rows are in the order of appends and a small index finds them by offset,
+-- so that a commit fills one page after the other instead of one page for every partition. `partitions` keeps where
+-- a partition starts and ends once purging has removed rows; `seal` has a row while a switch closes the topic.
 CREATE TABLE IF NOT EXISTS batches (
     partition      INTEGER NOT NULL,
     first_offset   INTEGER NOT NULL,

@@ -1,24 +1,27 @@
--- name: create
+-- name: version_before
+SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'announcements';
+
+-- name: migration_1
 -- `changes` grows with every change, so that watchers can tell them from heartbeats.
-CREATE TABLE IF NOT EXISTS announcements (
+CREATE TABLE announcements (
     only_row  INTEGER PRIMARY KEY CHECK (only_row = 1),
     version   INTEGER NOT NULL,
     changes   INTEGER NOT NULL
 );
-INSERT INTO announcements VALUES (1, 0, 0) ON CONFLICT DO NOTHING;
+INSERT INTO announcements VALUES (1, 0, 0);
 -- A session lives until `expires_ms` on the clock of the machine's start `boot`. Every statement that reads locks
 -- or members asks for that; rows of dead sessions are only waiting for somebody to remove them.
-CREATE TABLE IF NOT EXISTS sessions (
+CREATE TABLE sessions (
     id          TEXT PRIMARY KEY,
     boot        TEXT NOT NULL,
     expires_ms  INTEGER NOT NULL
 );
-CREATE TABLE IF NOT EXISTS locks (
+CREATE TABLE locks (
     name     TEXT PRIMARY KEY,
     session  TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
     value    TEXT NOT NULL
 );
-CREATE TABLE IF NOT EXISTS members (
+CREATE TABLE members (
     node     TEXT PRIMARY KEY,
     session  TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
     value    TEXT NOT NULL
