@@ -10,15 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from strandline.clock import boot_id, boot_ms
 from strandline.coordination.lease import Beat, Holdings, sure
 from strandline.coordination.port import Coordination
-from strandline.coordination.watchers import Watchers
 from strandline.engine import sql, sqlite
+from strandline.engine.watcher import Watcher
 from strandline.errors import Conflict, LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class SqliteCoordination(Coordination):
         # Statements that failed but must take effect; they go ahead of the next transaction.
         self._owed: list[tuple[str, tuple[Any, ...]]] = []
         self._within_session(lambda _db, _session: None)
-        self._watchers = Watchers(lambda: (self._glance.look(), self.sure()), _LOOK_EVERY, _LOOK_QUICKLY)
+        self._watcher = Watcher(self._versions, _LOOK_EVERY, _LOOK_QUICKLY)
         self._closed = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="strandline-coordination", daemon=True)
         self._keeper.start()
@@ -110,7 +110,7 @@ class SqliteCoordination(Coordination):
             self._holdings.drop(f"nodes/{self._node}")
             self._holdings.take(f"nodes/{node}", session)
             self._node = node
-        self._watchers.wake()
+        self._watcher.wake()
 
     def update(self, value: str) -> None:
         self._change(f"nodes/{self._node}", "update", value, self._node)
@@ -127,7 +127,7 @@ class SqliteCoordination(Coordination):
             db.execute(_SQL["changed"])
 
         self._within_session(work)
-        self._watchers.wake()
+        self._watcher.wake()
 
     def members(self) -> dict[str, str]:
         return dict(self._reader.execute(_SQL["members"], (self._boot, boot_ms())))
@@ -138,7 +138,7 @@ class SqliteCoordination(Coordination):
     def bump(self) -> int:
         with self._db.transaction() as db:
             version = int(db.execute(_SQL["bump"])[0][0])
-        self._watchers.wake()
+        self._watcher.wake()
         return version
 
     def lock(self, name: str, value: str) -> bool:
@@ -152,7 +152,7 @@ class SqliteCoordination(Coordination):
             session = self._within_session(work)
             if session:
                 self._holdings.take(f"locked_et/{name}", session)
-        self._watchers.wake()
+        self._watcher.wake()
         return session is not None
 
     def unlock(self, name: str) -> None:
@@ -166,13 +166,20 @@ class SqliteCoordination(Coordination):
                 self._within_session(lambda _db, _session: None)
             except StrandlineError as error:
                 log.warning("the lock on %s is let go with the next heartbeat: %s", name, error)
-        self._watchers.wake()
+        self._watcher.wake()
 
     def locks(self) -> dict[str, str]:
         return dict(self._reader.execute(_SQL["locks"], (self._boot, boot_ms())))
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._watchers.watch(callback)
+        return self._watcher.watch("", callback)
+
+    def _versions(self, keys: Sequence[str]) -> dict[str, object]:
+        try:
+            seen = self._glance.look()
+        except StrandlineError as error:
+            seen = error.code  # `sure` can change while the file cannot be read
+        return dict.fromkeys(keys, (seen, self.sure()))
 
     def sure(self) -> bool:
         return sure(self._beat, self._holdings)
@@ -182,7 +189,7 @@ class SqliteCoordination(Coordination):
             return
         self._closed.set()
         self._keeper.join()
-        self._watchers.close()
+        self._watcher.close()
         beat, self._beat = self._beat, None
         try:
             if beat:

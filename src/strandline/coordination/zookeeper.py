@@ -16,8 +16,8 @@ from urllib.parse import quote, unquote
 from strandline.clock import boot_ms
 from strandline.coordination.lease import Holdings, sure
 from strandline.coordination.port import Coordination
-from strandline.coordination.watchers import Watchers
 from strandline.coordination.zookeeper_session import Session
+from strandline.engine.watcher import Watcher
 from strandline.engine.zookeeper import Check, Create, Delete, Refusal, Set, Step
 from strandline.errors import Conflict, LeaseLost, OutcomeUnknown, Unavailable
 
@@ -36,16 +36,17 @@ class ZookeeperCoordination(Coordination):
         self._node: str | None = None
         self._counter = itertools.count()
         self._news = 0
-        # Changes are told by ZooKeeper; looking is for `sure`, which time alone can change.
-        every = session_timeout_ms / 20_000
-        self._watchers = Watchers(lambda: (self._news, self.sure()), every, every)
+        # ZooKeeper reports changes by itself. Polling is for `sure`, which can change by time alone.
+        self._watcher = Watcher(
+            lambda keys: dict.fromkeys(keys, (self._news, self.sure())), session_timeout_ms / 20_000
+        )
         self._session = Session(hosts, root, session_timeout_ms, self._tell, self._settle)
         self._zk = self._session.zk
         self._session.start()
 
     def _tell(self) -> None:
         self._news = next(self._counter)
-        self._watchers.wake()
+        self._watcher.wake()
 
     def join(self, node: str, value: str) -> None:
         thing = _thing("nodes", node)
@@ -174,14 +175,14 @@ class ZookeeperCoordination(Coordination):
         self._doubtful.discard(thing)
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._watchers.watch(callback)
+        return self._watcher.watch("", callback)
 
     def sure(self) -> bool:
         return sure(self._session.beat, self._holdings)
 
     def close(self) -> None:
         self._session.close()
-        self._watchers.close()
+        self._watcher.close()
 
 
 def _thing(folder: str, name: str) -> str:

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 
 from strandline.clock import Clock, to_rfc3339
 from strandline.config import LogSettings
+from strandline.engine.watcher import Watcher
 from strandline.errors import Conflict, InvalidCursor, NotFound
 from strandline.log import cursors as rules
 from strandline.log import definitions
@@ -36,7 +37,6 @@ from strandline.log.publisher import Publisher
 from strandline.log.publishing import Events, Plan
 from strandline.log.reading import Batch, Ends, Reader, View
 from strandline.log.room import Log, Start
-from strandline.log.storage.watcher import Watcher
 from strandline.log.storages import Storages
 from strandline.log.subscriptions.local import LocalSubscriptions
 from strandline.log.upkeep import Upkeep

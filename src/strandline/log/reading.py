@@ -12,12 +12,12 @@ import msgspec
 import pyarrow as pa
 
 from strandline import clock
+from strandline.engine.watcher import Watcher
 from strandline.errors import Invalid, InvalidCursor, NotFound, Unavailable
 from strandline.log import cursors, partitioning
 from strandline.log.cursors import Position, Span
 from strandline.log.model import CatalogEntry, CursorText, Timeline
 from strandline.log.storage import Bounds, Storage
-from strandline.log.storage.watcher import Watcher
 from strandline.log.switching import State, visible_end
 
 _decode = msgspec.json.Decoder()

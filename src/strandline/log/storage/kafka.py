@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from strandline.engine import kafka
+from strandline.engine.watcher import Watcher
 from strandline.errors import NotFound, Unavailable
 from strandline.log.records import NewRecords
 from strandline.log.storage.kafka_appends import Appender
 from strandline.log.storage.kafka_reads import Passes
 from strandline.log.storage.kafka_topics import Replication, Topics
 from strandline.log.storage.port import Bounds, Placed, Storage
-from strandline.log.storage.watcher import Watcher
 
 _TOPIC_PROPERTIES = frozenset({"replication.factor", "min.insync.replicas"})
 # A key is made of parts of its event, so it is no longer than that; the rest is Kafka's frame and headers.

@@ -7,8 +7,8 @@ import threading
 import uuid
 from collections.abc import Callable
 
+from strandline.engine.watcher import Watcher
 from strandline.errors import StrandlineError
-from strandline.log.storage.watcher import Watcher
 from strandline.log.subscriptions.port import StreamLeases
 from strandline.log.subscriptions.session import Session
 
