@@ -8,7 +8,6 @@ does, and with them go all sessions and everybody who remembered a version; so c
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from strandline.clock import boot_id, boot_ms
 from strandline.coordination.lease import Beat, Holdings, sure
 from strandline.coordination.port import Coordination
 from strandline.engine import sql, sqlite
+from strandline.engine.heartbeat import Heartbeat
 from strandline.engine.watcher import Watcher
 from strandline.errors import Conflict, LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
 
@@ -27,7 +27,6 @@ _SQL = sql.load("strandline.coordination", "sqlite.sql")
 _LAYOUT = 1
 # Measured: a look costs up to 0.2 ms of processor time, nearly all of it for waking up.
 _LOOK_EVERY, _LOOK_QUICKLY = 0.03, 0.005
-_RETRY_EVERY = 0.1
 _T = TypeVar("_T")
 
 
@@ -46,22 +45,13 @@ class SqliteCoordination(Coordination):
         self._node: str | None = None
         # Statements that failed but must take effect; they go ahead of the next transaction.
         self._owed: list[tuple[str, tuple[Any, ...]]] = []
-        self._within_session(lambda _db, _session: None)
+        self._renew()
         self._watcher = Watcher(self._versions, _LOOK_EVERY, _LOOK_QUICKLY)
-        self._closed = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="strandline-coordination", daemon=True)
-        self._keeper.start()
+        self._heartbeat = Heartbeat("renewing the coordination session", self._renew, session_timeout_ms)
+        self._heartbeat.start()
 
-    def _keep(self) -> None:
-        failing, pause = False, self._lease_ms / 3000
-        while not self._closed.wait(_RETRY_EVERY if failing else pause):
-            try:
-                self._within_session(lambda _db, _session: None)
-                failing = False
-            except StrandlineError as error:
-                if not failing:
-                    log.warning("the coordination session could not be extended: %s", error)
-                failing = True
+    def _renew(self) -> None:
+        self._within_session(lambda _db, _session: None)
 
     def _within_session(self, work: Callable[[sqlite.Database, str], _T]) -> _T:
         """One transaction that extends the session as well, or begins a new one if it is gone."""
@@ -80,7 +70,7 @@ class SqliteCoordination(Coordination):
             if before and session == before.session and boot_ms() >= before.sent_ms + before.lease_ms:
                 # We slept with the transaction open. Others saw the session vanish: it must not reappear.
                 self._start_over(before)
-                raise Unavailable("the coordination session ran out meanwhile", retry_after=_RETRY_EVERY)
+                raise Unavailable("the coordination session expired during the call; call again", retry_after=0.1)
             self._beat = Beat(session, sent_ms, self._lease_ms)
             return result
 
@@ -163,7 +153,7 @@ class SqliteCoordination(Coordination):
                 return
             self._owed += [(_SQL["unlock"], (name, session)), (_SQL["changed"], ())]
             try:
-                self._within_session(lambda _db, _session: None)
+                self._renew()
             except StrandlineError as error:
                 log.warning("the lock on %s is let go with the next heartbeat: %s", name, error)
         self._watcher.wake()
@@ -185,10 +175,7 @@ class SqliteCoordination(Coordination):
         return sure(self._beat, self._holdings)
 
     def close(self) -> None:
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        self._keeper.join()
+        self._heartbeat.stop()
         self._watcher.close()
         beat, self._beat = self._beat, None
         try:
