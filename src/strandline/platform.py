@@ -11,7 +11,7 @@ from strandline.archive.local import LocalArchive
 from strandline.clock import Clock, system_clock
 from strandline.config import Settings
 from strandline.coordination.connect import connect
-from strandline.engine import values
+from strandline.engine import structs
 from strandline.log.catalog.connect import connect as connect_catalog
 from strandline.log.local import LocalLog
 from strandline.log.node import Node
@@ -24,7 +24,7 @@ class Platform:
     """The rooms, opened. Use it as a context manager or close it."""
 
     def __init__(self, data: Path, settings: Settings, clock: Clock) -> None:
-        values.prepare()
+        structs.prepare_for_threads()
         self.data = data
         self.settings = settings
         self.clock = clock

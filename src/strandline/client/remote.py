@@ -7,14 +7,14 @@ from typing import Self
 
 from strandline.client.log import HttpLog
 from strandline.client.transport import Transport
-from strandline.engine import values
+from strandline.engine import structs
 
 
 class Remote:
     """The rooms of a server. Use it as a context manager or close it."""
 
     def __init__(self, transport: Transport, *, retry_unknown: bool) -> None:
-        values.prepare()
+        structs.prepare_for_threads()
         self._transport = transport
         self.log = HttpLog(transport, retry_unknown=retry_unknown)
 

@@ -44,7 +44,7 @@ class KafkaStorage(Storage):
         self, bootstrap_servers: str, properties: Mapping[str, str], options: KafkaOptions | None = None
     ) -> None:
         options = options or KafkaOptions()
-        connection = kafka.Connection(
+        connection = kafka.KafkaConnection(
             bootstrap_servers, {n: v for n, v in properties.items() if n not in _TOPIC_PROPERTIES}
         )
         message_bytes = 2 * options.max_event_bytes + _FRAME_BYTES

@@ -1,7 +1,7 @@
-"""Values that several threads may decode.
+"""Makes msgspec Structs safe to decode in several threads.
 
-msgspec looks at a type when it is first decoded, and when two threads do that at once the process can crash. So
-all of our types are looked at before there are threads that decode them.
+msgspec analyses a type when it is first decoded, and the process can crash when two threads do that at once. So
+all Struct types are analysed before other threads start.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _lock = threading.Lock()
 _prepared: set[type] = set()
 
 
-def prepare() -> None:
-    """Make every value type that has been imported ready for any thread."""
+def prepare_for_threads() -> None:
+    """Analyse every Struct type that has been imported so far. Calling it again is cheap."""
     with _lock:
         for kind in {*_kinds(msgspec.Struct)} - _prepared:
             msgspec.json.Decoder(kind)
