@@ -155,7 +155,7 @@ class Archiver:
         if reading.entry_id != desk.entry_id:
             self.start()
             desk = self._open_desk
-        self._desk = _with(desk, self._collector.seated(desk.collection, reading, desk.stored))
+        self._desk = _with(desk, self._collector.resumed(desk.collection, reading, desk.stored))
         return reading, self._due(reading, terms)
 
     def _due(self, reading: Reading, terms: Sequence[Term]) -> list[Hour]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from strandline.archive.model import Lost
 from strandline.config import LogSettings
 from strandline.log import cursors
 from strandline.log.cursors import Position, Span
@@ -27,16 +26,6 @@ class Reading:
     @property
     def ends(self) -> dict[int, Position]:
         return {number: cursors.at_index(one, cursors.end_index(one)) for number, one in enumerate(self.spans)}
-
-    def seat(self, partition: int, position: Position | None, lost: Lost) -> tuple[Position, int]:
-        """Where to go on after a position, and how many records are gone in between. None is the beginning."""
-        spans = self.spans[partition]
-        begin = cursors.begin_index(spans)
-        index = begin if position is None else cursors.index_of(spans, position)
-        if index >= begin:
-            return cursors.at_index(spans, index), 0
-        nearest = begin if lost == "earliest" else cursors.end_index(spans)
-        return cursors.at_index(spans, nearest), nearest - index
 
     def pending(self, partition: int, position: Position) -> int:
         spans = self.spans[partition]

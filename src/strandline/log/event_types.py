@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from strandline.config import LogSettings
+from strandline.engine.watcher import Watcher
 from strandline.errors import InvalidCursor, NotFound
 from strandline.log import cursors as rules
 from strandline.log.catalog import Catalog
@@ -15,7 +16,6 @@ from strandline.log.model import CatalogEntry, CursorText, StorageInfo
 from strandline.log.preparation import CompiledEventType
 from strandline.log.reading import Reader, View, VisibleEnds
 from strandline.log.room import Start
-from strandline.log.storage.watcher import Watcher
 from strandline.log.storages import Storages
 
 _STARTS = {"BEGIN": rules.begin_index, "END": rules.end_index}

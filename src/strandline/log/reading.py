@@ -12,12 +12,12 @@ import msgspec
 import pyarrow as pa
 
 from strandline import clock
+from strandline.engine.watcher import Watcher
 from strandline.errors import Invalid, InvalidCursor, NotFound, Unavailable
 from strandline.log import cursors, partitioning
 from strandline.log.cursors import Position, Span
 from strandline.log.model import CatalogEntry, CursorText, Timeline
 from strandline.log.storage import Bounds, Storage
-from strandline.log.storage.watcher import Watcher
 from strandline.log.switching import State, visible_end
 
 _decode = msgspec.json.Decoder()
@@ -119,23 +119,23 @@ class View:
                 visible = self._ends.limit(self.entry, per_timeline[-1])
                 if visible is not None:
                     found = self._laid_out([*per_timeline[:-1], visible])
-                    if not any(self.ahead(found[partition], position) for partition, position in asked):
+                    if not any(cursors.ahead(found[partition], position) for partition, position in asked):
                         return found
                 time.sleep(_DECISION_SECONDS)
         raise Unavailable("a timeline switch is not decided yet", retry_after=1)
 
-    def ahead(self, spans: Sequence[Span], position: Position | None) -> bool:
-        """Whether a position lies past the known end of a timeline that a switch is closing."""
-        switch, newest = self.entry.switch, spans[-1]
-        closing = switch is not None and switch.kind == "switch" and switch.state is State.CLOSING
-        return (
-            closing and position is not None and position.order == newest.order and position.offset > newest.last
-        )
-
     def _laid_out(self, per_timeline: Sequence[Sequence[Bounds]]) -> list[list[Span]]:
+        switch = self.entry.switch
+        closing = switch is not None and switch.kind == "switch" and switch.state is State.CLOSING
         return [
             [
-                Span(timeline.order, bounds[partition].first, bounds[partition].last, _closed(timeline))
+                Span(
+                    timeline.order,
+                    bounds[partition].first,
+                    bounds[partition].last,
+                    closed=_closed(timeline),
+                    closing=closing and timeline is self.entry.active,
+                )
                 for timeline, bounds in zip(self.entry.timelines, per_timeline, strict=True)
             ]
             for partition in range(self.entry.event_type.partition_count)
@@ -201,7 +201,7 @@ class View:
         if _is_time(text):
             return self._before(partition, spans, _moment(text))
         position = cursors.parse(text)
-        if self.ahead(spans, position):
+        if cursors.ahead(spans, position):
             spans = self.spans([(partition, position)])[partition]
         return cursors.available(spans, position)
 
@@ -286,7 +286,7 @@ class Reader:
     def _next(
         self, view: View, spans: Sequence[Span], partition: int, max_records: int, max_bytes: int
     ) -> Batch | None:
-        if view.ahead(spans, self.positions[partition]):
+        if cursors.ahead(spans, self.positions[partition]):
             return None
         # Raises InvalidCursor: records that expired before they were read must not be skipped silently.
         place = cursors.read_next(spans, cursors.available(spans, self.positions[partition]))

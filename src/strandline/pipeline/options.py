@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from strandline import config
 from strandline.clock import system_clock
 from strandline.errors import Invalid, NotFound
+from strandline.log.cursors import OnUnavailable
 from strandline.pipeline.columns import NAMES
-from strandline.pipeline.positions import OnUnavailable
 
 if TYPE_CHECKING:
     from strandline.platform import Platform

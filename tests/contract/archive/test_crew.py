@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -45,8 +46,8 @@ class Machine:
         return self._opened[-1]
 
     def close(self) -> None:
-        for platform in self._opened:
-            platform.close()
+        while self._opened:
+            self._opened.pop().close()
 
     def flagged(self, name: str, hour: str = "2024-05-01/12") -> bool:
         return (self.data / "archive" / hour / name / "_READY").exists()
@@ -292,3 +293,27 @@ def test_one_propagates_at_a_time(machine, platform):
     assert platform.archive.periods(NOON, NOON + 1) == []
     crew.once()
     assert [one.path for one in platform.archive.periods(NOON, NOON + 1)] == ["2024-05-01/12"]
+
+
+def test_a_log_that_was_restored_from_an_old_copy_is_archived_on(machine, platform, caplog):
+    """The stored position is past the end of the log: this is reported once, and new records are archived."""
+    publish(platform)
+    machine.close()
+    copy = shutil.copytree(machine.data / "topics", machine.data.parent / "copy")
+    platform = machine.open()
+    publish(platform)
+    publish(platform)
+    platform.archive.crew().once()
+    machine.close()
+    shutil.rmtree(machine.data / "topics")
+    shutil.copytree(copy, machine.data / "topics")
+
+    platform = machine.open()
+    platform.archive.crew().once()
+    platform.archive.crew().once()
+    (report,) = [line for line in caplog.messages if "'a', partition 0" in line]
+    assert "001-0001-000000000000000002 is not available" in report
+    publish(platform)
+    platform.archive.crew().once()
+    assert [part.position.offset for part in platform.archive.ledger.standing("a").partitions.values()] == [1]
+    assert archived(platform) == 2

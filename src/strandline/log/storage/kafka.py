@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from strandline.engine import kafka
+from strandline.engine.watcher import Watcher
 from strandline.errors import NotFound, Unavailable
 from strandline.log.records import NewRecords
 from strandline.log.storage.kafka_appends import Appender
 from strandline.log.storage.kafka_reads import ConsumerCache
 from strandline.log.storage.kafka_topics import Replication, Topics
 from strandline.log.storage.port import Bounds, Placed, Storage
-from strandline.log.storage.watcher import Watcher
 
 _TOPIC_PROPERTIES = frozenset({"replication.factor", "min.insync.replicas"})
 # A key consists of parts of its event, so it is no larger than the event. The rest is Kafka's frame and headers.
@@ -44,7 +44,7 @@ class KafkaStorage(Storage):
         self, bootstrap_servers: str, properties: Mapping[str, str], options: KafkaOptions | None = None
     ) -> None:
         options = options or KafkaOptions()
-        connection = kafka.Connection(
+        connection = kafka.KafkaConnection(
             bootstrap_servers, {n: v for n, v in properties.items() if n not in _TOPIC_PROPERTIES}
         )
         message_bytes = 2 * options.max_event_bytes + _FRAME_BYTES

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strandline.errors import Invalid, InvalidCursor, NotFound
 from strandline.log import cursors
-from strandline.log.cursors import Position, Span
+from strandline.log.cursors import Position, Resumed, Span
 from strandline.log.event_types import EventTypes
 from strandline.log.model import CursorText
 from strandline.log.reading import View
@@ -50,12 +50,11 @@ def _share(view: View, partition: int, position: Position) -> Share:
     return Share(Slot(view.entry.id, partition), view.entry.event_type.name, position)
 
 
-def seat(view: View, spans: Sequence[Span], position: Position) -> tuple[Position, int]:
-    """Where to go on from a cursor, and how many events expired before they were read."""
-    if view.ahead(spans, position):
-        return position, 0
-    gone = cursors.begin_index(spans) - cursors.index_of(spans, position)
-    return (position, 0) if gone <= 0 else (cursors.at_index(spans, cursors.begin_index(spans)), gone)
+def resumed(spans: Sequence[Span], position: Position) -> Resumed:
+    """Where a subscription continues: at its cursor, or with the oldest event that it can still read."""
+    if cursors.ahead(spans, position):  # the events that follow are known once the switch is decided
+        return Resumed(position, cursors.end_index(spans))
+    return cursors.resume(spans, position, "earliest")
 
 
 def committed(view: View, cursor: SubscriptionCursor) -> tuple[str, int, Position]:

@@ -46,7 +46,7 @@ class StreamSession:
         self._wake = wake
         self._delivery = Delivery(parameters, clock.steady_ms(), eager=eager)
         self._readers: dict[str, tuple[Reader, Callable[[], None]]] = {}
-        self._seated: set[Slot] = set()
+        self._held: set[Slot] = set()
         self._lock = threading.Lock()
         self._changed = True
 
@@ -69,7 +69,7 @@ class StreamSession:
 
     @property
     def has_partitions(self) -> bool:
-        return bool(self._seated)
+        return bool(self._held)
 
     def wait_ms(self) -> int:
         return self._delivery.wait_ms(self._clock.steady_ms())
@@ -119,22 +119,25 @@ class StreamSession:
             self.finished = True
             log.info("a subscription's stream has lost its lease", extra=self._fields())
             return
-        shares = [self._seat(share) for share in held]
-        self._seated = {share.slot for share in shares}
+        shares = [self._resumed(share) for share in held]
+        self._held = {share.slot for share in shares}
         self._delivery.hold(shares, self._clock.steady_ms())
 
-    def _seat(self, share: Share) -> Share:
-        """The share of a partition that is new to this stream; an expired cursor moves to the oldest record."""
-        if share.slot in self._seated:
+    def _resumed(self, share: Share) -> Share:
+        """A partition that this stream has just got: if its cursor is no longer available, it is moved."""
+        if share.slot in self._held:
             return share
         view = places.view_of(self._event_types, share.event_type, share.slot.event_type_id)
-        position, gone = places.seat(view, view.spans()[share.slot.partition], share.position)
-        if gone and self._store.skip(self.subscription_id, share, position, gone):
+        found = places.resumed(view.spans()[share.slot.partition], share.position)
+        if found.problem is None:
+            return share
+        if self._store.skip(self.subscription_id, share, found.position, found.skipped):
             log.warning(
-                "%d events of %s, partition %d, expired before the subscription read them",
-                gone, share.event_type, share.slot.partition, extra=self._fields(),
+                "event type %r, partition %d: the subscription skips %d events and continues after %s: %s",
+                share.event_type, share.slot.partition, found.skipped, found.position, found.problem,
+                extra=self._fields(),
             )  # fmt: skip
-        return Share(share.slot, share.event_type, max(position, share.position), share.skipped, heir=share.heir)
+        return Share(share.slot, share.event_type, found.position, share.skipped, heir=share.heir)
 
     def _read(self) -> bool:
         found = False

@@ -76,12 +76,14 @@ def _assignment(share: Share, members: Sequence[Member]) -> PartitionStats:
 
 def _measured(view: View, share: Share, members: Sequence[Member], now_ms: int | None) -> PartitionStats:
     spans = view.spans()[share.slot.partition]
-    position, gone = places.seat(view, spans, share.position)
+    resumed = places.resumed(spans, share.position)
     return msgspec.structs.replace(
         _assignment(share, members),
-        unconsumed_events=0 if view.ahead(spans, position) else cursors.lag(spans, position),
-        consumer_lag_seconds=None if now_ms is None else _age_s(view, share.slot.partition, position, now_ms),
-        skipped_events=share.skipped + gone,
+        unconsumed_events=cursors.end_index(spans) - resumed.index,
+        consumer_lag_seconds=None
+        if now_ms is None
+        else _age_s(view, share.slot.partition, resumed.position, now_ms),
+        skipped_events=share.skipped + resumed.skipped,
     )
 
 
