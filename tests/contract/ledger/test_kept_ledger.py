@@ -111,10 +111,9 @@ def test_kept_leases_belong_to_their_owners(place, kept):
     assert place.execute("SELECT name, owner FROM archive_leases") == []
 
 
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_foreign_keys_follow_the_renamed_tables(place, kept):
-    """SQLite alone renames them."""
-    if not on_sqlite(place):
-        pytest.skip("PostgreSQL's tables keep their names")
+    """PostgreSQL's tables keep their names."""
     place.open()
     assert place.execute("PRAGMA foreign_key_check") == []
     assert [row[2] for row in place.execute("PRAGMA foreign_key_list('archive_leases')")] == ["archive_owners"]
