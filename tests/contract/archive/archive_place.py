@@ -50,7 +50,7 @@ class ArchivePlace:
             self.ledger = PostgresLedger(ledger_url, lease_ms=6_000, now=now)
         self.root = folder / "archive"
         self.files: Files = LocalFiles(str(self.root))
-        self.source = Source(self.platform.log, folder / "data", self.platform.settings.log)
+        self.source = Source(self.platform.log.types, folder / "data", self.platform.settings.log)
         self.runner: Runner = InProcess()
         self.propagator = Propagator(self.ledger, self.files, self.layout)
 
