@@ -46,7 +46,7 @@ class ArchivePlace:
         self.ledger: Ledger = SqlLedger(database, lease_ms=6_000, now=self.clock.now_ms)
         self.root = folder / "archive"
         self.files: Files = LocalFiles(str(self.root))
-        self.source = Source(self.platform.log, folder / "data", self.platform.settings.log)
+        self.source = Source(self.platform.log.types, folder / "data", self.platform.settings.log)
         self.runner: Runner = InProcess()
         self.propagator = Propagator(self.ledger, self.files, self.layout)
 
