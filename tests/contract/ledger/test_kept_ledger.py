@@ -38,7 +38,7 @@ def on_sqlite(place: LedgerPlace) -> bool:
 def contents(place: LedgerPlace, *, migrated: bool) -> dict[str, Rows]:
     """All rows of all tables."""
     prefix = "" if on_sqlite(place) and not migrated else "archive_"
-    columns = {**COLUMNS, "owners": f"owner, expires_ms, {'progress' if migrated else 'told'}"}
+    columns = {**COLUMNS, "owners": "owner, expires_ms, told"}
     return {
         table: place.execute(f"SELECT {names} FROM {prefix}{table} ORDER BY 1, 2")  # noqa: S608
         for table, names in columns.items()

@@ -204,16 +204,15 @@ ALTER TABLE hours RENAME TO archive_hours;
 ALTER TABLE periods RENAME TO archive_periods;
 ALTER TABLE owners RENAME TO archive_owners;
 ALTER TABLE leases RENAME TO archive_leases;
-ALTER TABLE archive_owners RENAME COLUMN told TO progress;
 DROP INDEX publishing_files;
 CREATE INDEX publishing_files ON archive_files (event_type) WHERE NOT published;
 DROP INDEX unwritten_hours;
 CREATE INDEX unwritten_hours ON archive_hours (event_type, hour_ms) WHERE written < revision OR stale;
 
 -- name: migration_2 (postgres)
+-- Processes of the release before this one go on while a node migrates: they must find all their columns.
 -- `boot` is always empty here; SQLite needs it.
 ALTER TABLE archive_owners ADD COLUMN boot TEXT NOT NULL DEFAULT '';
-ALTER TABLE archive_owners RENAME COLUMN told TO progress;
 
 -- name: now (sqlite)
 SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER);
@@ -230,18 +229,18 @@ SELECT 1;
 SELECT pg_advisory_xact_lock(hashtextextended('strandline archive leases', 0));
 
 -- name: renew
-INSERT INTO archive_owners (owner, boot, expires_ms, progress) VALUES (:owner, :boot, :expires_ms, :progress)
+INSERT INTO archive_owners (owner, boot, expires_ms, told) VALUES (:owner, :boot, :expires_ms, :progress)
 ON CONFLICT (owner) DO UPDATE SET boot = excluded.boot, expires_ms = excluded.expires_ms,
-    progress = excluded.progress;
+    told = excluded.told;
 
 -- name: expire_owners
 DELETE FROM archive_owners WHERE boot <> :boot OR expires_ms <= :now_ms;
 
 -- name: owners (sqlite)
-SELECT owner, progress FROM archive_owners WHERE boot = :boot AND expires_ms > :now_ms ORDER BY owner;
+SELECT owner, told FROM archive_owners WHERE boot = :boot AND expires_ms > :now_ms ORDER BY owner;
 
 -- name: owners (postgres)
-SELECT owner, progress FROM archive_owners
+SELECT owner, told FROM archive_owners
 WHERE expires_ms > coalesce(CAST(:now_ms AS BIGINT), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
 ORDER BY owner;
 
