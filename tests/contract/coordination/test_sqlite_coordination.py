@@ -145,7 +145,7 @@ def test_a_newer_layout_is_refused(file: Path):
     """By its number, before anything is written."""
     SqliteCoordination(file).close()
     database = SqliteConnection(file)
-    database.execute("PRAGMA user_version = 99")
+    database.execute("UPDATE layouts SET version = 99")
     database.close()
     with pytest.raises(Unavailable, match="newer"):
         SqliteCoordination(file)
