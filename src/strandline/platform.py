@@ -6,13 +6,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from strandline import config
 from strandline.archive.local import LocalArchive
 from strandline.clock import Clock, system_clock
-from strandline.config import Settings
 from strandline.engine import decoders
 from strandline.engine.databases import Databases
 from strandline.log.open import open_log
+from strandline.settings import Settings
 
 
 class Platform:
@@ -56,4 +55,4 @@ def open(path: str | Path = "data", *, settings: Settings | None = None) -> Plat
         data, file = data.parent, data
     elif (data / "strandline.toml").exists():
         file = data / "strandline.toml"
-    return Platform(data, settings or config.load(file), system_clock())
+    return Platform(data, settings or Settings.load(file), system_clock())

@@ -27,11 +27,11 @@ from strandline.archive.room import (
     PeriodStatus,
     configured,
 )
+from strandline.archive.settings import ArchiveSections
 from strandline.archive.source import Reading, Source
 from strandline.archive.tasks import InProcess, Runner
 from strandline.archive.verify import Verdict, verify
 from strandline.clock import Clock, parse_rfc3339, to_rfc3339
-from strandline.config import Settings
 from strandline.engine.databases import Databases
 from strandline.errors import Conflict, InvalidCursor, NotFound
 from strandline.log.local import LocalLog
@@ -40,7 +40,9 @@ from strandline.log.local import LocalLog
 class LocalArchive(Archive):
     """The ledger and the files are opened when they are first needed."""
 
-    def __init__(self, log: LocalLog, databases: Databases, data: Path, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, log: LocalLog, databases: Databases, data: Path, settings: ArchiveSections, clock: Clock
+    ) -> None:
         self._log = log
         self._databases = databases
         self._data = data

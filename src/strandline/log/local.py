@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 from strandline.clock import Clock, to_rfc3339
-from strandline.config import Settings
 from strandline.errors import Conflict, InvalidCursor
 from strandline.log import cursors as rules
 from strandline.log import definitions
@@ -36,6 +35,7 @@ from strandline.log.publish_attempt import PublishContext
 from strandline.log.publisher import Publisher
 from strandline.log.reading import Batch, Reader, View
 from strandline.log.room import Log, Start
+from strandline.log.settings import LogSections
 from strandline.log.storage.registry import SHARED_TYPES
 from strandline.log.storages import Storages
 from strandline.log.subscriptions.local import LocalSubscriptions
@@ -60,7 +60,7 @@ class LocalLog(Log):
         storages: Storages,
         node: Node,
         store: SubscriptionStore,
-        settings: Settings,
+        settings: LogSections,
         clock: Clock,
     ) -> None:
         self._catalog = catalog

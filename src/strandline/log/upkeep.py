@@ -15,11 +15,11 @@ import msgspec
 
 from strandline import failpoints
 from strandline.clock import Clock, to_rfc3339
-from strandline.config import LogSettings
 from strandline.errors import StrandlineError, Unavailable
 from strandline.log import expiry
 from strandline.log.catalog import Catalog
 from strandline.log.model import Timeline
+from strandline.log.settings import LogSettings
 from strandline.log.storages import Storages
 from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.log.subscriptions.stats import unread

@@ -19,13 +19,13 @@ from granian.server.embed import Server
 
 from strandline import logging_setup
 from strandline.clock import system_clock
-from strandline.config import Settings
 from strandline.errors import Unavailable
 from strandline.log.local import LocalLog
 from strandline.logging_setup import fields
 from strandline.platform import Platform
 from strandline.server.app import build
 from strandline.server.routing import Node
+from strandline.settings import Settings
 
 log = logging.getLogger(__name__)
 # What Granian may read before it knows that a request is too large for us.

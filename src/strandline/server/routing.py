@@ -16,13 +16,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from strandline.config import Settings
 from strandline.errors import Malformed, StrandlineError
 from strandline.log.local import LocalLog
 from strandline.logging_setup import fields
 from strandline.server import bodies
 from strandline.server.metrics import Metrics
 from strandline.server.problems import from_error, problem
+from strandline.settings import Settings
 
 log = logging.getLogger("strandline.http")
 _T = TypeVar("_T")

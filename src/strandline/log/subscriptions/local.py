@@ -12,10 +12,10 @@ from contextlib import suppress
 import msgspec
 
 from strandline.clock import Clock, to_rfc3339
-from strandline.config import Settings
 from strandline.errors import Conflict, Invalid, InvalidCursor, NotFound
 from strandline.log.event_types import EventTypes
 from strandline.log.model import CatalogEntry
+from strandline.log.settings import LogSections
 from strandline.log.subscriptions import model, places, rules, stats
 from strandline.log.subscriptions.hub import Hub
 from strandline.log.subscriptions.model import (
@@ -44,7 +44,7 @@ class LocalSubscriptions(Subscriptions):
         self,
         store: SubscriptionStore,
         event_types: EventTypes,
-        settings: Settings,
+        settings: LogSections,
         clock: Clock,
     ) -> None:
         self._store = store
