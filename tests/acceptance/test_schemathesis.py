@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from services import Server, running_server
 from strandline.server import app, openapi
-from strandline.server.stream_routes import JSON_STREAM
+from strandline.server.stream_encoders import JSON_STREAM
 
 ENDPOINTS = app.endpoints()
 # As text and back: what a client gets.

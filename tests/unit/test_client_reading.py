@@ -133,6 +133,6 @@ def test_an_eager_stream_does_not_wait_to_fill_a_batch():
     )
     limits = StreamLimits(batch_limit=10)
     for eager, due in ((True, 1), (False, 0)):
-        state = StreamState(limits, {0: Position(1, -1)}, 0, eager=eager)
+        state = StreamState("orders", limits, {0: Position(1, -1)}, 0, eager=eager)
         state.add(batch)
         assert len(state.take(1)) == due

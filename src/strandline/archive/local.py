@@ -35,9 +35,10 @@ from strandline.clock import Clock, parse_rfc3339, to_rfc3339
 from strandline.engine.databases import Databases
 from strandline.errors import Conflict, InvalidCursor, NotFound
 from strandline.log.local import LocalLog
+from strandline.room import Room
 
 
-class LocalArchive(Archive):
+class LocalArchive(Archive, Room):
     """The ledger and the files are opened when they are first needed."""
 
     def __init__(
@@ -173,6 +174,11 @@ class LocalArchive(Archive):
             standing = self.ledger.standing(event_type)
             to_ms = standing.flagged_ms + HOUR_MS if standing else 0
         self.ledger.close_term(event_type, hour_of(to_ms))
+
+    def check_ready(self) -> None:
+        """A ledger that was never needed is not opened for this."""
+        if self._ledger is not None:
+            self._ledger.terms()
 
     def close(self) -> None:
         with self._lock:
