@@ -78,8 +78,7 @@ async def _serve(platform: Platform, host: str, port: int, banner: Callable[[str
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     serving = asyncio.create_task(server.serve())
-    chores = [chore for room in platform.rooms.values() for chore in room.chores()]
-    upkeep = asyncio.gather(*(_repeat(state, chore) for chore in chores))
+    repeating = asyncio.create_task(upkeep(state))
     await _until_listening(host, port, serving)
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     log.info("ready", extra=fields(url=url, data=str(platform.data), pid=os.getpid()))
@@ -87,7 +86,7 @@ async def _serve(platform: Platform, host: str, port: int, banner: Callable[[str
         banner(url)
     await asyncio.wait([asyncio.create_task(stop.wait()), serving], return_when=asyncio.FIRST_COMPLETED)
     await _drain(state)
-    upkeep.cancel()
+    repeating.cancel()
     server.stop()
     with suppress(TimeoutError):
         await asyncio.wait_for(asyncio.shield(serving), 1)
@@ -114,6 +113,11 @@ async def _drain(state: ServerState) -> None:
         async with asyncio.timeout(state.settings.drain_timeout_ms / 1000):
             while state.open_requests or state.open_streams:  # noqa: ASYNC110 - once in a life
                 await asyncio.sleep(0.01)
+
+
+async def upkeep(state: ServerState) -> None:
+    """Repeat the chores of every room until it is cancelled."""
+    await asyncio.gather(*(_repeat(state, chore) for room in state.rooms.values() for chore in room.chores()))
 
 
 async def _repeat(state: ServerState, chore: Chore) -> None:
