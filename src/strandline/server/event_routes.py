@@ -9,7 +9,7 @@ import uuid
 import msgspec
 from starlette.responses import Response
 
-from strandline.errors import InvalidCursor, NotFound, Unavailable
+from strandline.errors import InvalidCursor, Malformed, NotFound, Unavailable
 from strandline.log.model import (
     CursorText,
     Distance,
@@ -23,7 +23,6 @@ from strandline.log.preparation import unanswered_report
 from strandline.log.room import Log
 from strandline.log.serving import ServedLog
 from strandline.room import CounterMetric
-from strandline.server import bodies
 from strandline.server.routing import INLINE_BYTES, RAW, Call, Endpoint, json_response
 
 _FLOW_ID = re.compile(r"[ -~]{1,200}").fullmatch
@@ -75,8 +74,16 @@ def _flow_id(call: Call[Log]) -> str:
 
 
 async def list_partitions(call: Call[Log]) -> Response:
-    cursors = bodies.decode_cursors("cursors", call.query.cursors) if call.query.cursors else []
+    cursors = decode_cursors("cursors", call.query.cursors) if call.query.cursors else []
     return json_response(await call.run(call.room.partitions, call.path("name"), cursors))
+
+
+def decode_cursors(name: str, text: str) -> list[CursorText]:
+    """Cursors written as JSON into a header or a query parameter."""
+    try:
+        return msgspec.json.decode(text, type=list[CursorText])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise Malformed(f'{name} must be JSON like [{{"partition": "0", "offset": "BEGIN"}}]: {error}') from None
 
 
 async def get_partition(call: Call[Log]) -> Response:

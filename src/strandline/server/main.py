@@ -1,4 +1,4 @@
-"""Running a node: Granian in this very process, housekeeping beside it, and a stop that loses nothing."""
+"""Runs a node: Granian in this process, the upkeep of all rooms, and a stop that loses no acknowledged work."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ async def _until_listening(host: str, port: int, serving: asyncio.Task[None]) ->
 
 
 async def _drain(state: ServerState) -> None:
-    """Refuse new publishes, end streams after their current batch, wait for what is under way."""
+    """Refuse new publishes, end streams after their current batch, wait for open requests."""
     state.draining.set()
     log.info("stopping", extra=fields(open_requests=state.open_requests, open_streams=state.open_streams))
     with suppress(TimeoutError):
         async with asyncio.timeout(state.settings.drain_timeout_ms / 1000):
-            while state.open_requests or state.open_streams:  # noqa: ASYNC110 - once in a life
+            while state.open_requests or state.open_streams:  # noqa: ASYNC110 - happens once
                 await asyncio.sleep(0.01)
 
 
@@ -125,5 +125,5 @@ async def _repeat(state: ServerState, chore: Chore) -> None:
         try:
             await state.run(chore.run)
         except Exception:
-            log.exception("%s failed; it is tried again", chore.name)
+            log.exception("%s failed; it is retried", chore.name)
         await asyncio.sleep(chore.interval_ms / 1000)

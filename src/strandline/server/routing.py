@@ -49,12 +49,13 @@ class ServerState:
         return await asyncio.get_running_loop().run_in_executor(self.threads, call, *arguments)
 
     def run_later(self, call: Callable[[], object]) -> None:
-        """The same without waiting; after the stop nothing is run, because the rooms are closed then."""
+        """A call in a thread that nothing waits for. Left out after the stop: the rooms are closed then."""
         with suppress(RuntimeError):
             self.threads.submit(call)
 
     @contextmanager
     def counted_stream(self) -> Iterator[None]:
+        """Count an open stream, for the limit, the drain and the metrics."""
         self.open_streams += 1
         self.metrics.streams.inc()
         try:
@@ -94,11 +95,9 @@ Handler = Callable[[Call[Any]], Awaitable[Response]]
 class Endpoint:
     """`body`, `query` and the values of `returns` are types; RAW is a body the handler decodes itself.
 
-    `room` names the room that the handler gets; the application sets it when it collects the endpoints.
-
     Parameters in `repeated` may be given several times; `json_parameters` are those of `query` and `headers` whose
     text is JSON, with their types. `problems` leaves out what any request, or any with a body or a query, may be
-    answered with.
+    answered with. `room` names the room that the handler gets; `app.py` fills it in.
     """
 
     method: str
@@ -132,11 +131,13 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
 
 
 def to_route(endpoint: Endpoint, state: ServerState) -> Route:
+    room = state.rooms[endpoint.room] if endpoint.room is not None else None
+
     async def serve(request: Request) -> Response:
         started = time.perf_counter()
         state.open_requests += 1
         try:
-            response = await _answer(endpoint, state, request)
+            response = await _answer(endpoint, state, room, request)
         finally:
             state.open_requests -= 1
         seconds = time.perf_counter() - started
@@ -153,11 +154,11 @@ def to_route(endpoint: Endpoint, state: ServerState) -> Route:
     return Route(endpoint.path, serve, methods=[endpoint.method], name=f"{endpoint.method} {endpoint.path}")
 
 
-async def _answer(endpoint: Endpoint, state: ServerState, request: Request) -> Response:
+async def _answer(endpoint: Endpoint, state: ServerState, room: Room | None, request: Request) -> Response:
     try:
         query = bodies.decode_query(_query(endpoint, request), endpoint.query) if endpoint.query else None
         body = await _body(endpoint, state, request)
-        return await endpoint.handler(Call(state, state.rooms.get(endpoint.room or ""), request, body, query))
+        return await endpoint.handler(Call(state, room, request, body, query))
     except StrandlineError as error:
         if error.status >= 500:  # noqa: PLR2004 - server errors
             log.warning("%s failed: %s", endpoint.path, error.detail)

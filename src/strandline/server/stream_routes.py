@@ -18,7 +18,7 @@ from strandline.log.serving import PushStream, ServedLog, Wake
 from strandline.log.streaming import StreamChunk, StreamLimits
 from strandline.log.subscriptions.model import EventTypePartition, StreamParameters, SubscriptionCursor
 from strandline.room import CounterMetric
-from strandline.server import bodies
+from strandline.server.event_routes import decode_cursors
 from strandline.server.event_stream import EventStream
 from strandline.server.problems import problem
 from strandline.server.routing import Call, Endpoint, ServerState, log
@@ -67,7 +67,7 @@ def _wants_arrow(call: Call[ServedLog]) -> bool:
 async def stream(call: Call[ServedLog]) -> Response:
     call.query.check()
     header = call.header(_CURSORS)
-    start = (bodies.decode_cursors(_CURSORS, header) if header is not None else None) or "END"
+    start = (decode_cursors(_CURSORS, header) if header is not None else None) or "END"
     encoder = ArrowBatches(("partition", "timeline")) if _wants_arrow(call) else JsonLines(_cursor)
 
     def open_stream(wake: Wake) -> PushStream:
