@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
@@ -81,8 +82,9 @@ class Rooms(Generic[_Kind]):
             raise
 
     def close(self) -> None:
-        for opened in reversed(self.rooms.values()):
-            opened.close()
+        with ExitStack() as closing:  # one that fails does not keep the others open
+            for opened in self.rooms.values():
+                closing.callback(opened.close)
 
     def __enter__(self) -> Self:
         return self
