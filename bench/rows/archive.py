@@ -17,11 +17,12 @@ from bench.rows.spark import fill, session
 from bench.runner import Row, Scale, Side, Target
 from strandline import EventType
 from strandline.archive.local import LocalArchive
+from strandline.archive.settings import ArchiveSettings
 from strandline.clock import ManualClock, to_rfc3339
-from strandline.config import ArchiveSettings, Settings
 from strandline.engine.databases import Databases
 from strandline.pipeline.tasks import SparkRunner
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 _HOUR_MS = 3_600_000
 _HOURS = 4

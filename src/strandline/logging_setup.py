@@ -9,13 +9,20 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from strandline.clock import to_rfc3339
-from strandline.config import LogsSettings
+from strandline.config import setting
 from strandline.errors import Invalid
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+@dataclass(frozen=True)
+class LoggingSettings:
+    level: str = setting("info", "Least severe message to log: debug, info, warning or error.")
+    format: str = setting("auto", "json, console, or auto: console on a terminal, json elsewhere.")
 
 
 def fields(**values: Any) -> dict[str, Any]:
@@ -48,7 +55,7 @@ class ConsoleFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def configure(settings: LogsSettings) -> None:
+def configure(settings: LoggingSettings) -> None:
     """Send this process's logs to standard error in the form the settings ask for."""
     if settings.level not in _LEVELS:
         raise Invalid(f"logs.level must be one of {', '.join(_LEVELS)}, not {settings.level!r}")

@@ -16,10 +16,10 @@ from services import until
 from strandline import EventType
 from strandline.archive.files.local import LocalFiles
 from strandline.archive.local import LocalArchive
+from strandline.archive.settings import ArchiveSettings
 from strandline.archive.staging import Sorting
 from strandline.archive.tasks import Stage
 from strandline.clock import system_clock
-from strandline.config import ArchiveSettings
 from strandline.errors import Invalid, InvalidCursor, Unavailable
 from strandline.log import StorageInfo
 from strandline.log.ranges import PartitionRange, Piece

@@ -9,9 +9,8 @@ import sys
 
 import pytest
 
-from strandline.config import LogsSettings
 from strandline.errors import Invalid
-from strandline.logging_setup import ConsoleFormatter, JsonFormatter, configure, fields
+from strandline.logging_setup import ConsoleFormatter, JsonFormatter, LoggingSettings, configure, fields
 
 
 def record(text: str, /, *arguments: object, exc_info: object = None, **extra: object) -> logging.LogRecord:
@@ -99,8 +98,8 @@ def test_the_form_follows_the_settings(monkeypatch, restored, form, terminal, ki
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal)
     monkeypatch.setattr(sys, "stderr", stream)
-    configure(LogsSettings(format=form, level="warning"))
-    configure(LogsSettings(format=form, level="warning"))
+    configure(LoggingSettings(format=form, level="warning"))
+    configure(LoggingSettings(format=form, level="warning"))
     logging.getLogger("strandline.anything").info("quiet")
     logging.getLogger("strandline.anything").warning("loud")
     assert type(restored.handlers[0].formatter) is kind
@@ -108,7 +107,7 @@ def test_the_form_follows_the_settings(monkeypatch, restored, form, terminal, ki
     assert "loud" in stream.getvalue()
 
 
-@pytest.mark.parametrize("settings", [LogsSettings(level="loud"), LogsSettings(format="xml")])
+@pytest.mark.parametrize("settings", [LoggingSettings(level="loud"), LoggingSettings(format="xml")])
 def test_unknown_levels_and_forms_are_refused(restored, settings):
     """The message lists what is possible."""
     with pytest.raises(Invalid, match=r"must be .*(debug|json)"):

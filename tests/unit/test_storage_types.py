@@ -9,11 +9,11 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from strandline.config import LogSettings
 from strandline.errors import Invalid
 from strandline.log.admin import LocalAdmin
 from strandline.log.model import StorageInfo
 from strandline.log.ranges import PartitionRange, Piece
+from strandline.log.settings import LogSettings
 from strandline.log.storage import registry
 from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration, StorageConfiguration
 from strandline.log.storages import Storages

@@ -27,20 +27,23 @@ from strandline.archive.room import (
     PeriodStatus,
     configured,
 )
+from strandline.archive.settings import ArchiveSections
 from strandline.archive.source import Reading, Source
 from strandline.archive.tasks import InProcess, Runner
 from strandline.archive.verify import Verdict, verify
 from strandline.clock import Clock, parse_rfc3339, to_rfc3339
-from strandline.config import Settings
 from strandline.engine.databases import Databases
 from strandline.errors import Conflict, InvalidCursor, NotFound
 from strandline.log.local import LocalLog
+from strandline.room import Room
 
 
-class LocalArchive(Archive):
+class LocalArchive(Archive, Room):
     """The ledger and the files are opened when they are first needed."""
 
-    def __init__(self, log: LocalLog, databases: Databases, data: Path, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, log: LocalLog, databases: Databases, data: Path, settings: ArchiveSections, clock: Clock
+    ) -> None:
         self._log = log
         self._databases = databases
         self._data = data
@@ -171,6 +174,11 @@ class LocalArchive(Archive):
             standing = self.ledger.standing(event_type)
             to_ms = standing.flagged_ms + HOUR_MS if standing else 0
         self.ledger.close_term(event_type, hour_of(to_ms))
+
+    def check_ready(self) -> None:
+        """A ledger that was never needed is not opened for this."""
+        if self._ledger is not None:
+            self._ledger.terms()
 
     def close(self) -> None:
         with self._lock:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from strandline.config import LogSettings
 from strandline.log import cursors
 from strandline.log.cursors import Position, Span
 from strandline.log.event_types import EventTypes
 from strandline.log.model import Timeline
 from strandline.log.ranges import PartitionRange, Piece, cut
+from strandline.log.settings import LogSettings
 
 
 @dataclass(frozen=True)

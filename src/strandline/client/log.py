@@ -15,7 +15,7 @@ import msgspec
 
 from strandline.client.admin import HttpAdmin
 from strandline.client.lanes import Lanes
-from strandline.client.reading import Reading, identity, plan
+from strandline.client.reading import HttpReader, identity, plan
 from strandline.client.subscriptions import HttpSubscriptions
 from strandline.client.transport import Transport, check
 from strandline.errors import InvalidCursor, NotFound, OutcomeUnknown, StrandlineError, Unavailable
@@ -152,8 +152,8 @@ class HttpLog(Log):
             if identity(self, name) != known:
                 raise InvalidCursor(f"event type {name!r} was deleted and made anew", reason="UNAVAILABLE")
 
-        places = plan(self, name, start, follow=follow)
-        return Reading(self._transport, name, places, check_identity, batch_size, limit).batches()
+        reads = plan(self, name, start, follow=follow)
+        return HttpReader(self._transport, name, reads, check_identity, batch_size, limit).batches()
 
     def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
         # Two requests: the cursors of a thousand partitions are too long for an address.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from strandline.config import CoordinationSettings
 from strandline.coordination.port import Coordination
+from strandline.coordination.settings import CoordinationSettings
 from strandline.coordination.sqlite import SqliteCoordination
 from strandline.errors import Invalid
 

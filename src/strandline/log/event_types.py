@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from strandline.config import LogSettings
 from strandline.engine.watcher import Watcher
 from strandline.errors import InvalidCursor, NotFound
 from strandline.log import cursors as rules
@@ -16,6 +15,7 @@ from strandline.log.model import CatalogEntry, CursorText, StorageInfo
 from strandline.log.preparation import CompiledEventType
 from strandline.log.reading import Reader, View, VisibleEnds
 from strandline.log.room import Start
+from strandline.log.settings import LogSettings
 from strandline.log.storages import Storages
 
 _STARTS = {"BEGIN": rules.begin_index, "END": rules.end_index}

@@ -12,11 +12,11 @@ import msgspec
 
 from strandline import failpoints
 from strandline.clock import Clock, to_rfc3339
-from strandline.config import LogSettings
 from strandline.errors import Conflict, Invalid, LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, Timeline
 from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, decided, encode
+from strandline.log.settings import LogSettings
 from strandline.log.storage import SealableStorage
 from strandline.log.storages import Storages, unseal
 from strandline.log.switching import Outcome, Phase, State, Step, next_step

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 from strandline.clock import Clock, to_rfc3339
-from strandline.config import Settings
 from strandline.errors import Conflict, InvalidCursor
 from strandline.log import cursors as rules
 from strandline.log import definitions
 from strandline.log.admin import LocalAdmin
 from strandline.log.catalog import Catalog
 from strandline.log.cursors import Position, Span
+from strandline.log.event_type_stream import EventTypeStream
 from strandline.log.event_types import EventTypes
 from strandline.log.initiator import Initiator
 from strandline.log.model import (
@@ -35,12 +35,16 @@ from strandline.log.preparation import Events
 from strandline.log.publish_attempt import PublishContext
 from strandline.log.publisher import Publisher
 from strandline.log.reading import Batch, Reader, View
-from strandline.log.room import Log, Start
+from strandline.log.room import Start
+from strandline.log.serving import ServedLog, Wake
+from strandline.log.settings import LogSections
 from strandline.log.storage.registry import SHARED_TYPES
 from strandline.log.storages import Storages
+from strandline.log.streaming import StreamLimits, StreamState
 from strandline.log.subscriptions.local import LocalSubscriptions
 from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.log.upkeep import Upkeep
+from strandline.room import Chore, CounterValues, Room
 
 # A topic that no event type owns after this long was left behind by a crash.
 _CREATION_MS = 600_000
@@ -51,7 +55,7 @@ _IDLE_SECONDS = 5
 _Place = tuple[int, Position | None]
 
 
-class LocalLog(Log):
+class LocalLog(ServedLog, Room):
     subscriptions: LocalSubscriptions
 
     def __init__(
@@ -60,12 +64,13 @@ class LocalLog(Log):
         storages: Storages,
         node: Node,
         store: SubscriptionStore,
-        settings: Settings,
+        settings: LogSections,
         clock: Clock,
     ) -> None:
         self._catalog = catalog
         self._storages = storages
         self._settings = settings.log
+        self.publish_deadline_ms = settings.log.publish_deadline_ms
         self._clock = clock
         self.node = node
         #: What publishing, reading and the other rooms of this process use of an event type.
@@ -176,6 +181,11 @@ class LocalLog(Log):
         spans = self.types.view(name).spans()
         return {p: rules.at_index(s, rules.end_index(s)) for p, s in enumerate(spans)}
 
+    def stream(self, name: str, start: Start, limits: StreamLimits, wake: Wake, *, eager: bool) -> EventTypeStream:
+        reader = self.types.reader(name, start)
+        state = StreamState(name, limits, reader.positions, self._clock.steady_ms(), eager=eager)
+        return EventTypeStream(reader, state, self._clock, wake)
+
     def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
         view = self.types.view(name)
         given = view.positions(cursors)
@@ -225,6 +235,21 @@ class LocalLog(Log):
 
     def storages(self) -> list[StorageInfo]:
         return self._catalog.storages.list()
+
+    # -- for the process that holds the room
+
+    def start(self) -> None:
+        """Join the other nodes now, so that the first publish does not wait for it."""
+        self.node.join()
+
+    def check_ready(self) -> None:
+        self.storages()
+
+    def chores(self) -> list[Chore]:
+        return [Chore("upkeep of the log", self._settings.purge_interval_ms, self.upkeep.run)]
+
+    def counts(self) -> CounterValues:
+        return self.upkeep.counts()
 
     def close(self) -> None:
         self.subscriptions.close()

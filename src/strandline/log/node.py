@@ -14,12 +14,12 @@ import msgspec
 
 from strandline import failpoints
 from strandline.clock import Clock
-from strandline.config import LogSettings
 from strandline.coordination import Coordination
 from strandline.errors import StrandlineError, Unavailable
 from strandline.log.catalog import Catalog
 from strandline.log.gate import Gate
 from strandline.log.model import CatalogEntry, Switch
+from strandline.log.settings import LogSettings
 from strandline.log.storages import Storages, unseal
 from strandline.log.switching import NodeAction, Phase, State, node_action
 

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from strandline.config import LogSettings
 from strandline.errors import Invalid
 from strandline.log import preparation
 from strandline.log.combining import Combiner
@@ -17,6 +16,7 @@ from strandline.log.gate import Waiting
 from strandline.log.model import PublishReport
 from strandline.log.preparation import Events
 from strandline.log.publish_attempt import PublishAttempt, PublishContext, PublishFuture
+from strandline.log.settings import LogSettings
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from typing import TypeVar
 import msgspec
 import pyarrow as pa
 
-from strandline.config import LogSettings
 from strandline.errors import InvalidCursor, NotFound, Unavailable
 from strandline.log.cursors import Position, Span
 from strandline.log.model import StorageInfo
 from strandline.log.reading import Batch
+from strandline.log.settings import LogSettings
 from strandline.log.storage import Storage
 from strandline.log.storages import Storages
 

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from strandline.config import LogSettings
 from strandline.errors import NotFound
 from strandline.log.model import StorageInfo, Timeline
+from strandline.log.settings import LogSettings
 from strandline.log.storage import SealableStorage, Storage
 from strandline.log.storage.registry import StorageConfiguration
 

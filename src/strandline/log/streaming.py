@@ -60,6 +60,7 @@ class StreamLimits(msgspec.Struct, frozen=True):
 class StreamChunk:
     """One batch to send: records of one partition, or None as a keep-alive."""
 
+    event_type: str
     partition: int
     position: Position
     records: pa.RecordBatch | None
@@ -105,7 +106,8 @@ class RecordBuffer:
 class _Lane:
     """One partition of the stream."""
 
-    def __init__(self, partition: int, position: Position, now_ms: int) -> None:
+    def __init__(self, event_type: str, partition: int, position: Position, now_ms: int) -> None:
+        self.event_type = event_type
         self.partition = partition
         self.sent = position
         self.flushed_ms = now_ms
@@ -117,10 +119,10 @@ class _Lane:
         self.flushed_ms = now_ms
         if not self.buffer.count:
             self.keep_alives += 1
-            return StreamChunk(self.partition, self.sent, None)
+            return StreamChunk(self.event_type, self.partition, self.sent, None)
         self.keep_alives = 0
         self.sent, records = self.buffer.take(most)
-        return StreamChunk(self.partition, self.sent, records)
+        return StreamChunk(self.event_type, self.partition, self.sent, records)
 
 
 class StreamState:
@@ -130,15 +132,22 @@ class StreamState:
     """
 
     def __init__(
-        self, limits: StreamLimits, start: Mapping[int, Position], now_ms: int, *, eager: bool = False
+        self,
+        event_type: str,
+        limits: StreamLimits,
+        start: Mapping[int, Position],
+        now_ms: int,
+        *,
+        eager: bool = False,
     ) -> None:
+        self._event_type = event_type
         self._limits = limits
         self._eager = eager
         self._flush_ms = limits.flush_ms
         self._now_ms = now_ms
         self._ends_ms = now_ms + limits.lifetime_ms
         self._left = limits.stream_limit or None
-        self._lanes = {p: _Lane(p, position, now_ms) for p, position in start.items()}
+        self._lanes = {p: _Lane(event_type, p, position, now_ms) for p, position in start.items()}
         self._lane_bytes = max(_BUFFER_BYTES // max(len(start), 1), 1 << 18)
         self.finished = False
 
@@ -151,7 +160,7 @@ class StreamState:
     def add(self, batch: Batch) -> None:
         partition = int(batch.partition)
         if partition not in self._lanes:  # the event type has grown
-            self._lanes[partition] = _Lane(partition, Position(1, -1), self._now_ms)
+            self._lanes[partition] = _Lane(self._event_type, partition, Position(1, -1), self._now_ms)
         self._lanes[partition].buffer.add(batch)
 
     def take(self, now_ms: int) -> list[StreamChunk]:

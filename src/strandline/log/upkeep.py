@@ -7,6 +7,7 @@ every task is idempotent.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,17 +16,25 @@ import msgspec
 
 from strandline import failpoints
 from strandline.clock import Clock, to_rfc3339
-from strandline.config import LogSettings
 from strandline.errors import StrandlineError, Unavailable
 from strandline.log import expiry
 from strandline.log.catalog import Catalog
 from strandline.log.model import Timeline
+from strandline.log.settings import LogSettings
 from strandline.log.storages import Storages
 from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.log.subscriptions.stats import unread
 from strandline.logging_setup import fields
+from strandline.room import CounterMetric, CounterValues
 
 log = logging.getLogger(__name__)
+
+_REMOVED = CounterMetric("strandline_removed_timelines", "Timelines removed.", "event_type")
+_UNREAD = CounterMetric(
+    "strandline_removed_unread_events",
+    "Events of removed timelines that a subscription had not read, counted for each subscription.",
+    "event_type",
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,10 @@ class Upkeep:
         self._subscriptions = subscriptions
         self._settings = settings
         self._clock = clock
+        self._counts: dict[CounterMetric, Counter[str]] = {_REMOVED: Counter(), _UNREAD: Counter()}
+
+    def counts(self) -> CounterValues:
+        return {metric: dict(values) for metric, values in self._counts.items()}
 
     def run(self) -> list[Removed]:
         """One round of all tasks; returns the timelines it removed. The next round retries what failed."""
@@ -87,7 +100,10 @@ class Upkeep:
         if not self._catalog.remove_timeline(marked, now_ms + self._settings.cleanup_delay_ms):
             return []
         log.info("a timeline was removed", extra=_fields(marked))
-        return [Removed(marked, sum(behind.values()))]
+        removed = Removed(marked, sum(behind.values()))
+        self._counts[_REMOVED][timeline.event_type] += 1
+        self._counts[_UNREAD][timeline.event_type] += removed.unread
+        return [removed]
 
     def sweep(self, among: Collection[tuple[str, str]] | None = None) -> None:
         """Delete topics that no event type owns: all of them, or those given as (storage id, topic)."""

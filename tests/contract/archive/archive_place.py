@@ -22,12 +22,13 @@ from strandline.archive.ledger.sql import SqlLedger
 from strandline.archive.model import HOUR_MS, Counts, Term
 from strandline.archive.options import Options
 from strandline.archive.propagator import Propagator
+from strandline.archive.settings import ArchiveSettings
 from strandline.archive.source import Source
 from strandline.archive.tasks import InProcess, Runner
 from strandline.clock import ManualClock, parse_rfc3339, to_rfc3339
-from strandline.config import ArchiveSettings, Settings
 from strandline.log import EventType
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 NOON = parse_rfc3339("2024-05-01T12:00:00Z")
 GRACE = 30_000

@@ -12,11 +12,12 @@ from archive_place import NOON
 
 from strandline.archive.model import HOUR_MS, Counts
 from strandline.archive.room import HourStatus, configured
+from strandline.archive.settings import ArchiveSettings
 from strandline.clock import ManualClock, to_rfc3339
-from strandline.config import ArchiveSettings, Settings
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log import EventType
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 ONE = NOON + HOUR_MS
 

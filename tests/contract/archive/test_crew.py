@@ -17,13 +17,15 @@ from services import until
 from strandline.archive.crew import Crew
 from strandline.archive.ledger import Leases
 from strandline.archive.model import HOUR_MS, Harvest
+from strandline.archive.settings import ArchiveSettings
 from strandline.archive.tasks import InProcess, Stage
 from strandline.clock import ManualClock, to_rfc3339
-from strandline.config import ArchiveSettings, CoordinationSettings, Settings
+from strandline.coordination.settings import CoordinationSettings
 from strandline.errors import Unavailable
 from strandline.log import EventType
 from strandline.platform import Platform
 from strandline.progress import JobProgress, OnProgress
+from strandline.settings import Settings
 
 LEASE_MS = 1500
 NAMES = ["a", "b", "c", "d"]

@@ -11,13 +11,15 @@ import pytest
 from postgres_server import PostgresServer
 from services import free_port, run_cli
 from strandline.clock import ManualClock
-from strandline.config import CatalogSettings, CoordinationSettings, Settings
+from strandline.coordination.settings import CoordinationSettings
 from strandline.engine.databases import Databases
 from strandline.errors import Conflict, Invalid
 from strandline.log.catalog.connect import connect
 from strandline.log.model import EventType, StorageInfo
+from strandline.log.settings import CatalogSettings
 from strandline.log.storage.registry import SqliteConfiguration
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 ZOOKEEPER = CoordinationSettings("zookeeper://127.0.0.1:1")  # nobody asks it before the first publish
 

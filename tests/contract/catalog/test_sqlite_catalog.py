@@ -12,7 +12,6 @@ import pytest
 from catalog_place import FIRST, create
 
 from strandline.clock import ManualClock
-from strandline.config import Settings
 from strandline.engine import sqlite
 from strandline.engine.sqlite_database import SqliteDatabase
 from strandline.errors import Conflict, Unavailable
@@ -20,6 +19,7 @@ from strandline.log.catalog.sql import SqlCatalog
 from strandline.log.model import EventType, StorageInfo
 from strandline.log.storage.registry import SqliteConfiguration
 from strandline.platform import Platform
+from strandline.settings import Settings
 from waiting import eventually
 
 _OPEN = """

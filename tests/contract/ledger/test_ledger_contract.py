@@ -14,10 +14,11 @@ from strandline.archive.ledger.connect import connect
 from strandline.archive.ledger.sql import SqlLedger
 from strandline.archive.model import Claim, Counts, Decision, Stored, Term
 from strandline.clock import ManualClock, SystemClock
-from strandline.config import CatalogSettings, Settings
 from strandline.engine.databases import Databases
 from strandline.errors import Conflict, Invalid, LeaseLost, NotFound, Unavailable
 from strandline.log.cursors import Position
+from strandline.log.settings import CatalogSettings
+from strandline.settings import Settings
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 
 from strandline import EventType
 from strandline.clock import ManualClock
-from strandline.config import Settings
 from strandline.engine.databases import Databases
 from strandline.errors import Conflict, NotFound
 from strandline.log.open import open_log
 from strandline.log.subscriptions import Subscription
+from strandline.settings import Settings
 
 
 @pytest.fixture

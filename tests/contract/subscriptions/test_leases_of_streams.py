@@ -9,13 +9,14 @@ import pytest
 
 import strandline
 from services import until
-from strandline import EventType, config
+from strandline import EventType
 from strandline.errors import OutcomeUnknown, Unavailable
 from strandline.log.subscriptions import Subscription
 from strandline.log.subscriptions.session import StreamSession
 from strandline.platform import Platform
+from strandline.settings import Settings
 
-QUICK = config.load(flags={"coordination.session_timeout_ms": 500})
+QUICK = Settings.load(flags={"coordination.session_timeout_ms": 500})
 
 
 @pytest.fixture

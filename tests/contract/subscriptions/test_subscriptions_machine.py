@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from strandline.clock import ManualClock
-from strandline.config import Settings
 from strandline.engine.sqlite_database import SqliteDatabase
 from strandline.errors import Conflict, Invalid
 from strandline.log.cursors import Position
@@ -26,6 +25,7 @@ from strandline.log.subscriptions.model import Member, Share, Slot, StreamParame
 from strandline.log.subscriptions.session import StreamSession
 from strandline.log.subscriptions.sql import SqlSubscriptions
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 PARTITIONS = 3
 LEASE_MS = 6_000

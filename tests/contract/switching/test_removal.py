@@ -18,15 +18,17 @@ from msgspec.structs import replace
 from kafka_broker import Broker
 from strandline import EventType
 from strandline.clock import ManualClock
-from strandline.config import CatalogSettings, CoordinationSettings, LogSettings, Settings
+from strandline.coordination.settings import CoordinationSettings
 from strandline.errors import Conflict, InvalidCursor, NotFound, Unavailable
 from strandline.log import CursorText, DistanceQuery, Options, StorageInfo
 from strandline.log.model import Timeline
+from strandline.log.settings import CatalogSettings, LogSettings
 from strandline.log.storage import kafka_topics
 from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
 from strandline.log.subscriptions.model import Subscription, SubscriptionCursor
 from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from strandline.archive.ledger.port import Ledger
 from strandline.archive.ledger.sql import SqlLedger
+from strandline.archive.settings import ArchiveSections
 from strandline.clock import Clock, SystemClock
-from strandline.config import Settings
 from strandline.engine.databases import Databases
 
 
-def connect(settings: Settings, databases: Databases, clock: Clock) -> Ledger:
+def connect(settings: ArchiveSections, databases: Databases, clock: Clock) -> Ledger:
     database = databases.get(settings.catalog.url, "archive.db")
     # The database's clock is the same for all machines. Only a test's clock replaces it.
     now = None if isinstance(clock, SystemClock) else clock.now_ms

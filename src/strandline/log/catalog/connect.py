@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from strandline.clock import Clock, to_rfc3339
-from strandline.config import Settings
 from strandline.engine.databases import Databases
 from strandline.errors import Invalid
 from strandline.log.catalog.port import Catalog
 from strandline.log.catalog.sql import SqlCatalog
 from strandline.log.model import StorageInfo
+from strandline.log.settings import LogSections
 from strandline.log.storage.registry import SqliteConfiguration
 
 FILE = "catalog.db"
 
 
-def connect(settings: Settings, databases: Databases, clock: Clock) -> Catalog:
+def connect(settings: LogSections, databases: Databases, clock: Clock) -> Catalog:
     """Invalid if only one of the catalog and the coordination can be used from several machines."""
     _check(settings)
     database = databases.get(settings.catalog.url, FILE)
@@ -29,7 +29,7 @@ def connect(settings: Settings, databases: Databases, clock: Clock) -> Catalog:
     return SqlCatalog(database, first)
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: LogSections) -> None:
     """Nodes that share a catalog must see each other, and nodes that see each other must share a catalog."""
     if settings.catalog.url and not settings.coordination.url:
         raise Invalid(

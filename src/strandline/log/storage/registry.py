@@ -12,8 +12,8 @@ from typing import ClassVar, Literal, Self
 
 import msgspec
 
-from strandline.config import LogSettings
 from strandline.errors import Invalid
+from strandline.log.settings import LogSettings
 from strandline.log.storage.port import Storage
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from strandline.log.cursors import Position
 from strandline.log.reading import Batch
@@ -20,13 +19,6 @@ from strandline.log.subscriptions.model import Share, Slot, StreamParameters
 _BUFFER_BYTES = 16 << 20
 _LEAST_LANE_BYTES = 1 << 18
 _LEAST_READ = 1000
-
-
-@dataclass(frozen=True)
-class DeliveryChunk(StreamChunk):
-    """A chunk of one of the event types that the subscription reads."""
-
-    event_type: str
 
 
 class Lane:
@@ -59,19 +51,19 @@ class Lane:
             self.buffer.clear()
             self.read = self.sent = position
 
-    def take(self, most: int, now_ms: int) -> DeliveryChunk:
+    def take(self, most: int, now_ms: int) -> StreamChunk:
         """Up to `most` records of one timeline; a keep-alive if there are none."""
         self.flushed_ms = now_ms
         if not self.buffer.count or not most:
             self.keep_alives += 1
-            return DeliveryChunk(self.partition, self.sent, None, self.event_type)
+            return StreamChunk(self.event_type, self.partition, self.sent, None)
         self.keep_alives = 0
         self.sent, records = self.buffer.take(most)
         self._sent.append((self.sent, records.num_rows))
         self.uncommitted += records.num_rows
         if self.waiting_since_ms is None:
             self.waiting_since_ms = now_ms
-        return DeliveryChunk(self.partition, self.sent, records, self.event_type)
+        return StreamChunk(self.event_type, self.partition, self.sent, records)
 
 
 class Delivery:
@@ -137,7 +129,7 @@ class Delivery:
         timeout_ms = self._parameters.commit_timeout_ms
         return any(rules.overdue(lane.waiting_since_ms, timeout_ms, now_ms) for lane in self._lanes.values())
 
-    def take(self, now_ms: int) -> list[DeliveryChunk]:
+    def take(self, now_ms: int) -> list[StreamChunk]:
         """All chunks that are due now, in order within each partition."""
         if self.overdue(now_ms):
             self.finished = True
@@ -150,9 +142,9 @@ class Delivery:
         self.finished = ending or self._left == 0
         return chunks
 
-    def _chunks(self, now_ms: int, *, ending: bool) -> list[DeliveryChunk]:
+    def _chunks(self, now_ms: int, *, ending: bool) -> list[StreamChunk]:
         """Partitions take turns, one batch each, so that none with a long backlog takes the whole window."""
-        chunks: list[DeliveryChunk] = []
+        chunks: list[StreamChunk] = []
         due = True
         while due:
             due = False
@@ -163,7 +155,7 @@ class Delivery:
                     self._lanes[slot] = self._lanes.pop(slot)
         return chunks
 
-    def _chunk(self, lane: Lane, now_ms: int) -> DeliveryChunk:
+    def _chunk(self, lane: Lane, now_ms: int) -> StreamChunk:
         chunk = lane.take(0 if lane.leaving else self._most(), now_ms)
         if self._left is not None and chunk.records is not None:
             self._left -= chunk.records.num_rows

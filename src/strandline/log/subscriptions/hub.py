@@ -30,7 +30,7 @@ class Hub:
         self._leases = leases
         self._upkeep = upkeep
         self._watcher = Watcher(leases.versions, poll_interval_ms / 1000)
-        self._sessions: dict[str, tuple[StreamSession, Callable[[], None]]] = {}
+        self._sessions: dict[str, StreamSession] = {}
         self._lock = threading.Lock()
         # Two threads, so that a storage that does not answer costs no lease.
         self._heartbeats = [
@@ -41,17 +41,18 @@ class Hub:
 
     def add(self, session: StreamSession) -> None:
         with self._lock:
-            self._sessions[session.id] = session, self._watcher.watch(session.subscription_id, session.changed)
+            unwatch = self._watcher.watch(session.subscription_id, session.changed)
+            self._sessions[session.id] = session
+            session.on_close(lambda: self._forget(session.id, unwatch))
             if not self._started:
                 self._started = True
                 for heartbeat in self._heartbeats:
                     heartbeat.start()
 
-    def remove(self, session: StreamSession) -> None:
+    def _forget(self, stream_id: str, unwatch: Callable[[], None]) -> None:
         with self._lock:
-            _, unwatch = self._sessions.pop(session.id, (session, lambda: None))
+            self._sessions.pop(stream_id, None)
         unwatch()
-        session.close()
 
     def changed(self, subscription_id: str) -> None:
         """Notify the streams of this process at once; other processes poll every few milliseconds."""
@@ -59,7 +60,7 @@ class Hub:
 
     def _open(self) -> list[StreamSession]:
         with self._lock:
-            return [session for session, _ in self._sessions.values()]
+            return [*self._sessions.values()]
 
     def _renew(self) -> None:
         if sessions := self._open():
@@ -76,7 +77,7 @@ class Hub:
         for heartbeat in self._heartbeats:
             heartbeat.stop()
         for session in self._open():
-            self.remove(session)
+            session.close()
         self._watcher.close()
 
 

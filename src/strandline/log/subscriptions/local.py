@@ -6,16 +6,17 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
 
 from strandline.clock import Clock, to_rfc3339
-from strandline.config import Settings
 from strandline.errors import Conflict, Invalid, InvalidCursor, NotFound
 from strandline.log.event_types import EventTypes
 from strandline.log.model import CatalogEntry
+from strandline.log.serving import ServedSubscriptions, Wake
+from strandline.log.settings import LogSections
 from strandline.log.subscriptions import model, places, rules, stats
 from strandline.log.subscriptions.hub import Hub
 from strandline.log.subscriptions.model import (
@@ -31,7 +32,7 @@ from strandline.log.subscriptions.model import (
     SubscriptionCursor,
 )
 from strandline.log.subscriptions.port import SubscriptionStore
-from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer, Subscriptions
+from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer
 from strandline.log.subscriptions.session import StreamSession
 
 # How long a consumer whose stream ended waits for a free slot.
@@ -39,12 +40,12 @@ _PATIENCE_S = 60.0
 _PAUSE_S = 0.2
 
 
-class LocalSubscriptions(Subscriptions):
+class LocalSubscriptions(ServedSubscriptions):
     def __init__(
         self,
         store: SubscriptionStore,
         event_types: EventTypes,
-        settings: Settings,
+        settings: LogSections,
         clock: Clock,
     ) -> None:
         self._store = store
@@ -161,7 +162,6 @@ class LocalSubscriptions(Subscriptions):
         ]
 
     def status(self, subscription_id: str) -> list[EventTypeStats]:
-        """Which stream reads which partition: `stats` without reading the log."""
         shares, members = self._store.layout(subscription_id)
         return stats.status(shares, members)
 
@@ -173,11 +173,10 @@ class LocalSubscriptions(Subscriptions):
         subscription_id: str,
         parameters: StreamParameters,
         partitions: Sequence[EventTypePartition],
-        wake: Callable[[], None],
+        wake: Wake,
         *,
         eager: bool,
     ) -> StreamSession:
-        """Begin a stream. The caller calls its `step` repeatedly, and `end` when it is over."""
         stream_id = str(uuid.uuid4())
         session = StreamSession(
             stream_id, subscription_id, self._store, self._event_types, self._clock, parameters, wake, eager=eager
@@ -188,10 +187,6 @@ class LocalSubscriptions(Subscriptions):
         self._store.leases.join(subscription_id, Member(stream_id, direct), self._hub.node)
         self._hub.add(session)
         return session
-
-    def end(self, session: StreamSession) -> None:
-        """Release a stream's partitions; its last commits are accepted for a while."""
-        self._hub.remove(session)
 
     def _slot(self, subscription: Subscription, asked: EventTypePartition) -> Slot:
         if asked.event_type not in subscription.event_types:
@@ -266,7 +261,7 @@ class LocalConsumer(Consumer):
                 self._ready.append(DeliveredBatch(*place, chunk.records, self._session.id))
 
     def _reopen(self) -> None:
-        self._room.end(self._session)
+        self._session.close()
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
@@ -284,4 +279,4 @@ class LocalConsumer(Consumer):
         return result.result == "committed"
 
     def close(self) -> None:
-        self._room.end(self._session)
+        self._session.close()

@@ -10,8 +10,9 @@ from strandline.clock import Clock
 from strandline.errors import StrandlineError
 from strandline.log.event_types import EventTypes
 from strandline.log.reading import Reader
+from strandline.log.streaming import StreamChunk
 from strandline.log.subscriptions import places
-from strandline.log.subscriptions.delivery import Delivery, DeliveryChunk
+from strandline.log.subscriptions.delivery import Delivery
 from strandline.log.subscriptions.model import Share, Slot, StreamParameters
 from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.logging_setup import fields
@@ -49,13 +50,18 @@ class StreamSession:
         self._held: set[Slot] = set()
         self._lock = threading.Lock()
         self._changed = True
+        self._on_close: Callable[[], None] = _nothing
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Have the callback called when the stream is closed."""
+        self._on_close = callback
 
     def changed(self) -> None:
         """Cursors or slots of the subscription may have changed."""
         self._changed = True
         self._wake()
 
-    def step(self) -> list[DeliveryChunk]:
+    def step(self) -> list[StreamChunk]:
         """The chunks that are due now. If `idle`, wait before the next step; if `finished`, there is none."""
         with self._lock:
             self._keep_up()
@@ -88,6 +94,7 @@ class StreamSession:
             self._end(None)
             while self._readers:
                 self._readers.popitem()[1][1]()
+        self._on_close()
 
     def _end(self, why: str | None) -> None:
         if self.finished:
@@ -171,3 +178,7 @@ class StreamSession:
         elif slots := self._delivery.given_up():
             self._store.leases.release(self.id, slots)
             self.changed()
+
+
+def _nothing() -> None:
+    pass
