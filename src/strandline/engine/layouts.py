@@ -89,7 +89,7 @@ def _user_version(connection: SqliteConnection) -> int:
 def _newer(what: str, version: int, newest: int) -> Unavailable:
     return Unavailable(
         f"{what} was written by a newer Strandline (layout {version}, this release knows {newest}); "
-        "upgrade this release"
+        "upgrade Strandline to open it"
     )
 
 
