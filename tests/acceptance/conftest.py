@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from requests_as_is import DEFINITIONS, MAX_BODY, MAX_EVENT, contents, send
-from services import Server, running_server
+from services import Server
 
 
 def _move(server: Server) -> None:
@@ -22,7 +22,7 @@ def _move(server: Server) -> None:
 @pytest.fixture(scope="package")
 def target(tmp_path_factory) -> Iterator[Server]:
     limits = {"server_max_body_bytes": MAX_BODY, "log_max_event_bytes": MAX_EVENT, "log_max_batch_events": 100}
-    with running_server(tmp_path_factory.mktemp("bad-input") / "data", **limits) as started:
+    with Server(tmp_path_factory.mktemp("bad-input") / "data", **limits) as started:
         for name, definition in DEFINITIONS.items():
             assert send(started, "POST", "/event-types", {"name": name, **definition}).status == 201
         events = [{"n": n, "metadata": {"partition": str(n % 2)}} for n in range(5)]

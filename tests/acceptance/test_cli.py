@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import strandline
-from services import STRANDLINE, environment, free_port, run_cli, running_server, until
+from services import STRANDLINE, Server, environment, free_port, run_cli, until
 from strandline import EventType
 from strandline.cli import COMMANDS
 from strandline.settings import Settings
@@ -31,7 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(data: Path) -> Iterator[str]:
-    with running_server(data, logs_level="warning") as server:
+    with Server(data, logs_level="warning") as server:
         yield server.url
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import strandline
-from services import run_cli, running_server
+from services import Server, run_cli
 from strandline import EventType
 
 
@@ -21,7 +21,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(data: Path) -> Iterator[str]:
-    with running_server(data, logs_level="warning") as server:
+    with Server(data, logs_level="warning") as server:
         yield server.url
 
 

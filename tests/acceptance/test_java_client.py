@@ -14,8 +14,8 @@ import httpx
 import pytest
 from nakadi_orders import ORDERS
 
-from jars import fetched
-from services import Server, running_server, start_server, until
+from services import Server, until
+from services.jars import fetched
 
 _SOURCE = Path(__file__).with_name("FahrscheinUser.java")
 _JAVA = ("java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -62,7 +62,7 @@ def fahrschein(tmp_path_factory) -> Iterator[Fahrschein]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("fahrschein") / "data") as started:
+    with Server(tmp_path_factory.mktemp("fahrschein") / "data") as started:
         yield started
 
 
@@ -171,7 +171,7 @@ def subscriptions(server: Server, name: str) -> list[dict[str, Any]]:
 
 def test_readers_survive_a_restart(fahrschein, tmp_path):
     """The node goes away under an open stream and comes back: the client reads on where it was."""
-    node = start_server(tmp_path / "data")
+    node = Server(tmp_path / "data").start()
     try:
         name = declare(node)
         publish(node, name, 0, 4)
@@ -179,7 +179,7 @@ def test_readers_survive_a_restart(fahrschein, tmp_path):
         process = fahrschein.start(node, "consume", name, "group", "begin", "8")
         until(lambda: all_read(node, group), 60, "the first commits")
         assert node.stop() == 0
-        node = start_server(tmp_path / "data", port=node.port)
+        node.start()
         publish(node, name, 4, 8)
         found = fahrschein.answer(process)
         assert numbers(found) == [*range(8)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from services import Server, run_cli, start_server, until
+from services import Server, run_cli, until
 
 RETENTION_MS = 1_500
 #: Each hit once in the life of a removed timeline, in this order.
@@ -17,7 +17,7 @@ STEPS = ["upkeep.mark", "upkeep.delete", "upkeep.forget"]
 
 def node(data: Path, failpoint: str = "") -> Server:
     env = {"STRANDLINE_TEST_FAILPOINT": f"{failpoint}:kill"} if failpoint else {}
-    return start_server(data, env=env, log_purge_interval_ms=100, log_cleanup_delay_ms=300)
+    return Server(data, env=env, log_purge_interval_ms=100, log_cleanup_delay_ms=300).start()
 
 
 def switched(server: Server) -> None:
@@ -56,7 +56,7 @@ def test_a_node_dies_while_it_removes_a_timeline(tmp_path, step):
     broken = node(data, step)
     try:
         switched(broken)
-        until(lambda: broken.process.poll() is not None, 30, f"the failpoint {step}")
+        until(lambda: broken.process.exit_code is not None, what=f"the failpoint {step}")
     finally:
         broken.kill()
     healthy = node(data)

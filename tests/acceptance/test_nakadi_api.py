@@ -13,7 +13,7 @@ import httpx
 import pytest
 import zstandard
 
-from services import Server, running_server
+from services import Server
 
 EID = "105a76d8-db49-4144-ace7-e683e8f4ba46"
 METADATA = {"eid": EID, "occurred_at": "2024-05-01T12:00:00Z"}
@@ -24,7 +24,7 @@ SHORT = {"stream_timeout": 1, "batch_flush_timeout": 1}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("nakadi") / "data") as started:
+    with Server(tmp_path_factory.mktemp("nakadi") / "data") as started:
         yield started
 
 

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 
 import httpx
 
-from services import Server, run_cli, running_server, start_server, until
+from services import Server, run_cli, until
 
 EVENTS = "/event-types/orders/events"
 FROM_BEGIN = {"X-Nakadi-Cursors": '[{"partition": "0", "offset": "BEGIN"}]'}
@@ -47,7 +47,7 @@ def refused(server: Server) -> bool:
 def test_a_stopping_node_drains(tmp_path):
     """SIGTERM: not ready, no new publishes, streams end whole, everything acknowledged is there afterwards."""
     data = tmp_path / "data"
-    server = start_server(data)
+    server = Server(data).start()
     create(server)
     publish(server, 3)
     with half_a_publish(server) as busy, httpx.Client(base_url=server.url) as client:
@@ -64,24 +64,24 @@ def test_a_stopping_node_drains(tmp_path):
         assert client.get("/health").status_code == 200
         busy.sendall(b" ]")
         assert busy.recv(12) == b"HTTP/1.1 503"
-    assert server.process.wait(10) == 0
+    assert server.process.wait() == 0
     assert refused(server)
-    with running_server(data) as again:
+    with Server(data) as again:
         answer = httpx.get(again.url + EVENTS, headers=FROM_BEGIN, params={"stream_limit": 3, "batch_limit": 3})
         assert [event["n"] for event in answer.json()["events"]] == [0, 1, 2]
 
 
 def test_a_stopping_node_does_not_wait_for_ever(tmp_path):
     """A client that never finishes its request holds a node for no longer than the drain timeout."""
-    server = start_server(tmp_path / "data", server_drain_timeout_ms=300)
+    server = Server(tmp_path / "data", server_drain_timeout_ms=300).start()
     create(server)
     with half_a_publish(server):
-        assert server.stop(10) == 0
+        assert server.stop() == 0
 
 
 def test_more_streams_than_allowed_are_429(tmp_path):
     """The limit counts open streams only; when one ends, the next may open."""
-    with running_server(tmp_path / "data", server_max_streams=2) as server, httpx.Client() as client:
+    with Server(tmp_path / "data", server_max_streams=2) as server, httpx.Client() as client:
         create(server)
         with client.stream("GET", server.url + EVENTS), client.stream("GET", server.url + EVENTS):
             answer = client.get(server.url + EVENTS)
@@ -96,7 +96,7 @@ def test_more_streams_than_allowed_are_429(tmp_path):
 
 def test_streams_that_cannot_open_take_no_place(tmp_path):
     """A limit of one is not used up by refusals."""
-    with running_server(tmp_path / "data", server_max_streams=1) as server:
+    with Server(tmp_path / "data", server_max_streams=1) as server:
         create(server)
         bad = {"X-Nakadi-Cursors": '[{"partition": "7", "offset": "BEGIN"}]'}
         for _ in range(3):
@@ -107,7 +107,7 @@ def test_streams_that_cannot_open_take_no_place(tmp_path):
 
 def test_a_client_that_takes_nothing_is_let_go(tmp_path):
     """Its stream ends and frees its memory while the client still holds the connection."""
-    with running_server(tmp_path / "data", server_stalled_client_ms=300) as server:
+    with Server(tmp_path / "data", server_stalled_client_ms=300) as server:
         create(server)
         for _ in range(20):
             assert httpx.post(server.url + EVENTS, json=[{"text": "x" * 900_000}]).status_code == 200
@@ -122,7 +122,7 @@ def test_a_client_that_takes_nothing_is_let_go(tmp_path):
 
 def test_a_client_that_vanishes_is_noticed(tmp_path):
     """A stream ends when its connection does, though it has nothing to send."""
-    with running_server(tmp_path / "data") as server:
+    with Server(tmp_path / "data") as server:
         create(server)
         with httpx.stream("GET", server.url + EVENTS):
             assert open_streams(server) == 1
@@ -131,7 +131,7 @@ def test_a_client_that_vanishes_is_noticed(tmp_path):
 
 def test_a_client_that_stops_sending_is_let_go(tmp_path):
     """The rest of a body that does not come is 408, and nothing is written."""
-    with running_server(tmp_path / "data", server_stalled_client_ms=300) as server:
+    with Server(tmp_path / "data", server_stalled_client_ms=300) as server:
         create(server)
         with half_a_publish(server) as stalled:
             stalled.settimeout(10)
@@ -142,7 +142,7 @@ def test_a_client_that_stops_sending_is_let_go(tmp_path):
 
 def test_a_taken_port_is_refused(tmp_path):
     """Two nodes never share one: the second says so and ends."""
-    with running_server(tmp_path / "first") as server:
+    with Server(tmp_path / "first") as server:
         second = run_cli("serve", "--data", str(tmp_path / "second"), "--port", str(server.port))
         assert second.returncode == 3
         assert str(server.port).encode() in second.stderr
@@ -151,10 +151,10 @@ def test_a_taken_port_is_refused(tmp_path):
 
 def test_nothing_listens_after_a_kill(tmp_path):
     """One process is one node: `kill -9` of it leaves nobody behind, and the port is free for the next."""
-    server = start_server(tmp_path / "data")
+    server = Server(tmp_path / "data").start()
     create(server)
     publish(server, 1)
     server.kill()
     assert refused(server)
-    with running_server(tmp_path / "data", port=server.port) as again:
+    with Server(tmp_path / "data", port=server.port) as again:
         assert httpx.get(f"{again.url}/event-types/orders").status_code == 200

@@ -11,12 +11,12 @@ import pytest
 from nakadi_orders import ORDERS
 from pyNakadi import NakadiClient, NakadiException
 
-from services import Server, running_server, until
+from services import Server, until
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("pynakadi") / "data") as started:
+    with Server(tmp_path_factory.mktemp("pynakadi") / "data") as started:
         yield started
 
 

@@ -17,7 +17,7 @@ from schemathesis.core.parameters import ParameterLocation
 from schemathesis.filters import HasAPIOperation
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
-from services import Server, running_server
+from services import Server
 from strandline.server import app, openapi
 from strandline.server.stream_encoders import JSON_STREAM
 
@@ -114,14 +114,14 @@ known_request = schemathesis.openapi.from_dict(_about_known(DOCUMENT), config=_c
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("empty") / "data") as started:
+    with Server(tmp_path_factory.mktemp("empty") / "data") as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def stocked_server(tmp_path_factory) -> Iterator[Server]:
     """One that has the known event types and, as long as nobody makes others, no more."""
-    with running_server(tmp_path_factory.mktemp("stocked") / "data") as started:
+    with Server(tmp_path_factory.mktemp("stocked") / "data") as started:
         for name, definition in KNOWN.items():
             assert httpx.post(f"{started.url}/event-types", json={"name": name, **definition}).status_code == 201
         events = [{"n": n} for n in range(4)]

@@ -9,23 +9,23 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from kafka_broker import Broker
-from postgres_server import PostgresServer
-from services import Server, running_server
-from zookeeper_server import running_zookeeper
+from services import Server
+from services.kafka import Broker
+from services.postgres import PostgresServer
+from services.zookeeper import ZookeeperServer
 
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory, postgres: PostgresServer) -> Iterator[tuple[Server, Server]]:
     """Each with a data directory of its own, as on two machines."""
     folder = tmp_path_factory.mktemp("machines")
-    with running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as zookeeper:
+    with ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as zookeeper:
         shared = {
             "catalog_url": postgres.url(postgres.new_database()),
             "coordination_url": f"zookeeper://{zookeeper.hosts}/{uuid.uuid4().hex}",
             "coordination_session_timeout_ms": 3_000,
         }
-        with running_server(folder / "one", **shared) as one, running_server(folder / "other", **shared) as other:
+        with Server(folder / "one", **shared) as one, Server(folder / "other", **shared) as other:
             yield one, other
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from services import Server, running_server, start_server, until
+from services import Server, until
 from subscribers import (
     Ledger,
     Subscriber,
@@ -36,8 +34,8 @@ def nodes(tmp_path_factory) -> Iterator[tuple[Server, Server]]:
     """Two nodes on one data directory."""
     data = tmp_path_factory.mktemp("subscriptions") / "data"
     with (
-        running_server(data, coordination_session_timeout_ms=LEASE_MS, logs_level="warning") as one,
-        running_server(data, coordination_session_timeout_ms=LEASE_MS, logs_level="warning") as other,
+        Server(data, coordination_session_timeout_ms=LEASE_MS, logs_level="warning") as one,
+        Server(data, coordination_session_timeout_ms=LEASE_MS, logs_level="warning") as other,
     ):
         yield one, other
 
@@ -95,7 +93,7 @@ def test_clients_of_two_nodes_share_one_subscription(nodes, name):
 def test_a_node_killed_in_the_middle_costs_nothing(tmp_path, name):
     """kill -9 of the node half of the clients read from: the rest get everything, and nothing committed again."""
     flags = {"coordination_session_timeout_ms": LEASE_MS, "logs_level": "warning"}
-    doomed, survivor = start_server(tmp_path / "data", **flags), start_server(tmp_path / "data", **flags)
+    doomed, survivor = (Server(tmp_path / "data", **flags).start() for _ in range(2))
     ledger = Ledger()
     clients: list[Subscriber] = []
     try:
@@ -131,8 +129,8 @@ def test_a_sleeping_node_loses_its_partitions_and_finds_back(tmp_path, name):
     """SIGSTOP past the lease: others take over; what its clients commit afterwards never moves a cursor back."""
     flags = {"coordination_session_timeout_ms": LEASE_MS, "logs_level": "warning"}
     with (
-        running_server(tmp_path / "data", **flags) as sleeper,
-        running_server(tmp_path / "data", **flags) as awake,
+        Server(tmp_path / "data", **flags) as sleeper,
+        Server(tmp_path / "data", **flags) as awake,
     ):
         create_event_type(awake.url, name, 2)
         ident = subscribe(awake.url, name)
@@ -141,12 +139,12 @@ def test_a_sleeping_node_loses_its_partitions_and_finds_back(tmp_path, name):
         for client in clients:
             client.start()
         until(lambda: len({*streams(awake.url, ident)} - {""}) == 2, 20, "a part for everyone")
-        os.kill(sleeper.pid, signal.SIGSTOP)
+        sleeper.pause()
         try:
             publish(awake.url, name, range(100))
             until(lambda: len(ledger.committed) == 100, 30, "the other's taking over")
         finally:
-            os.kill(sleeper.pid, signal.SIGCONT)
+            sleeper.resume()
         until(lambda: len({*streams(awake.url, ident)} - {""}) == 2, 30, "the sleeper's coming back")
         publish(awake.url, name, range(100, 200))
         until(lambda: len(ledger.committed) == 200, 30, "all committed events")
@@ -342,7 +340,7 @@ def test_an_event_type_that_vanishes_ends_its_streams(nodes, url, name):
 def test_a_cursor_that_expired_goes_on_at_the_oldest_and_says_so(tmp_path, name):
     """In the statistics and in the log of the node."""
     flags = {"log_purge_interval_ms": 100, "logs_level": "warning"}
-    with running_server(tmp_path / "data", **flags) as server:
+    with Server(tmp_path / "data", **flags) as server:
         create_event_type(server.url, name, 1, options={"retention_time": 1500})
         ident = subscribe(server.url, name)
         path = f"{server.url}/subscriptions/{ident}/cursors"
@@ -413,8 +411,8 @@ def test_definitions_as_nakadi_clients_write_them(url, name):
 def test_a_stopping_node_lets_its_streams_go_at_once(tmp_path, name):
     """SIGTERM: the stream ends, and the partition is free before any lease runs out."""
     flags = {"coordination_session_timeout_ms": 60_000, "logs_level": "warning"}
-    with running_server(tmp_path / "data", **flags) as stays:
-        leaving = start_server(tmp_path / "data", **flags)
+    with Server(tmp_path / "data", **flags) as stays:
+        leaving = Server(tmp_path / "data", **flags).start()
         create_event_type(stays.url, name, 1)
         ident = subscribe(stays.url, name)
         with open_stream(leaving.url, ident) as (_, batches):

@@ -1,7 +1,5 @@
 """Real nodes on each of the allowed sets of services, and what can be seen of them from outside."""
 
-import os
-import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +9,7 @@ from pathlib import Path
 import httpx
 from confluent_kafka.admin import AdminClient
 
-from services import Server, start_server, until
+from services import Server, until
 from strandline.coordination import Coordination
 from strandline.coordination.connect import connect
 from strandline.settings import Settings
@@ -36,7 +34,7 @@ class Cluster:
     def node(self, *, port: int | None = None, failpoint: str = "", session_ms: int = SESSION_MS) -> Server:
         env = {"STRANDLINE_TEST_FAILPOINT": failpoint} if failpoint else {}
         quick = {"coordination_session_timeout_ms": session_ms, "log_purge_interval_ms": 1000}
-        node = start_server(self.data, port=port, env=env, **quick)
+        node = Server(self.data, port=port, env=env, **quick).start()
         self._nodes.append(node)
         return node
 
@@ -94,17 +92,13 @@ class Cluster:
             opened.close()
 
 
-def sleeps(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] == "T"
-
-
 @contextmanager
 def asleep(node: Server) -> Iterator[None]:
-    os.kill(node.pid, signal.SIGSTOP)
+    node.pause()
     try:
         yield
     finally:
-        os.kill(node.pid, signal.SIGCONT)
+        node.resume()
 
 
 def sqlite_storage(storage_id: str) -> dict:

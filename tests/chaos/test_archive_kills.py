@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from archive_worker import REPLACED, live, place
 
-from services import until
+from services import is_stopped, until
 from strandline.archive.model import HOUR_MS
 from strandline.archive.verify import verify
 from strandline.clock import parse_rfc3339
@@ -176,17 +176,12 @@ def kill(folder: Path, forked: Any, name: str) -> None:
         check(folder, hour_ms + 2 * HOUR_MS, whole=True)
 
 
-def asleep(process: Any) -> bool:
-    stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii")
-    return stat.rsplit(")", 1)[1].split()[0] == "T"
-
-
 @pytest.mark.parametrize("name", cases(NAPS, SHORT_NAPS))
 def test_a_process_sleeps_while_another_one_takes_over(folder, forked, name):
     """Nothing of the sleeper lands, and no flag goes to a lower revision."""
     hour_ms = NOON + HOUR_MS
     sleeper = start(forked, folder, hour_ms, f"archive.{name}:stop", NAPS[name])
-    until(lambda: asleep(sleeper), 60, "the nap")
+    until(lambda: is_stopped(sleeper.pid), 60, "the nap")
     for later in (1, 2):
         assert run(forked, folder, hour_ms + later * HOUR_MS) == 0
     flags = check(folder, hour_ms + 3 * HOUR_MS, whole=True)

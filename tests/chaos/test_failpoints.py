@@ -4,16 +4,14 @@ Either the switch happened completely or not at all; publishers go on within sec
 undecided switch stays; nothing acknowledged is lost. Through SQLite and through ZooKeeper.
 """
 
-import os
-import signal
 import threading
 
 import pytest
-from cluster import Cluster, sleeps
+from cluster import Cluster
 from ledger import Ledger
 from load import Publisher, start_publishers, stop_publishers, stored, until_more
 
-from services import until
+from services import is_stopped, until
 from strandline.log.switching import Step
 
 # These are reached only when something went wrong before; the random kills of test_switching get there.
@@ -52,8 +50,7 @@ def test_a_process_fails_at_a_step(cluster: Cluster, failpoint, how):
         with cluster.coordination() as seen:
             until_more([p for p in (*publishers, afflicted) if p.ident])
             request.start()
-            gone = broken.process.poll if how == "kill" else lambda: sleeps(broken.pid)
-            until(lambda: gone() not in {None, False}, 30, "the failpoint")
+            until(lambda: is_stopped(broken.pid) or broken.process.exit_code is not None, what="the failpoint")
             until_more(publishers, 20)
             until(lambda: len(seen.members()) == 1 and not seen.locks(), 20, "nothing left of the lost session")
             # An initiator that got nowhere has left nothing to decide.
@@ -62,7 +59,7 @@ def test_a_process_fails_at_a_step(cluster: Cluster, failpoint, how):
             decision, timelines = cluster.switch_state(healthy.url), cluster.timelines(healthy.url)
             assert len(timelines) == (2 if decision == "done" else 1)
             if how == "stop":
-                os.kill(broken.pid, signal.SIGCONT)
+                broken.resume()
                 if cluster.embedded:
                     afflicted.start()
                 until_more([afflicted])

@@ -10,7 +10,7 @@ import pytest
 from ledger import Ledger
 from load import start_publishers, stop_publishers, stored
 
-from services import free_port, start_server, until
+from services import Server, until
 
 PUBLISHERS = 4
 PARTITIONS = 4
@@ -37,8 +37,7 @@ def test_killing_the_server_loses_doubles_and_reorders_nothing(tmp_path, rounds)
     """After every kill nothing listens any more; at the end every acknowledged event is there exactly once."""
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     dice = random.Random(seed)
-    port = free_port()
-    server = start_server(tmp_path, port=port)
+    server = Server(tmp_path).start()
     httpx.post(f"{server.url}/event-types", json={"name": "chaos", "partitions": PARTITIONS}).raise_for_status()
     ledger = Ledger()
     began = time.monotonic()
@@ -50,8 +49,8 @@ def test_killing_the_server_loses_doubles_and_reorders_nothing(tmp_path, rounds)
             time.sleep(dice.uniform(0, 0.3))  # the moment of the kill is what is random here
             server.kill()
             assert not alive(server.pid)
-            assert not listens(port), "something still serves after the kill"
-            server = start_server(tmp_path, port=port)
+            assert not listens(server.port), "something still serves after the kill"
+            server.start()
             ledger_size = len(ledger.acknowledged)
             print(f"kill {number + 1}/{rounds}: {ledger_size} events acknowledged so far")  # noqa: T201
     finally:

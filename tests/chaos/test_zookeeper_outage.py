@@ -13,7 +13,7 @@ from load import Follower, Publisher, start_publishers, stop_publishers, stored,
 
 import strandline
 from services import until
-from zookeeper_server import ZookeeperServer
+from services.zookeeper import ZookeeperServer
 
 PUBLISHERS = 4
 # The full form has the default session timeout, of which ZooKeeper's own settings grant a part.

@@ -7,8 +7,8 @@ from collections import defaultdict
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from kafka_broker import running_broker
 from services import until
+from services.kafka import Broker
 from strandline import EventType
 from strandline.log import StorageInfo
 from strandline.log.storage.registry import KafkaConfiguration
@@ -140,8 +140,7 @@ def test_expired_records_end_the_query_unless_told_otherwise(log, start):
 
 def test_a_query_goes_on_through_switches_of_storage(log, start, kafka, tmp_path):
     """From SQLite to Kafka, to another Kafka and back, and a restart between: all once, and in order."""
-    (tmp_path / "second").mkdir()
-    with running_broker(tmp_path / "second") as second:
+    with Broker(tmp_path / "second") as second:
         for name, broker in (("first", kafka), ("second", second)):
             configuration = KafkaConfiguration(broker.bootstrap_servers)
             log.admin.add_storage(StorageInfo(name, "kafka", kafka_configuration=configuration))

@@ -18,8 +18,8 @@ import pytest
 from catalog_place import FIRST, CatalogPlace, create, effect, switch_of
 
 from lossy_proxy import LossyProxy
-from postgres_server import PostgresServer
 from services import environment
+from services.postgres import PostgresServer
 from strandline.engine.postgres import PostgresDatabase
 from strandline.errors import Conflict, Invalid, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log.catalog import Catalog

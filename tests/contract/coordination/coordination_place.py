@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from services import until
+from services.zookeeper import ZookeeperServer
 from strandline import errors
 from strandline.coordination.connect import connect
 from strandline.coordination.port import Coordination
 from strandline.coordination.settings import CoordinationSettings
-from zookeeper_server import ZookeeperServer
 
 WORKER = Path(__file__).with_name("coordination_worker.py")
 

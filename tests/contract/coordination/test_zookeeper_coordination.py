@@ -13,10 +13,10 @@ from kazoo.client import KazooClient
 
 from lossy_proxy import LossyProxy
 from services import free_port, until
+from services.zookeeper import ZookeeperServer
 from strandline.coordination.zookeeper import ZookeeperCoordination
 from strandline.engine import zookeeper as engine
 from strandline.errors import LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
-from zookeeper_server import ZookeeperServer, running_zookeeper
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_session_that_others_ended_comes_back(zookeeper: ZookeeperServer, coor
 
 def test_a_restarted_server_keeps_the_session(tmp_path: Path):
     """`kill -9` and a start with the same data: unsure meanwhile, then everything is there, watches included."""
-    with running_zookeeper(tmp_path) as server:
+    with ZookeeperServer(tmp_path) as server:
         place = Place(f"zookeeper://{server.hosts}/test")
         try:
             coordination, other = place.open(timeout_ms=4_000), place.other(timeout_ms=4_000)

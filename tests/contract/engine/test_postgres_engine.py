@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from lossy_proxy import LossyProxy
-from postgres_server import GUARDED, PostgresServer
 from services import free_port
+from services.postgres import GUARDED, PostgresServer
 from strandline.engine import postgres as engine
 from strandline.engine.database import Session
 from strandline.engine.postgres import PostgresDatabase

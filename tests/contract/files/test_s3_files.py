@@ -13,8 +13,8 @@ from files_worker import stage
 import strandline.archive.files.s3
 import strandline.engine.s3
 from lossy_proxy import LossyProxy
-from s3_server import BUCKET, SECRET_KEY
 from services import free_port
+from services.s3 import BUCKET, SECRET_KEY
 from strandline.archive.files import Digest, Entry, connect
 from strandline.errors import Conflict, Forbidden, Invalid, NotFound, OutcomeUnknown, Unavailable
 

@@ -10,7 +10,7 @@ import pytest
 from subscriptions_place import cursors, held, join, made, share
 
 from lossy_proxy import LossyProxy
-from postgres_server import PostgresServer
+from services.postgres import PostgresServer
 from strandline.engine.postgres import PostgresDatabase
 from strandline.errors import Conflict, Invalid, OutcomeUnknown
 from strandline.log.cursors import Position
