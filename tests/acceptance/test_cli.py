@@ -310,7 +310,7 @@ def test_ctrl_c_while_publishing_says_where_to_go_on(place: list[str], orders: s
     process.stdin.write(b"{}\n" * 25)
     process.stdin.flush()
     with strandline.open(data) as platform:
-        until(lambda: platform.log.partitions(orders)[0].newest_available_offset.endswith("19"), 20)
+        until(lambda: platform.log.partitions(orders)[0].newest_available_offset.endswith("19"))
         os.kill(process.pid, signal.SIGINT)
         out, errors = process.communicate(timeout=20)
         assert process.returncode == FAILED
@@ -425,7 +425,7 @@ def test_a_server_tells_when_it_is_ready_and_stops_on_ctrl_c(tmp_path: Path, com
     )
     with process:
         try:
-            said = until(lambda: process.stdout.readline().strip(), 30, "a word")
+            said = until(lambda: process.stdout.readline().strip(), "a word")
             assert f"http://127.0.0.1:{port}" in said.decode()
             good("doctor", "--url", f"http://127.0.0.1:{port}")
             os.kill(process.pid, signal.SIGINT)

@@ -134,7 +134,7 @@ def test_from_publishing_to_committed_cursors(fahrschein, server, orders):
     newest = {one["partition"]: one["newestAvailableOffset"] for one in fahrschein(server, "partitions", orders)}
     assert at(found["cursors"]) == newest
     assert all_read(server, found["subscription"])
-    until(lambda: unread(server, found["subscription"]), what="the end of the stream")
+    until(lambda: unread(server, found["subscription"]), "the end of the stream")
     fahrschein(server, "publish", orders, "IDENTITY", "9", "10")
     again = fahrschein(server, "consume", orders, "group", "begin", "2")
     assert again["subscription"] == found["subscription"]
@@ -156,7 +156,7 @@ def test_a_subscription_begins_at_cursors(fahrschein, server, orders):
     """Only what came after them is read; a deleted subscription is gone."""
     publish(server, orders, 0, 5)
     process = fahrschein.start(server, "consume", orders, "later", "cursors", "5")
-    until(lambda: subscriptions(server, orders), 60, "the subscription")
+    until(lambda: subscriptions(server, orders), "the subscription")
     publish(server, orders, 5, 10)
     found = fahrschein.answer(process)
     assert numbers(found) == [*range(5, 10)]
@@ -177,7 +177,7 @@ def test_readers_survive_a_restart(fahrschein, tmp_path):
         publish(node, name, 0, 4)
         group = fahrschein(node, "subscribe", name, "group")["id"]
         process = fahrschein.start(node, "consume", name, "group", "begin", "8")
-        until(lambda: all_read(node, group), 60, "the first commits")
+        until(lambda: all_read(node, group), "the first commits")
         assert node.stop() == 0
         node.start()
         publish(node, name, 4, 8)
@@ -269,7 +269,7 @@ def test_one_reader_too_many_is_refused(fahrschein, server):
     name = declare(server, partitions=1)
     group = fahrschein(server, "subscribe", name, "group")["id"]
     first = fahrschein.start(server, "consume", name, "group", "begin", "1")
-    until(lambda: not unread(server, group), 60, "the first stream")
+    until(lambda: not unread(server, group), "the first stream")
     refused = fahrschein(server, "consume", name, "group", "begin", "1")
     assert (refused["error"], refused["status"]) == ("IOProblem", 409)
     publish(server, name, 0, 1)

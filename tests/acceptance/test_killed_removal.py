@@ -56,12 +56,12 @@ def test_a_node_dies_while_it_removes_a_timeline(tmp_path, step):
     broken = node(data, step)
     try:
         switched(broken)
-        until(lambda: broken.process.exit_code is not None, what=f"the failpoint {step}")
+        until(lambda: broken.process.exit_code is not None, f"the failpoint {step}")
     finally:
         broken.kill()
     healthy = node(data)
     try:
-        until(lambda: not topics(data), 30, "the topic's end")
+        until(lambda: not topics(data), "the topic's end")
         listed = run_cli("timelines", "list", "orders", "--url", healthy.url).stdout.decode().splitlines()
         assert ["removed" in line for line in listed if "default" in line] == [True]
         assert ["open" in line for line in listed if "second" in line] == [True]
@@ -71,7 +71,7 @@ def test_a_node_dies_while_it_removes_a_timeline(tmp_path, step):
         refused = streamed(healthy, "001-0001-000000000000000001")
         assert (refused.status_code, refused.json()["reason"]) == (412, "UNAVAILABLE")
         # Nothing is left that would hold the storage.
-        until(lambda: httpx.delete(f"{healthy.url}/storages/default").status_code == 204, 30, "a free storage")
+        until(lambda: httpx.delete(f"{healthy.url}/storages/default").status_code == 204, "a free storage")
     finally:
         assert healthy.stop() == 0
     assert '"level": "error"' not in healthy.log_file.read_text()
@@ -83,7 +83,7 @@ def test_two_nodes_remove_a_timeline_once(tmp_path):
     nodes = [node(data), node(data)]
     try:
         switched(nodes[0])
-        until(lambda: not topics(data), 30, "the topic's end")
+        until(lambda: not topics(data), "the topic's end")
         counted = [found for server in nodes if (found := metrics(server))]
         assert counted == [{"removed_timelines": 1.0, "removed_unread_events": 2.0}]
     finally:

@@ -55,7 +55,7 @@ def test_a_stopping_node_drains(tmp_path):
             chunks = stream.iter_raw()
             assert next(chunks).count(b'"n"') == 3
             os.kill(server.pid, signal.SIGTERM)
-            until(lambda: httpx.get(f"{server.url}/ready").status_code == 503, what="the drain")
+            until(lambda: httpx.get(f"{server.url}/ready").status_code == 503, "the drain")
             assert b"".join(chunks) == b""
         late = client.post(EVENTS, json=[{"n": 3}])
         assert late.status_code == 503
@@ -89,7 +89,7 @@ def test_more_streams_than_allowed_are_429(tmp_path):
             assert answer.json()["code"] == "too_many_streams"
             assert int(answer.headers["retry-after"]) >= 1
             assert client.head(server.url + EVENTS).status_code == 200
-        until(lambda: open_streams(server) == 0, what="the end of the streams")
+        until(lambda: open_streams(server) == 0, "the end of the streams")
         params = {"stream_timeout": 1, "batch_flush_timeout": 1}
         assert client.get(server.url + EVENTS, params=params).status_code == 200
 
@@ -117,7 +117,7 @@ def test_a_client_that_takes_nothing_is_let_go(tmp_path):
             cursors = FROM_BEGIN["X-Nakadi-Cursors"]
             client.sendall(f"GET {EVENTS} HTTP/1.1\r\nHost: x\r\nX-Nakadi-Cursors: {cursors}\r\n\r\n".encode())
             assert client.recv(12) == b"HTTP/1.1 200"
-            until(lambda: open_streams(server) == 0, what="the end of the stalled stream")
+            until(lambda: open_streams(server) == 0, "the end of the stalled stream")
 
 
 def test_a_client_that_vanishes_is_noticed(tmp_path):
@@ -126,7 +126,7 @@ def test_a_client_that_vanishes_is_noticed(tmp_path):
         create(server)
         with httpx.stream("GET", server.url + EVENTS):
             assert open_streams(server) == 1
-        until(lambda: open_streams(server) == 0, what="the end of the stream")
+        until(lambda: open_streams(server) == 0, "the end of the stream")
 
 
 def test_a_client_that_stops_sending_is_let_go(tmp_path):

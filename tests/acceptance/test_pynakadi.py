@@ -105,9 +105,9 @@ def test_what_was_not_committed_comes_again(client, orders):
     subscription = subscribe(client, orders, read_from="begin")
     client.post_events(orders, events(6))
     first = collect(client, subscription, 6, commit=False)
-    until(lambda: gone(client, subscription), what="the end of the stream")
+    until(lambda: gone(client, subscription), "the end of the stream")
     assert sorted(collect(client, subscription, 6)) == sorted(first)
-    until(lambda: gone(client, subscription), what="the end of the stream")
+    until(lambda: gone(client, subscription), "the end of the stream")
     client.post_events(orders, [*events(1)])
     assert collect(client, subscription, 1) == ["0"]
 

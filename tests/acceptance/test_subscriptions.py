@@ -76,14 +76,14 @@ def test_clients_of_two_nodes_share_one_subscription(nodes, name):
     for number, client in enumerate(clients):
         client.start()
         publish(nodes[number % 2].url, name, range(number * 100, number * 100 + 100))
-        until(lambda n=number: len({*streams(one.url, ident)} - {""}) == n + 1, 20, "a part for everyone")
-    until(lambda: sorted(Counter(streams(other.url, ident)).values()) == [2, 2, 2], what="equal parts")
+        until(lambda n=number: len({*streams(one.url, ident)} - {""}) == n + 1, "a part for everyone")
+    until(lambda: sorted(Counter(streams(other.url, ident)).values()) == [2, 2, 2], "equal parts")
     publish(one.url, name, range(300, 600))
-    until(lambda: len(ledger.committed) == 600, 30, "600 committed events")
+    until(lambda: len(ledger.committed) == 600, "600 committed events")
     clients[0].stop()
-    until(lambda: sorted(Counter(streams(one.url, ident)).values()) == [3, 3], 20, "the others' taking over")
+    until(lambda: sorted(Counter(streams(one.url, ident)).values()) == [3, 3], "the others' taking over")
     publish(other.url, name, range(600, 700))
-    until(lambda: len(ledger.committed) == 700, 30, "700 committed events")
+    until(lambda: len(ledger.committed) == 700, "700 committed events")
     for client in clients[1:]:
         client.stop()
     assert Counter(n for _, n in ledger.delivered) == Counter(range(700))
@@ -102,19 +102,17 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path, name):
         clients = [Subscriber(node.url, ident, ledger) for node in (doomed, doomed, survivor, survivor)]
         for client in clients:
             client.start()
-        until(lambda: len({*streams(survivor.url, ident)} - {""}) == 4, 20, "a part for everyone")
+        until(lambda: len({*streams(survivor.url, ident)} - {""}) == 4, "a part for everyone")
         with ThreadPoolExecutor(1) as pool:
             load = pool.submit(lambda: [publish(survivor.url, name, range(n, n + 20)) for n in range(0, 2000, 20)])
-            until(lambda: len(ledger.committed) > 300, 30, "some work done")
+            until(lambda: len(ledger.committed) > 300, "some work done")
             doomed.kill()
             for client in clients[:2]:
                 client.stopping.set()
             load.result(60)
         # The answer to a commit may have died with the node, so what counts is what the other one knows.
-        until(lambda: unconsumed(survivor.url, ident) == 0, 60, "all 2000 committed events")
-        until(
-            lambda: sorted(Counter(streams(survivor.url, ident)).values()) == [2, 2], 20, "the survivors' sharing"
-        )
+        until(lambda: unconsumed(survivor.url, ident) == 0, "all 2000 committed events")
+        until(lambda: sorted(Counter(streams(survivor.url, ident)).values()) == [2, 2], "the survivors' sharing")
     finally:
         for client in clients:
             client.stop()
@@ -138,16 +136,16 @@ def test_a_sleeping_node_loses_its_partitions_and_finds_back(tmp_path, name):
         clients = [Subscriber(sleeper.url, ident, ledger), Subscriber(awake.url, ident, ledger)]
         for client in clients:
             client.start()
-        until(lambda: len({*streams(awake.url, ident)} - {""}) == 2, 20, "a part for everyone")
+        until(lambda: len({*streams(awake.url, ident)} - {""}) == 2, "a part for everyone")
         sleeper.pause()
         try:
             publish(awake.url, name, range(100))
-            until(lambda: len(ledger.committed) == 100, 30, "the other's taking over")
+            until(lambda: len(ledger.committed) == 100, "the other's taking over")
         finally:
             sleeper.resume()
-        until(lambda: len({*streams(awake.url, ident)} - {""}) == 2, 30, "the sleeper's coming back")
+        until(lambda: len({*streams(awake.url, ident)} - {""}) == 2, "the sleeper's coming back")
         publish(awake.url, name, range(100, 200))
-        until(lambda: len(ledger.committed) == 200, 30, "all committed events")
+        until(lambda: len(ledger.committed) == 200, "all committed events")
         for client in clients:
             client.stop()
         assert unconsumed(awake.url, ident) == 0
@@ -179,7 +177,7 @@ def test_a_client_that_takes_nothing_is_let_go_as_well(nodes, name):
         f"{one.url}/event-types/{name}/events", json=[{"n": str(n), "pad": "x" * 100_000} for n in range(400)]
     ).raise_for_status()
     with open_stream(one.url, ident, batch_limit=400, max_uncommitted_events=400, commit_timeout=1):
-        until(lambda: streams(other.url, ident) == [""], 20, "the end of a stream that nobody reads")
+        until(lambda: streams(other.url, ident) == [""], "the end of a stream that nobody reads")
 
 
 def test_a_rebalance_waits_for_the_commit(nodes, name):
@@ -193,7 +191,7 @@ def test_a_rebalance_waits_for_the_commit(nodes, name):
         with open_stream(other.url, ident, batch_limit=10) as (second, others):
             until(lambda: "reassigning" in [p["state"] for p in stats(one.url, ident)])
             assert commit(other.url, ident, first, *cursors.values()).status_code == 204
-            until(lambda: sorted(streams(one.url, ident)) == sorted([first, second]), what="the hand-over")
+            until(lambda: sorted(streams(one.url, ident)) == sorted([first, second]), "the hand-over")
             publish(one.url, name, range(10, 30))
             mine, _ = take(batches, 1)
             theirs, _ = take(others, 1)
@@ -346,7 +344,7 @@ def test_a_cursor_that_expired_goes_on_at_the_oldest_and_says_so(tmp_path, name)
         path = f"{server.url}/subscriptions/{ident}/cursors"
         assert httpx.patch(path, json={"items": []}).status_code == 204
         publish(server.url, name, range(10))
-        until(lambda: stats(server.url, ident)[0]["unconsumed_events"] == 0, 20, "the events' expiry")
+        until(lambda: stats(server.url, ident)[0]["unconsumed_events"] == 0, "the events' expiry")
         assert stats(server.url, ident)[0]["skipped_events"] == 10
         with open_stream(server.url, ident, batch_limit=3) as (_, batches):
             next(batches)
@@ -440,12 +438,12 @@ def test_a_subscription_reads_through_switches_and_growth(nodes, name):
         switched = httpx.post(f"{other.url}/event-types/{name}/timelines", json={"storage_id": target}, timeout=60)
         assert switched.status_code == 201, switched.text
     publish(one.url, name, range(200, 300))
-    until(lambda: len(ledger.committed) == 300, 30, "300 committed events")
+    until(lambda: len(ledger.committed) == 300, "300 committed events")
     grown = httpx.put(f"{one.url}/event-types/{name}/partition-count", json={"partition_count": 4}, timeout=60)
     assert grown.status_code == 204, grown.text
     publish(other.url, name, range(300, 500))
-    until(lambda: len(ledger.committed) == 500, 30, "500 committed events")
-    until(lambda: sorted(Counter(streams(one.url, ident)).values()) == [2, 2], what="equal parts of four")
+    until(lambda: len(ledger.committed) == 500, "500 committed events")
+    until(lambda: sorted(Counter(streams(one.url, ident)).values()) == [2, 2], "equal parts of four")
     for client in clients:
         client.stop()
     assert Counter(n for _, n in ledger.delivered) == Counter(range(500))

@@ -70,7 +70,7 @@ class Cluster:
     def delete(self, url: str) -> None:
         """And with it all of its topics."""
         httpx.delete(f"{url}/event-types/{self.name}", timeout=30).raise_for_status()
-        until(lambda: not self.topics(), 60, "no topic left behind")
+        until(lambda: not self.topics(), "no topic left behind")
 
     def topics(self) -> set[str]:
         """Those of the event type that are there, wherever."""

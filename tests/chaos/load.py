@@ -83,12 +83,11 @@ def start_publishers(count: int, urls: list[str], name: str, ledger: Ledger, see
     return publishers
 
 
-def until_more(publishers: list[Publisher], seconds: float = 30) -> None:
+def until_more(publishers: list[Publisher]) -> None:
     """Every one of them has got some more acknowledgements."""
     before = [publisher.acknowledged for publisher in publishers]
     until(
         lambda: all(p.acknowledged > b + 3 for p, b in zip(publishers, before, strict=True)),
-        seconds,
         "publishers going on",
     )
 
@@ -135,7 +134,7 @@ class Follower(threading.Thread):
     def check(self, expected: dict[str, Ids]) -> None:
         """It comes to see exactly this."""
         total = sum(map(len, expected.values()))
-        until(lambda: self.error or sum(map(len, self.found.values())) >= total, 30, "the follower at the end")
+        until(lambda: self.error or sum(map(len, self.found.values())) >= total, "the follower at the end")
         if self.error is not None:
             raise self.error
         assert self.found == expected

@@ -181,7 +181,7 @@ def test_a_process_sleeps_while_another_one_takes_over(folder, forked, name):
     """Nothing of the sleeper lands, and no flag goes to a lower revision."""
     hour_ms = NOON + HOUR_MS
     sleeper = start(forked, folder, hour_ms, f"archive.{name}:stop", NAPS[name])
-    until(lambda: is_stopped(sleeper.pid), 60, "the nap")
+    until(lambda: is_stopped(sleeper.pid), "the nap")
     for later in (1, 2):
         assert run(forked, folder, hour_ms + later * HOUR_MS) == 0
     flags = check(folder, hour_ms + 3 * HOUR_MS, whole=True)

@@ -44,7 +44,7 @@ def test_every_record_is_in_one_file_however_often_spark_dies(tmp_path, rounds):
         for number in range(rounds):
             before = epoch(life)
             running.append(life.spark(log))
-            until(lambda b=before: epoch(life) > b, 180, "the archive's start")
+            until(lambda b=before: epoch(life) > b, "the archive's start")
             time.sleep(dice.uniform(0, 6))  # the moment of the kill is what is random here
             # Every third time only the Python driver: its JVM and workers must notice that by themselves.
             (running[-1].kill_alone if number % 3 == 2 else running[-1].kill)()

@@ -50,12 +50,12 @@ def test_a_process_fails_at_a_step(cluster: Cluster, failpoint, how):
         with cluster.coordination() as seen:
             until_more([p for p in (*publishers, afflicted) if p.ident])
             request.start()
-            until(lambda: is_stopped(broken.pid) or broken.process.exit_code is not None, what="the failpoint")
-            until_more(publishers, 20)
-            until(lambda: len(seen.members()) == 1 and not seen.locks(), 20, "nothing left of the lost session")
+            until(lambda: is_stopped(broken.pid) or broken.process.exit_code is not None, "the failpoint")
+            until_more(publishers)
+            until(lambda: len(seen.members()) == 1 and not seen.locks(), "nothing left of the lost session")
             # An initiator that got nowhere has left nothing to decide.
             decided = {"done", "aborted", "none"} if initiator is broken else {"done", "aborted"}
-            until(lambda: cluster.switch_state(healthy.url) in decided, 20, "the decision")
+            until(lambda: cluster.switch_state(healthy.url) in decided, "the decision")
             decision, timelines = cluster.switch_state(healthy.url), cluster.timelines(healthy.url)
             assert len(timelines) == (2 if decision == "done" else 1)
             if how == "stop":
@@ -67,13 +67,13 @@ def test_a_process_fails_at_a_step(cluster: Cluster, failpoint, how):
             if decision != "none":
                 assert cluster.timelines(healthy.url) == timelines
             # The next switch works: every live node takes part.
-            until(lambda: cluster.switch(healthy.url) == 201, 30, "another switch")
-            until(lambda: not seen.locks(), 20, "no lock left behind")
+            until(lambda: cluster.switch(healthy.url) == 201, "another switch")
+            until(lambda: not seen.locks(), "no lock left behind")
     finally:
         broken.kill()
         stop_publishers([p for p in (*publishers, afflicted) if p.ident])
     ledger.check(stored(cluster.data, cluster.name))
     owned = {timeline["topic"] for timeline in cluster.timelines(healthy.url)}
-    until(lambda: cluster.topics() == owned, 30, "no orphan topic")
+    until(lambda: cluster.topics() == owned, "no orphan topic")
     cluster.delete(healthy.url)
     healthy.stop()

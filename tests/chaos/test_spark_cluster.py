@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from services import STRANDLINE, Process, environment, run_cli, until
+from services import STRANDLINE, Process, environment, run_cli
 from services.kafka import Broker
 from services.spark import SparkCluster
 from strandline.clock import FastClock, parse_rfc3339, to_rfc3339
@@ -82,18 +82,16 @@ def test_the_archive_loses_a_worker(tmp_path, cluster, platform):
     now = f"{NOON + 3 * HOUR_MS + 60_000},1"
     job = start(cluster, log, *run, STRANDLINE_TEST_CLOCK=now)
     try:
-        until(lambda: job.exit_code is not None or doomed.has_stopped_task(), 240, "a task in its middle")
-        job.assert_running()
+        job.until(doomed.has_stopped_task, "a task in its middle", seconds=240)
         assert cluster.alive() == 2
         assert 0 < archived_rows(platform) < FIRST
         doomed.kill()
         publish(platform, range(FIRST, FIRST + THEN), 15)
-        until(lambda: job.exit_code is not None or archived_rows(platform) == FIRST + THEN, 240, "all events")
-        job.assert_running()
+        job.until(lambda: archived_rows(platform) == FIRST + THEN, "all events", seconds=240)
         assert cluster.alive() == 1
         hour = tmp_path / "archive" / "2024-05-01" / "14" / "_READY"
-        until(lambda: job.exit_code is not None or hour.exists(), 120, "the flag of the last hour")
-        assert job.terminate(120) == 0, job.log_tail()
+        job.until(hour.exists, "the flag of the last hour")
+        assert job.terminate() == 0, job.log_tail()
     finally:
         job.kill()
     check(tmp_path / "archive", platform)
@@ -126,8 +124,7 @@ def test_reads_lose_their_workers(tmp_path, cluster, platform):
     job = start(cluster, log, sys.executable, READS, cluster.url, str(settings), str(folder))
     try:
         for doomed in (in_batch, in_stream):
-            until(lambda d=doomed: job.exit_code is not None or d.has_stopped_task(), 240, "a task in its middle")
-            job.assert_running()
+            job.until(doomed.has_stopped_task, "a task in its middle", seconds=240)
             doomed.kill()
         assert (folder / "checkpoint" / "commits" / "0").exists()
         cluster.add_worker()

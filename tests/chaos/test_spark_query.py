@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import strandline
-from services import Process, until
+from services import Process
 from services.kafka import Broker
 from strandline import EventType
 from strandline.log import StorageInfo
@@ -64,8 +64,7 @@ def test_a_killed_query_loses_and_doubles_nothing(tmp_path, kafka):
                 query = start(data, folder)
                 try:
                     before = batches(folder)
-                    until(lambda b=before, q=query: q.exit_code is not None or batches(folder) > b, 300, "a batch")
-                    query.assert_running()
+                    query.until(lambda b=before: batches(folder) > b, "a batch", seconds=300)
                     log.admin.switch("chaos", storage)
                     time.sleep(dice.uniform(0, 2))  # the moment is what is random here
                 finally:

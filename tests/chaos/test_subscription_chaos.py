@@ -97,7 +97,7 @@ class Watch(threading.Thread):
         except Exception as error:  # noqa: BLE001 - shown by the test
             self.error = self.error or error
 
-    def until_all_move(self, seconds: float = 60) -> None:
+    def until_all_move(self) -> None:
         """Somebody commits in every partition."""
         before = dict(self.cursors.now)
         until(
@@ -105,7 +105,6 @@ class Watch(threading.Thread):
                 len(self.cursors.now) == PARTITIONS
                 and all(place > before.get(partition, (0, 0)) for partition, place in self.cursors.now.items())
             ),
-            seconds,
             "commits in every partition",
         )
 
@@ -174,7 +173,7 @@ def test_a_subscription_under_chaos(cluster: Cluster, rounds):
             disturb(DISTURBANCES[number % len(DISTURBANCES)], dice, cluster, nodes, readers, watch)
             switch.join()
         stop_publishers(publishers)
-        until(lambda: unread(urls[0], subscription) == 0, 300, "everything read")
+        until(lambda: unread(urls[0], subscription) == 0, "everything read", seconds=300)
     finally:
         stop_publishers(publishers)
         readers.close()

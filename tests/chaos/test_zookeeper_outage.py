@@ -70,7 +70,7 @@ def test_nodes_outlive_zookeepers_absence(cluster: Cluster, zookeeper, how, form
         time.sleep(dice.uniform(0, 0.1))  # how far the switch has come is what is random here
         with away(zookeeper, how):
             gone = time.monotonic()
-            until(refused_everywhere(publishers, urls), 30, "nobody publishing")
+            until(refused_everywhere(publishers, urls), "nobody publishing")
             acknowledged = len(ledger.acknowledged)
             assert cluster.switch(urls[1]) == 503
             assert leaving.stop() == 0
@@ -79,10 +79,10 @@ def test_nodes_outlive_zookeepers_absence(cluster: Cluster, zookeeper, how, form
         switch.join(60)
         assert outcome[0] in {201, 503}
         for url in urls:
-            until(lambda u=url: cluster.switch(u) == 201, 30, "a switch afterwards")
+            until(lambda u=url: cluster.switch(u) == 201, "a switch afterwards")
         until_more(publishers)
         with cluster.coordination() as seen:
-            until(lambda: not seen.locks() and len(seen.members()) == 2, 20, "two nodes and no lock")
+            until(lambda: not seen.locks() and len(seen.members()) == 2, "two nodes and no lock")
     finally:
         stop_publishers(publishers)
     expected = stored(cluster.data, cluster.name)
@@ -90,7 +90,7 @@ def test_nodes_outlive_zookeepers_absence(cluster: Cluster, zookeeper, how, form
     for follower in followers:
         follower.check(expected)
     owned = {timeline["topic"] for timeline in cluster.timelines(urls[0])}
-    until(lambda: cluster.topics() == owned, 30, "no orphan topic")
+    until(lambda: cluster.topics() == owned, "no orphan topic")
     cluster.delete(urls[0])
     assert [node.stop() for node in nodes] == [0, 0]
     print(  # noqa: T201

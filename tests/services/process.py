@@ -14,12 +14,12 @@ from typing import Any
 
 import psutil
 
+#: Only ends a test that hangs: a loaded machine can be very slow, and no test measures how fast it is.
+DEADLINE_S = 120.0
 
-def until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "the condition") -> Any:
-    """Call `condition` until it returns something true, and return that; fail after the deadline.
 
-    The deadline only ends a test that hangs. It is generous, because a loaded machine can be very slow.
-    """
+def until(condition: Callable[[], Any], what: str = "the condition", *, seconds: float = DEADLINE_S) -> Any:
+    """Call `condition` until it returns something true, and return that; fail after the deadline."""
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"{what} did not come true within {seconds} s"
@@ -74,11 +74,13 @@ class Process:
         """None while it runs."""
         return self._started.poll()
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self, seconds: float = DEADLINE_S) -> int:
         """Wait until it ends; its exit code."""
         return self._started.wait(seconds)
 
-    def assert_running(self) -> None:
+    def until(self, condition: Callable[[], Any], what: str, *, seconds: float = DEADLINE_S) -> None:
+        """Wait until the condition comes true while the process runs; fail at once when the process ends."""
+        until(lambda: self.exit_code is not None or condition(), what, seconds=seconds)
         assert self.exit_code is None, f"ended with {self.exit_code}:\n{self.log_tail()}"
 
     def log_tail(self) -> str:
@@ -91,7 +93,7 @@ class Process:
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
-    def terminate(self, seconds: float = 60.0) -> int:
+    def terminate(self, seconds: float = DEADLINE_S) -> int:
         """SIGTERM, then wait until it ends; its exit code. It is killed when it does not end in time."""
         if self.exit_code is None:
             os.kill(self.pid, signal.SIGTERM)
@@ -119,7 +121,7 @@ class Process:
             os.killpg(self.pid, signal.SIGKILL)
         self.wait()
         ended = (psutil.STATUS_ZOMBIE, None)  # a zombie holds no file and no port any more
-        until(lambda: all(_status(process.pid) in ended for process in family), what="the end of all processes")
+        until(lambda: all(_status(process.pid) in ended for process in family), "the end of all processes")
 
     def _signal(self, number: int) -> None:
         for process in self._family():

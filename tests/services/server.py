@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from services.process import environment
+from services.process import DEADLINE_S, environment
 from services.service import Service
 
 #: The console script of the environment that runs the tests.
@@ -63,7 +63,7 @@ def _flag(name: str, value: Any) -> list[str]:
 
 
 def run_cli(
-    *arguments: str, stdin: bytes = b"", timeout: float = 120.0, **env: str
+    *arguments: str, stdin: bytes = b"", timeout: float = DEADLINE_S, **env: str
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one `strandline` command to its end."""
     return subprocess.run(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from services.process import Process, free_port, until
+from services.process import DEADLINE_S, Process, free_port
 
 
 class Service(ABC):
@@ -19,7 +19,7 @@ class Service(ABC):
     #: The log file is named after it.
     name: str
     #: How long a start may take.
-    start_seconds = 120.0
+    start_seconds = DEADLINE_S
 
     def __init__(self, folder: Path, port: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -61,11 +61,7 @@ class Service(ABC):
         return self
 
     def _wait_for_answer(self) -> None:
-        def answers() -> bool:
-            self.process.assert_running()
-            return self.answers()
-
-        until(answers, self.start_seconds, f"an answer of {self.name}")
+        self.process.until(self.answers, f"an answer of {self.name}", seconds=self.start_seconds)
 
     def pause(self) -> None:
         """SIGSTOP."""

@@ -30,8 +30,9 @@ spark.ui.enabled false
 class Worker(Process):
     def has_stopped_task(self) -> bool:
         """Whether a task of it has come to a failpoint that stops its process."""
-        self.assert_running()
-        return any(is_stopped(child.pid) for child in psutil.Process(self.pid).children(recursive=True))
+        return self.exit_code is None and any(
+            is_stopped(child.pid) for child in psutil.Process(self.pid).children(recursive=True)
+        )
 
 
 class SparkCluster(JavaService):

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from services.java import JavaService
 
-# Short ticks: a server grants sessions of two to twenty ticks. Tests look at coordination, not at durability.
+# Short ticks: the shortest session is two ticks. Tests look at coordination, not at durability.
 _CONFIGURATION = """
 dataDir={data}
 clientPort={port}
 clientPortAddress=127.0.0.1
 tickTime=200
+maxSessionTimeout={max_session_ms}
 maxClientCnxns=0
 forceSync=no
 admin.enableServer=false
@@ -27,13 +28,15 @@ class ZookeeperServer(JavaService):
     heap = "256m"
     jvm_options = ("-XX:TieredStopAtLevel=1",)
     #: The longest session it grants.
-    max_session_ms = 4_000
+    max_session_ms = 600_000
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.hosts = f"127.0.0.1:{self.port}"
         self._settings = self.folder / "zoo.cfg"
-        self._settings.write_text(_CONFIGURATION.format(data=self.folder / "data", port=self.port))
+        self._settings.write_text(
+            _CONFIGURATION.format(data=self.folder / "data", port=self.port, max_session_ms=self.max_session_ms)
+        )
 
     def arguments(self) -> Sequence[str]:
         return [str(self._settings)]

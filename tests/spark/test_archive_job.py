@@ -70,7 +70,7 @@ def test_the_archive_goes_on_through_switches_of_storage(spark, platform, archiv
         for storage in ["kafka", "default", "kafka", "default", "kafka"]:
             log.admin.switch("orders", storage)
             behind = len(published)
-            until(lambda b=behind: told[-1] > b, 60, "the archive going on")
+            until(lambda b=behind: told[-1] > b, "the archive going on")
     finally:
         done.set()
         jobs[0].join(60)

@@ -111,11 +111,11 @@ def test_a_query_from_the_end_sees_what_comes_and_new_partitions(log, start):
     publish(log, 10)
     sink = Batches()
     query = start(sink, starting="END")
-    until(lambda: query.lastProgress, 120, "the first look")
+    until(lambda: query.lastProgress, "the first look")
     publish(log, 10, first=10)
     log.admin.grow("orders", 4)
     publish(log, 20, first=20)
-    until(lambda: query.exception() or len(sink.numbers) >= 30, 120, "all rows")
+    until(lambda: query.exception() or len(sink.numbers) >= 30, "all rows")
     assert sink.numbers == [*range(10, 40)]
     assert sink.by_partition().keys() == {0, 1, 2, 3}
 
@@ -151,13 +151,13 @@ def test_a_query_goes_on_through_switches_of_storage(log, start, kafka, tmp_path
             for number, storage in enumerate(["first", "second", "default", "first", "second"]):
                 before = publisher.count
                 log.admin.switch("orders", storage)
-                until(lambda before=before: publisher.count > before + 50, 60, "publishing going on")
+                until(lambda before=before: publisher.count > before + 50, "publishing going on")
                 if number == 2:
                     query.stop()
                     query = start(sink, max_records_per_batch=2000)
         finally:
             count = publisher.stop()
-        until(lambda: query.exception() or len(sink.numbers) >= count, 120, "all rows")
+        until(lambda: query.exception() or len(sink.numbers) >= count, "all rows")
         query.stop()
         assert query.exception() is None
     assert sink.numbers == [*range(count)]

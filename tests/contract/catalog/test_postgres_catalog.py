@@ -18,7 +18,7 @@ import pytest
 from catalog_place import FIRST, CatalogPlace, create, effect, switch_of
 
 from lossy_proxy import LossyProxy
-from services import environment
+from services import environment, until
 from services.postgres import PostgresServer
 from strandline.engine.postgres import PostgresDatabase
 from strandline.errors import Conflict, Invalid, OutcomeUnknown, StrandlineError, Unavailable
@@ -27,7 +27,6 @@ from strandline.log.catalog.sql import SqlCatalog
 from strandline.log.model import StorageInfo
 from strandline.log.storage.registry import SqliteConfiguration
 from strandline.log.switching import State
-from waiting import eventually
 
 HERE = Path(__file__).parent
 
@@ -241,7 +240,7 @@ def test_a_commit_whose_answer_got_lost_is_unknown_and_can_be_looked_up(
     with pytest.raises(OutcomeUnknown):
         behind.switches.commit(switch.token, effect(entry, switch))
     # Where the server never got the commit it takes it a moment to notice that nobody is there any more.
-    eventually(lambda: behind.switches.get(switch.token).state is (State.DONE if happened else State.CLOSING))
+    until(lambda: behind.switches.get(switch.token).state is (State.DONE if happened else State.CLOSING))
     assert len(behind.get("a").timelines) == 1 + happened
     assert behind.switches.commit(switch.token, effect(entry, switch)) is not happened
     lossy.close()
@@ -296,7 +295,7 @@ def test_a_killed_server_leaves_nothing_half_done(postgres, place):
         for _ in range(3):
             seen = [len(life.done) for life in lives]
             # Everybody is at work again before the next blow.
-            eventually(lambda seen=seen: all(len(life.done) > n + 2 for life, n in zip(lives, seen, strict=True)))
+            until(lambda seen=seen: all(len(life.done) > n + 2 for life, n in zip(lives, seen, strict=True)))
             postgres.kill()
             postgres.start()
     finally:

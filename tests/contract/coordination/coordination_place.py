@@ -1,4 +1,4 @@
-"""One coordination and everybody at it: sessions in this process, and others as processes of their own."""
+"""One coordination with several sessions: some in this process, others in processes of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from services import until
+from services import DEADLINE_S, until
 from services.zookeeper import ZookeeperServer
 from strandline import errors
 from strandline.coordination.connect import connect
@@ -23,14 +23,14 @@ from strandline.coordination.settings import CoordinationSettings
 
 WORKER = Path(__file__).with_name("coordination_worker.py")
 
-#: Short, so that the suite is quick; a heartbeat may still be late by a third of it.
+#: Short, so that the suite is quick; a heartbeat may still be late by two thirds of it.
 TIMEOUT_MS = 1_500
-#: How soon others must have noticed that a session is over.
-NOTICED = TIMEOUT_MS / 1000 + 3
+#: Much longer than any test waits: what happens in a session like this does not happen because it expired.
+LONG_MS = 600_000
 
 
 class Other:
-    """Another process. Calls are answered in order; `send` and `receive` are the halves of a call."""
+    """A session in another process. Calls are answered in order; `send` and `receive` are the halves of a call."""
 
     def __init__(self, url: str, timeout_ms: int) -> None:
         self._process = subprocess.Popen(
@@ -56,8 +56,8 @@ class Other:
     def send(self, name: str, *arguments: Any) -> None:
         print(json.dumps([name, *arguments]), file=self._process.stdin, flush=True)
 
-    def receive(self, seconds: float = 30.0) -> Any:
-        line = self._lines.get(timeout=seconds)
+    def receive(self) -> Any:
+        line = self._lines.get(timeout=DEADLINE_S)
         assert line, "the other process ended"
         answer = json.loads(line)
         if "error" in answer:
@@ -73,7 +73,7 @@ class Other:
     def kill(self) -> None:
         """`kill -9`; works on a stopped process as well."""
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(DEADLINE_S)
         self._process.stdin.close()
 
 
@@ -99,7 +99,7 @@ class Place:
 
     @contextmanager
     def mute(self) -> Iterator[None]:
-        """Nobody's heartbeat is answered."""
+        """No heartbeat is answered."""
         if self._server is not None:
             self._server.pause()
             try:
@@ -108,7 +108,7 @@ class Place:
                 self._server.resume()
             return
         file = Path(self.url.removeprefix("sqlite:")) / "coordination.db"
-        code = "import apsw, sys; c = apsw.Connection(sys.argv[1]); c.set_busy_timeout(9000);"
+        code = "import apsw, sys; c = apsw.Connection(sys.argv[1]); c.set_busy_timeout(60000);"
         code += "c.execute('BEGIN EXCLUSIVE'); print('locked', flush=True); sys.stdin.read()"
         locker = subprocess.Popen(
             [sys.executable, "-c", code, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -137,15 +137,15 @@ class Calls:
         self.count += 1
 
     @contextmanager
-    def expected(self, seconds: float = 2.0) -> Iterator[None]:
-        """The block is followed by a call that began after it did."""
+    def expected(self) -> Iterator[None]:
+        """Wait after the block for a call of the watcher since the block began."""
         before = self.count
         yield
-        until(lambda: self.count > before, seconds, "the watcher's call")
+        until(lambda: self.count > before, "the watcher's call")
 
 
 def succeeds(call: Callable[[], object]) -> bool:
-    """Whether the call went through; what is on its way back may not be there yet."""
+    """Whether the call succeeded; a session that reconnects refuses calls for a while."""
     try:
         call()
     except errors.StrandlineError:

@@ -1,13 +1,12 @@
-"""Another process at a coordination: `coordination_worker.py <url> <session_timeout_ms>`.
+"""A session in a process of its own: `coordination_worker.py <url> <session_timeout_ms>`.
 
-A line `["lock", "name", "value"]` calls that method, and a line with its answer or its error comes back.
+An input line `["lock", "name", "value"]` calls that method; an output line has its result or its error.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,7 +27,7 @@ def bump_often(coordination: Coordination, threads: int, each: int) -> list[int]
 
 
 def nap(coordination: Coordination, nap_ms: int) -> bool:
-    """Wait until this process was stopped for that long, and woken; what `sure` says first thing after that."""
+    """Wait until this process was stopped for that long and woken. Return what `sure` says right after that."""
     before = boot_ms()
     say(answer="awake")
     while (now := boot_ms()) - before < nap_ms:
@@ -37,21 +36,18 @@ def nap(coordination: Coordination, nap_ms: int) -> bool:
 
 
 def watch(coordination: Coordination) -> str:
-    """From now on `news` waits for a call."""
-    coordination.watch(NEWS.set)
+    """From now on `last_call` knows when the watcher was called."""
+    coordination.watch(lambda: CALLED_MS.append(boot_ms()))
     return "watching"
 
 
-def news(_coordination: Coordination, seconds: float) -> bool:
-    return NEWS.wait(seconds)
+def last_call(_coordination: Coordination) -> int:
+    """On the machine's boot clock, which all processes share; 0 before the first call."""
+    return CALLED_MS[-1] if CALLED_MS else 0
 
 
-def seen(_coordination: Coordination) -> None:
-    NEWS.clear()
-
-
-NEWS = threading.Event()
-ACTS = {act.__name__: act for act in (bump_often, nap, watch, news, seen)}
+CALLED_MS: list[int] = []
+ACTS = {act.__name__: act for act in (bump_often, nap, watch, last_call)}
 
 
 def main(url: str, session_timeout_ms: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from coordination_place import NOTICED, TIMEOUT_MS, Calls, Place
+from coordination_place import LONG_MS, TIMEOUT_MS, Calls, Place
 
 from services import until
 from strandline.clock import boot_ms
@@ -85,7 +85,7 @@ def test_an_id_is_taken_over_from_an_earlier_session(place: Place, coordination:
     coordination.join("me", "new")
     assert coordination.members() == {"me": "new"}
     former.kill()
-    until(lambda: coordination.locks() == {}, NOTICED)
+    until(lambda: coordination.locks() == {})
     assert coordination.members() == {"me": "new"}
     coordination.update("newer")
     assert coordination.members() == {"me": "newer"}
@@ -214,12 +214,13 @@ def test_names_that_look_alike_are_different(coordination: Coordination):
     assert coordination.locks() == {name: str(number) for number, name in enumerate(ODD_NAMES)}
 
 
-def test_a_living_session_outlives_its_timeout(place: Place, coordination: Coordination):
-    """Heartbeats keep it: nothing vanishes, and nobody loses heart."""
-    other = place.other()
+def test_a_living_session_outlives_its_timeout(place: Place):
+    """Heartbeats keep the session: nothing vanishes, and it stays sure."""
+    timeout_ms = 2 * TIMEOUT_MS  # a heartbeat may be late by two seconds
+    coordination, other = place.open(timeout_ms), place.other()
     coordination.join("here", "1")
     coordination.lock("orders", "mine")
-    end_ms = boot_ms() + 3 * TIMEOUT_MS // 2
+    end_ms = boot_ms() + 3 * timeout_ms // 2
     until(lambda: boot_ms() > end_ms)
     assert coordination.sure()
     assert other.call("members") == {"here": "1"}
@@ -266,7 +267,7 @@ def test_watchers_hear_of_every_one_of_many_changes(place: Place, coordination: 
     seen: list[int] = []
     coordination.watch(lambda: seen.append(coordination.version()))
     other.call("bump_often", 4, 25)
-    until(lambda: seen and seen[-1] == 100, 2)
+    until(lambda: seen and seen[-1] == 100)
 
 
 def test_watchers_hear_of_what_this_session_changes(coordination: Coordination):
@@ -317,13 +318,13 @@ def test_a_watcher_that_fails_harms_nobody(coordination: Coordination, caplog: p
 
 
 def test_closing_leaves_at_once(place: Place):
-    """Membership and locks are gone long before the session would have timed out; closing twice is fine."""
-    watching = place.open(timeout_ms=4_000)
-    leaving = place.open(timeout_ms=4_000)
+    """Membership and locks are gone long before the session would have expired; closing twice is fine."""
+    watching = place.open(timeout_ms=LONG_MS)
+    leaving = place.open(timeout_ms=LONG_MS)
     leaving.join("there", "1")
     leaving.lock("orders", "1")
     leaving.close()
-    until(lambda: (watching.members(), watching.locks()) == ({}, {}), 1)
+    until(lambda: (watching.members(), watching.locks()) == ({}, {}))
     assert not leaving.sure()
     leaving.close()
 

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from storage_place import DAY_MS, NOW_MS, append, read, records, values
 
+from services import until
 from strandline.engine.kafka import KafkaConnection
 from strandline.errors import Invalid, NotFound, OutcomeUnknown, Unavailable
 from strandline.log.records import NewRecords
 from strandline.log.storage import FAILED, UNKNOWN, Bounds, SealableStorage, kafka_reads
 from strandline.log.storage.kafka import KafkaOptions, KafkaStorage
-from waiting import eventually
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_topic_that_another_process_deleted_is_soon_not_found(kafka, storage, 
             return True
         return False  # brokers go on for a moment after the controller's answer
 
-    eventually(gone, within=5)
+    until(gone)
 
 
 # -- beside other clients
@@ -161,7 +161,7 @@ def test_marks_of_transactions_are_gaps(kafka, storage, topic, commit):
     (other.commit_transaction if commit else other.abort_transaction)(30)
     ours = [b"before", b"theirs"] if commit else [b"before"]
     # The broker answers the commit before it has written the mark that makes the records visible.
-    eventually(lambda: storage.bounds(topic)[0].last == 2)
+    until(lambda: storage.bounds(topic)[0].last == 2)
     assert values(storage, topic, 0) == ours
     begin = time.monotonic()
     for offset in (2, 2, 3):
@@ -286,7 +286,7 @@ def test_a_changed_retention_reaches_the_topic(kafka, storage, topic):
         for _ in range(2):
             storage.retain(topic, retention_ms)
             expected = {**before, "retention.ms": str(retention_ms), "segment.ms": str(segment_ms)}
-            eventually(lambda expected=expected: settings_of(kafka, topic) == expected)
+            until(lambda expected=expected: settings_of(kafka, topic) == expected)
 
 
 def test_an_unchanged_retention_costs_nothing(broker, storage, topic):

@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 from storage_place import DAY_MS, NOW_MS, Place, append, read, records, values
 
+from services import until
 from strandline.engine import checkpoints
 from strandline.engine.checkpoints import Limits
 from strandline.errors import NotFound, Unavailable
 from strandline.log.records import NewRecords
 from strandline.log.storage import Bounds, topic_file
 from strandline.log.storage.sqlite import SqliteStorage
-from waiting import eventually
 
 DISK_WORKER = Path(__file__).with_name("disk_worker.py")
 
@@ -172,7 +172,7 @@ def test_deleting_while_others_read_and_append_leaves_no_file(directory, storage
 
     with ThreadPoolExecutor(4) as pool:
         users = [pool.submit(use) for _ in range(4)]
-        eventually(lambda: storage.bounds(topic)[0].last > 20)
+        until(lambda: storage.bounds(topic)[0].last > 20)
         storage.delete_topic(topic)
         with pytest.raises(NotFound):
             storage.bounds(topic)
@@ -228,12 +228,12 @@ def test_watchers_of_more_topics_than_may_be_open_hear_of_other_processes(direct
     for topic in calls:
         storage.create_topic(topic, 1, DAY_MS)
         watch(topic)
-    eventually(lambda: all(calls.values()))
+    until(lambda: all(calls.values()))
     with place.start("append", "t1", 0, "other", 0) as process:
         for _ in range(5):
             before = calls["t1"]
             assert process.stdout.readline()
-            eventually(lambda before=before: calls["t1"] > before)
+            until(lambda before=before: calls["t1"] > before)
         process.kill()
     storage.close()
 

@@ -42,7 +42,7 @@ def read_all(consumer) -> list[int]:
             found.extend(event["n"] for event in batch.events)
         return len(found) >= 4
 
-    until(everything, 20, "both partitions")
+    until(everything, "both partitions")
     return sorted(found)
 
 
@@ -94,6 +94,6 @@ def test_a_storage_that_does_not_answer_costs_no_lease(platform, subscription_id
     with subscriptions.consume(subscription_id) as consumer:
         assert stuck.wait(20)
         before = len(renewals)
-        until(lambda: len(renewals) > before + 5, 20, "renewals")
+        until(lambda: len(renewals) > before + 5, "renewals")
         assert read_all(consumer) == [0, 1, 2, 3]
         go.set()
