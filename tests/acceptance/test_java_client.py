@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from nakadi_orders import ORDERS
 
-from services import Server, until
+from services import CLIENT, DEADLINE_S, Server, until
 from services.jars import fetched
 
 _SOURCE = Path(__file__).with_name("FahrscheinUser.java")
@@ -36,7 +35,7 @@ class Fahrschein:
         return process
 
     def answer(self, process: subprocess.Popen[bytes]) -> Any:
-        output, errors = process.communicate(timeout=90)
+        output, errors = process.communicate(timeout=DEADLINE_S)
         assert process.returncode == 0, errors.decode()
         return json.loads(output)
 
@@ -76,7 +75,7 @@ def declare(server: Server, **more: Any) -> str:
         "partitions": 3,
         "schema": {"type": "json_schema", "schema": json.dumps(schema)},
     }
-    httpx.post(f"{server.url}/event-types", json={**definition, **more}).raise_for_status()
+    CLIENT.post(f"{server.url}/event-types", json={**definition, **more}).raise_for_status()
     return name
 
 
@@ -91,7 +90,7 @@ def publish(server: Server, name: str, first: int, end: int) -> None:
     events = [
         {"metadata": {"eid": str(uuid.uuid4()), "occurred_at": when}, "order": str(n)} for n in range(first, end)
     ]
-    httpx.post(f"{server.url}/event-types/{name}/events", json=events).raise_for_status()
+    CLIENT.post(f"{server.url}/event-types/{name}/events", json=events).raise_for_status()
 
 
 def numbers(found: dict[str, Any]) -> list[int]:
@@ -99,7 +98,7 @@ def numbers(found: dict[str, Any]) -> list[int]:
 
 
 def stats(server: Server, subscription: str) -> list[dict[str, Any]]:
-    answer = httpx.get(f"{server.url}/subscriptions/{subscription}/stats").raise_for_status()
+    answer = CLIENT.get(f"{server.url}/subscriptions/{subscription}/stats").raise_for_status()
     return [one for kind in answer.json()["items"] for one in kind["partitions"]]
 
 
@@ -166,7 +165,8 @@ def test_a_subscription_begins_at_cursors(fahrschein, server, orders):
 
 
 def subscriptions(server: Server, name: str) -> list[dict[str, Any]]:
-    return httpx.get(f"{server.url}/subscriptions", params={"event_type": name}).raise_for_status().json()["items"]
+    answer = CLIENT.get(f"{server.url}/subscriptions", params={"event_type": name})
+    return answer.raise_for_status().json()["items"]
 
 
 def test_readers_survive_a_restart(fahrschein, tmp_path):
@@ -199,9 +199,9 @@ def test_the_low_level_stream(fahrschein, server, orders):
     assert {event["partition"] for event in some["events"]} == {"2"}
 
     storage = {"storage_type": "sqlite", "sqlite_configuration": {"directory": "other"}}
-    httpx.post(f"{server.url}/storages", json={"id": "other", **storage}).raise_for_status()
+    CLIENT.post(f"{server.url}/storages", json={"id": "other", **storage}).raise_for_status()
     switch = f"{server.url}/event-types/{orders}/timelines"
-    httpx.post(switch, json={"storage_id": "other"}).raise_for_status()
+    CLIENT.post(switch, json={"storage_id": "other"}).raise_for_status()
     publish(server, orders, 6, 12)
     cursors = ",".join(f"{partition}={offset}" for partition, offset in at(found["cursors"]).items())
     assert numbers(fahrschein(server, "read", orders, cursors, "6", "2", "3")) == [*range(6, 12)]
@@ -223,7 +223,7 @@ def test_data_change_events(fahrschein, server):
     eid = fahrschein(server, "publish-change", name, "7")
     query = {"batch_limit": 1, "stream_limit": 1}
     headers = {"X-Nakadi-Cursors": json.dumps([{"partition": "0", "offset": "BEGIN"}])}
-    answer = httpx.get(f"{server.url}/event-types/{name}/events", params=query, headers=headers)
+    answer = CLIENT.get(f"{server.url}/event-types/{name}/events", params=query, headers=headers)
     (event,) = answer.raise_for_status().json()["events"]
     assert event["metadata"]["eid"] == eid
     del event["metadata"]

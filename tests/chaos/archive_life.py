@@ -98,4 +98,4 @@ class Publisher(threading.Thread):
 
     def stop(self) -> None:
         self.stopping.set()
-        self.join(30)
+        self.join()

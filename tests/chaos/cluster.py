@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 from confluent_kafka.admin import AdminClient
 
-from services import Server, until
+from services import CLIENT, Server, until
 from strandline.coordination import Coordination
 from strandline.coordination.connect import connect
 from strandline.settings import Settings
@@ -45,13 +45,13 @@ class Cluster:
 
     def create(self, url: str, partitions: int) -> None:
         for storage in self.storages:
-            httpx.post(f"{url}/storages", json=storage).raise_for_status()
+            CLIENT.post(f"{url}/storages", json=storage).raise_for_status()
         # Creating a topic can take a while on a broker that has just started.
         body = {"name": self.name, "partitions": partitions}
-        httpx.post(f"{url}/event-types", json=body, timeout=30).raise_for_status()
+        CLIENT.post(f"{url}/event-types", json=body).raise_for_status()
 
     def timelines(self, url: str) -> list[dict]:
-        return httpx.get(f"{url}/event-types/{self.name}/timelines", timeout=30).json()
+        return CLIENT.get(f"{url}/event-types/{self.name}/timelines").json()
 
     def switch(self, url: str, storage: str | None = None) -> int:
         """To that storage, or to whichever it is not on: the status, 0 without an answer."""
@@ -59,17 +59,17 @@ class Cluster:
             if storage is None:
                 storage = "default" if self.timelines(url)[-1]["storage_id"] == "other" else "other"
             path = f"{url}/event-types/{self.name}/timelines"
-            return httpx.post(path, json={"storage_id": storage}, timeout=60).status_code
+            return CLIENT.post(path, json={"storage_id": storage}).status_code
         except httpx.TransportError:
             return 0
 
     def switch_state(self, url: str) -> str:
-        answer = httpx.get(f"{url}/event-types/{self.name}/timelines/switch", timeout=30)
+        answer = CLIENT.get(f"{url}/event-types/{self.name}/timelines/switch")
         return answer.json()["state"] if answer.status_code == 200 else "none"
 
     def delete(self, url: str) -> None:
         """And with it all of its topics."""
-        httpx.delete(f"{url}/event-types/{self.name}", timeout=30).raise_for_status()
+        CLIENT.delete(f"{url}/event-types/{self.name}").raise_for_status()
         until(lambda: not self.topics(), "no topic left behind")
 
     def topics(self) -> set[str]:

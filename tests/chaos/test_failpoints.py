@@ -11,7 +11,7 @@ from cluster import Cluster
 from ledger import Ledger
 from load import Publisher, start_publishers, stop_publishers, stored, until_more
 
-from services import is_stopped, until
+from services import DEADLINE_S, is_stopped, until
 from strandline.log.switching import Step
 
 # These are reached only when something went wrong before; the random kills of test_switching get there.
@@ -63,7 +63,7 @@ def test_a_process_fails_at_a_step(cluster: Cluster, failpoint, how):
                 if cluster.embedded:
                     afflicted.start()
                 until_more([afflicted])
-            request.join(60)
+            request.join(DEADLINE_S)
             if decision != "none":
                 assert cluster.timelines(healthy.url) == timelines
             # The next switch works: every live node takes part.

@@ -5,12 +5,11 @@ import random
 import socket
 import time
 
-import httpx
 import pytest
 from ledger import Ledger
 from load import start_publishers, stop_publishers, stored
 
-from services import Server, until
+from services import CLIENT, Server, until
 
 PUBLISHERS = 4
 PARTITIONS = 4
@@ -38,7 +37,7 @@ def test_killing_the_server_loses_doubles_and_reorders_nothing(tmp_path, rounds)
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     dice = random.Random(seed)
     server = Server(tmp_path).start()
-    httpx.post(f"{server.url}/event-types", json={"name": "chaos", "partitions": PARTITIONS}).raise_for_status()
+    CLIENT.post(f"{server.url}/event-types", json={"name": "chaos", "partitions": PARTITIONS}).raise_for_status()
     ledger = Ledger()
     began = time.monotonic()
     publishers = start_publishers(PUBLISHERS, [server.url], "chaos", ledger, seed)

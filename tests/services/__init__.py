@@ -5,10 +5,11 @@ needs the driver of its product: `from services.kafka import Broker`.
 """
 
 from services.process import DEADLINE_S, Process, environment, free_port, is_stopped, until
-from services.server import STRANDLINE, Server, run_cli
+from services.server import CLIENT, STRANDLINE, Server, run_cli
 from services.service import Service
 
 __all__ = [
+    "CLIENT",
     "DEADLINE_S",
     "STRANDLINE",
     "Process",

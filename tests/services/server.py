@@ -13,6 +13,8 @@ import httpx
 from services.process import DEADLINE_S, environment
 from services.service import Service
 
+#: For requests of tests: each has a connection of its own, and none gives up early on a loaded machine.
+CLIENT = httpx.Client(timeout=DEADLINE_S, limits=httpx.Limits(max_keepalive_connections=0))
 #: The console script of the environment that runs the tests.
 STRANDLINE = str(Path(sys.executable).with_name("strandline"))
 

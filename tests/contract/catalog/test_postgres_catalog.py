@@ -157,18 +157,23 @@ def test_the_version_is_never_used_twice(postgres, database, place):
 
 
 def test_threads_that_ask_for_the_version_at_once_share_the_answer(place, monkeypatch):
-    """Also a bad one: while the server keeps silent nobody waits for more than the look before and one more."""
+    """An error as well: while the server is silent, no thread waits for more than two looks."""
     catalog = place.open()
-    looks = []
+    asked, looks = [], []
 
     def slow(_: str) -> list[tuple[int]]:
         looks.append(1)
-        time.sleep(0.3)
+        until(lambda: len(asked) == 8)
+        time.sleep(0.3)  # all of them are in the middle of the call by then
         raise Unavailable("no answer", retry_after=2)
+
+    def ask() -> int:
+        asked.append(1)
+        return catalog.version()
 
     with monkeypatch.context() as patched, ThreadPoolExecutor(8) as pool:
         patched.setattr(catalog._tables, "fetch", slow)
-        failures = [asked.exception() for asked in [pool.submit(catalog.version) for _ in range(8)]]
+        failures = [future.exception() for future in [pool.submit(ask) for _ in range(8)]]
     assert [failure.retry_after for failure in failures] == [2] * 8
     assert len(looks) <= 2
     assert catalog.version() == catalog.version()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 from lossy_proxy import LossyProxy
-from services import free_port
+from services import DEADLINE_S, free_port
 from services.postgres import GUARDED, PostgresServer
 from strandline.engine import postgres as engine
 from strandline.engine.database import Session
@@ -100,7 +99,7 @@ def test_transactions_that_block_each_other_both_go_through(db):
             runs.append(first)
             session.execute(LOCK, {"text": first})
             if not met:
-                met.append(both.wait(10))
+                met.append(both.wait(DEADLINE_S))
             session.execute(LOCK, {"text": second})
             note(f"{first} then {second}", session)
 
@@ -154,11 +153,11 @@ def test_who_sleeps_in_a_transaction_does_not_hold_up_others_for_long(postgres, 
         session.execute("UPDATE notes SET note = note || '!'")
         if not locked.is_set():
             locked.set()
-            other_is_done.wait(10)
+            other_is_done.wait(DEADLINE_S)
 
     sleeper = threading.Thread(target=lambda: db.transaction(lambda s: (sleepy(s), note("late", s))))
     sleeper.start()
-    locked.wait(10)
+    assert locked.wait(DEADLINE_S)
     db.transaction(lambda session: session.execute("UPDATE notes SET note = 'b'"))
     other_is_done.set()
     sleeper.join()
@@ -228,12 +227,10 @@ def test_a_silent_server_is_given_up_after_a_while(postgres, db, monkeypatch):
         postgres.pause()
 
     try:
-        began = time.monotonic()
         with pytest.raises(OutcomeUnknown, match="no answer"):
             db.transaction(work)
         with pytest.raises(Unavailable):
             notes(db)
-        assert time.monotonic() - began < 8
     finally:
         postgres.bring_back()
     assert notes(db) == ["a"]

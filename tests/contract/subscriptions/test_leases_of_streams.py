@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import strandline
-from services import until
+from services import DEADLINE_S, until
 from strandline import EventType
 from strandline.errors import OutcomeUnknown, Unavailable
 from strandline.log.subscriptions import Subscription
@@ -16,7 +16,7 @@ from strandline.log.subscriptions.session import StreamSession
 from strandline.platform import Platform
 from strandline.settings import Settings
 
-QUICK = Settings.load(flags={"coordination.session_timeout_ms": 500})
+QUICK = Settings.load(flags={"coordination.session_timeout_ms": 1_500})
 
 
 @pytest.fixture
@@ -86,13 +86,13 @@ def test_a_storage_that_does_not_answer_costs_no_lease(platform, subscription_id
 
     def check(_: StreamSession) -> None:
         stuck.set()
-        assert go.wait(20)
+        assert go.wait(DEADLINE_S)
 
     renew = leases.renew
     monkeypatch.setattr(StreamSession, "check", check)
     monkeypatch.setattr(leases, "renew", lambda *arguments: renewals.append(renew(*arguments)))
     with subscriptions.consume(subscription_id) as consumer:
-        assert stuck.wait(20)
+        assert stuck.wait(DEADLINE_S)
         before = len(renewals)
         until(lambda: len(renewals) > before + 5, "renewals")
         assert read_all(consumer) == [0, 1, 2, 3]
