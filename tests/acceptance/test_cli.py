@@ -8,36 +8,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import strandline
-from services import STRANDLINE, Server, environment, free_port, run_cli, until
+from services import STRANDLINE, environment, free_port, run_cli, until
 from strandline import EventType
 from strandline.cli import COMMANDS
 from strandline.settings import Settings
 
 OK, FAILED, USAGE, UNAVAILABLE = range(4)
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory that a server serves and commands open themselves at the same time."""
-    return tmp_path_factory.mktemp("cli") / "data"
-
-
-@pytest.fixture(scope="module")
-def url(data: Path) -> Iterator[str]:
-    with Server(data, logs_level="warning") as server:
-        yield server.url
-
-
-@pytest.fixture(params=["data", "url"])
-def place(request: pytest.FixtureRequest, data: Path, url: str) -> list[str]:
-    return ["--data", str(data)] if request.param == "data" else ["--url", url]
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import os
 import random
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,11 +16,10 @@ from journals import Cursors, Journals, Stored
 from ledger import Ledger
 from load import start_publishers, stop_publishers
 
-from services import CLIENT, DEADLINE_S, Server, environment, until
+from services import CLIENT, DEADLINE_S, Process, Server, environment, until
 
 PARTITIONS = 6
 CONSUMERS = ["http", "http", "sdk", "sdk", "local"]
-TESTS = Path(__file__).parents[1]
 
 
 class Readers:
@@ -30,44 +27,37 @@ class Readers:
 
     def __init__(self, cluster: Cluster, urls: list[str], subscription: str) -> None:
         self._cluster, self._urls, self._subscription = cluster, urls, subscription
-        self._running: list[tuple[str, subprocess.Popen]] = []
+        self._running: list[tuple[str, Process]] = []
         self.journals: list[Path] = []
 
     def start(self, kind: str) -> None:
         journal = self._cluster.data.parent / f"consumer-{len(self.journals)}-{kind}.jsonl"
         command = [sys.executable, str(Path(__file__).with_name("consumer.py")), kind, str(journal)]
-        path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-        with journal.with_suffix(".log").open("wb") as output:
-            process = subprocess.Popen(
-                [*command, self._subscription, str(self._cluster.data), *self._urls],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment(PYTHONPATH=path, STRANDLINE_COORDINATION__SESSION_TIMEOUT_MS=str(SESSION_MS)),
-            )
-        self._running.append((kind, process))
+        env = environment(
+            PYTHONPATH=os.pathsep.join(sys.path), STRANDLINE_COORDINATION__SESSION_TIMEOUT_MS=str(SESSION_MS)
+        )
+        arguments = [*command, self._subscription, str(self._cluster.data), *self._urls]
+        self._running.append((kind, Process(arguments, journal.with_suffix(".log"), env=env)))
         self.journals.append(journal)
 
     def kill(self, dice: random.Random) -> str:
         """`kill -9` of any; its kind."""
         kind, process = self._running.pop(dice.randrange(len(self._running)))
         process.kill()
-        process.wait()
         return kind
 
     @contextmanager
     def one_asleep(self, dice: random.Random):
         _, process = dice.choice(self._running)
-        process.send_signal(signal.SIGSTOP)
+        process.pause()
         try:
             yield
         finally:
-            process.send_signal(signal.SIGCONT)
+            process.resume()
 
     def close(self) -> None:
         for _, process in self._running:
             process.kill()
-            process.wait()
 
 
 class Watch(threading.Thread):

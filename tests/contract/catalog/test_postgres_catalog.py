@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -18,7 +15,8 @@ import pytest
 from catalog_place import FIRST, CatalogPlace, create, effect, switch_of
 
 from lossy_proxy import LossyProxy
-from services import environment, until
+from peers import Peer
+from services import until
 from services.postgres import PostgresServer
 from strandline.engine.postgres import PostgresDatabase
 from strandline.errors import Conflict, Invalid, OutcomeUnknown, StrandlineError, Unavailable
@@ -27,27 +25,6 @@ from strandline.log.catalog.sql import SqlCatalog
 from strandline.log.model import StorageInfo
 from strandline.log.storage.registry import SqliteConfiguration
 from strandline.log.switching import State
-
-HERE = Path(__file__).parent
-
-
-class Other:
-    """Another process at the same catalog."""
-
-    def __init__(self, url: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "catalog_worker.py"), url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment(PYTHONPATH=os.pathsep.join([str(HERE.parents[1]), *sys.path])),
-        )
-
-    def send(self, line: str) -> None:
-        print(line, file=self.process.stdin, flush=True)
-
-    def receive(self) -> str:
-        return self.process.stdout.readline().strip()
 
 
 @pytest.fixture
@@ -68,19 +45,25 @@ def place(url: str) -> Iterator[CatalogPlace]:
 
 
 @pytest.fixture
-def others(url: str) -> Iterator[list[Other]]:
-    made = [Other(url) for _ in range(2)]
-    assert [other.receive() for other in made] == ["ready"] * 2
+def others(url: str) -> Iterator[list[Peer]]:
+    made = [Peer(Path(__file__).with_name("catalog_worker.py"), url) for _ in range(2)]
     yield made
     for other in made:
-        other.process.communicate()
+        other.kill()
 
 
-def raced(others: list[Other], *lines: str) -> list[str]:
-    """The answers to what is asked of both at the same time."""
-    for other, line in zip(others, lines, strict=True):
-        other.send(line)
-    return [other.receive() for other in others]
+def raced(others: list[Peer], *calls: str) -> list[str]:
+    """The answers to calls of both at the same time; for an error, the name of its class."""
+    for other, call in zip(others, calls, strict=True):
+        other.send(*call.split())
+    return [answer(other) for other in others]
+
+
+def answer(other: Peer) -> str:
+    try:
+        return str(other.receive())
+    except StrandlineError as error:
+        return type(error).__name__
 
 
 # -- starting

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import queue
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from services import DEADLINE_S, until
+from peers import Peer
+from services import until
 from services.zookeeper import ZookeeperServer
 from strandline import errors
 from strandline.coordination.connect import connect
@@ -29,54 +24,6 @@ TIMEOUT_MS = 1_500
 LONG_MS = 600_000
 
 
-class Other:
-    """A session in another process. Calls are answered in order; `send` and `receive` are the halves of a call."""
-
-    def __init__(self, url: str, timeout_ms: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(WORKER), url, str(timeout_ms)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
-        assert self.receive() == "ready"
-
-    def _read(self) -> None:
-        with self._process.stdout:
-            for line in self._process.stdout:
-                self._lines.put(line)
-        self._lines.put("")
-
-    def call(self, name: str, *arguments: Any) -> Any:
-        self.send(name, *arguments)
-        return self.receive()
-
-    def send(self, name: str, *arguments: Any) -> None:
-        print(json.dumps([name, *arguments]), file=self._process.stdin, flush=True)
-
-    def receive(self) -> Any:
-        line = self._lines.get(timeout=DEADLINE_S)
-        assert line, "the other process ended"
-        answer = json.loads(line)
-        if "error" in answer:
-            raise getattr(errors, answer["error"])
-        return answer["answer"]
-
-    def stop(self) -> None:
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def wake(self) -> None:
-        os.kill(self._process.pid, signal.SIGCONT)
-
-    def kill(self) -> None:
-        """`kill -9`; works on a stopped process as well."""
-        self._process.kill()
-        self._process.wait(DEADLINE_S)
-        self._process.stdin.close()
-
-
 class Place:
     """`url` is what the settings say, or `sqlite:` and the data directory."""
 
@@ -84,7 +31,7 @@ class Place:
         self.url = url
         self._server = server
         self._opened: list[Coordination] = []
-        self._others: list[Other] = []
+        self._others: list[Peer] = []
 
     def open(self, timeout_ms: int = TIMEOUT_MS) -> Coordination:
         """Another session, in this process."""
@@ -93,8 +40,9 @@ class Place:
         self._opened.append(connect(settings, Path(self.url.removeprefix("sqlite:"))))
         return self._opened[-1]
 
-    def other(self, timeout_ms: int = TIMEOUT_MS) -> Other:
-        self._others.append(Other(self.url, timeout_ms))
+    def other(self, timeout_ms: int = TIMEOUT_MS) -> Peer:
+        """Another session, in another process."""
+        self._others.append(Peer(WORKER, self.url, str(timeout_ms)))
         return self._others[-1]
 
     @contextmanager

@@ -1,24 +1,19 @@
 """A session in a process of its own: `coordination_worker.py <url> <session_timeout_ms>`.
 
-An input line `["lock", "name", "value"]` calls that method; an output line has its result or its error.
+See `peers` for how a test calls its methods and the acts below.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from peers import say, serve
 from strandline.clock import boot_ms
 from strandline.coordination.connect import connect
 from strandline.coordination.port import Coordination
 from strandline.coordination.settings import CoordinationSettings
-from strandline.errors import StrandlineError
-
-
-def say(**answer: object) -> None:
-    print(json.dumps(answer), flush=True)  # noqa: T201 - this is how it answers
 
 
 def bump_often(coordination: Coordination, threads: int, each: int) -> list[int]:
@@ -29,7 +24,7 @@ def bump_often(coordination: Coordination, threads: int, each: int) -> list[int]
 def nap(coordination: Coordination, nap_ms: int) -> bool:
     """Wait until this process was stopped for that long and woken. Return what `sure` says right after that."""
     before = boot_ms()
-    say(answer="awake")
+    say("awake")
     while (now := boot_ms()) - before < nap_ms:
         before = now
     return coordination.sure()
@@ -47,23 +42,12 @@ def last_call(_coordination: Coordination) -> int:
 
 
 CALLED_MS: list[int] = []
-ACTS = {act.__name__: act for act in (bump_often, nap, watch, last_call)}
 
 
 def main(url: str, session_timeout_ms: str) -> None:
     where = Path(url.removeprefix("sqlite:"))
     settings = CoordinationSettings("" if url.startswith("sqlite:") else url, int(session_timeout_ms))
-    coordination = connect(settings, where)
-    say(answer="ready")
-    for line in sys.stdin:
-        name, *arguments = json.loads(line)
-        try:
-            if name in ACTS:
-                say(answer=ACTS[name](coordination, *arguments))
-            else:
-                say(answer=getattr(coordination, name)(*arguments))
-        except StrandlineError as error:
-            say(error=type(error).__name__)
+    serve(connect(settings, where), bump_often, nap, watch, last_call)
 
 
 if __name__ == "__main__":

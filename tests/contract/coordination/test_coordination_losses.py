@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from coordination_place import TIMEOUT_MS, Calls, Other, Place, succeeds
+from coordination_place import TIMEOUT_MS, Calls, Place, succeeds
 
+from peers import Peer
 from services import until
 from strandline.clock import boot_ms
 from strandline.coordination.port import Coordination
@@ -16,7 +17,7 @@ def everything(coordination: Coordination) -> tuple[dict[str, str], dict[str, st
 
 
 @pytest.fixture
-def owner(place: Place, coordination: Coordination) -> Other:
+def owner(place: Place, coordination: Coordination) -> Peer:
     """A member with a lock, in another process."""
     other = place.other()
     other.call("join", "there", "1")
@@ -25,7 +26,7 @@ def owner(place: Place, coordination: Coordination) -> Other:
     return other
 
 
-def test_what_a_killed_process_had_vanishes(coordination: Coordination, owner: Other):
+def test_what_a_killed_process_had_vanishes(coordination: Coordination, owner: Peer):
     """`kill -9`: membership and lock go with it, watchers hear of it, and others can take the lock."""
     calls = Calls(coordination)
     until(lambda: calls.count)
@@ -35,7 +36,7 @@ def test_what_a_killed_process_had_vanishes(coordination: Coordination, owner: O
     assert coordination.lock("orders", "mine")
 
 
-def test_what_a_sleeping_process_had_vanishes(coordination: Coordination, owner: Other):
+def test_what_a_sleeping_process_had_vanishes(coordination: Coordination, owner: Peer):
     """Stopped for longer than the session timeout it is as good as dead."""
     calls = Calls(coordination)
     until(lambda: calls.count)
@@ -58,7 +59,7 @@ def test_a_short_sleep_harms_nobody(place: Place, coordination: Coordination):
     assert everything(coordination) == ({"there": "1"}, {"orders": "still theirs"})
 
 
-def test_a_sleeper_is_not_sure_when_it_wakes(coordination: Coordination, owner: Other):
+def test_a_sleeper_is_not_sure_when_it_wakes(coordination: Coordination, owner: Peer):
     """The very first answer after the nap is false already, and it stays so until the loss is dealt with."""
     owner.send("nap", TIMEOUT_MS)
     assert owner.receive() == "awake"
@@ -72,7 +73,7 @@ def test_a_sleeper_is_not_sure_when_it_wakes(coordination: Coordination, owner: 
     assert owner.call("sure") is False
 
 
-def test_a_sleeper_cannot_act_on_what_it_lost(coordination: Coordination, owner: Other):
+def test_a_sleeper_cannot_act_on_what_it_lost(coordination: Coordination, owner: Peer):
     """Its calls say so, and touch nothing of the new owner's."""
     owner.stop()
     until(lambda: coordination.locks() == {})
@@ -87,7 +88,7 @@ def test_a_sleeper_cannot_act_on_what_it_lost(coordination: Coordination, owner:
     coordination.relock("orders", "still mine")
 
 
-def test_a_sleeper_comes_back_by_joining_again(coordination: Coordination, owner: Other):
+def test_a_sleeper_comes_back_by_joining_again(coordination: Coordination, owner: Peer):
     """Under its id, with a session that came back by itself; sure again once nothing is lost any more."""
     owner.stop()
     until(lambda: everything(coordination) == ({}, {}))
@@ -101,7 +102,7 @@ def test_a_sleeper_comes_back_by_joining_again(coordination: Coordination, owner
     assert coordination.members() == {"there": "3"}
 
 
-def test_a_sleeper_is_told_of_its_loss(coordination: Coordination, owner: Other):
+def test_a_sleeper_is_told_of_its_loss(coordination: Coordination, owner: Peer):
     """Its watchers are called after it woke."""
     owner.call("watch")
     until(lambda: owner.call("last_call"), "the first call, which comes without news")
