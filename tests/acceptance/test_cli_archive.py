@@ -1,4 +1,4 @@
-"""The archive from the command line, as real processes: Spark moves the log into files that everybody can read."""
+"""The archive from the command line, as real processes: Spark writes the log into files that any tool can read."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def server(tmp_path_factory) -> Iterator[Server]:
 
 
 def declare(server: Server, **more: Any) -> str:
-    """Fahrschein does not create event types; elsewhere this is done by whoever owns them."""
+    """Create an event type over HTTP: Fahrschein has no call for it."""
     name = f"fahrschein.orders-{uuid.uuid4().hex}"
     schema = {"properties": {"order": {"type": "string"}}, "required": ["order"]}
     definition = {

@@ -18,7 +18,7 @@ from services import DEADLINE_S, Server
 EID = "105a76d8-db49-4144-ace7-e683e8f4ba46"
 METADATA = {"eid": EID, "occurred_at": "2024-05-01T12:00:00Z"}
 FROM_BEGIN = '[{"partition": "0", "offset": "BEGIN"}]'
-#: Nobody waits long for nothing.
+#: Ends a stream soon when nothing more comes.
 SHORT = {"stream_timeout": 1, "batch_flush_timeout": 1}
 
 

@@ -1,4 +1,4 @@
-"""Requests that nobody would write by hand, made from the node's own OpenAPI document, with every check on."""
+"""Generated requests, made from the node's own OpenAPI document, with every check of Schemathesis on."""
 
 from __future__ import annotations
 

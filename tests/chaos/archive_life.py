@@ -23,7 +23,7 @@ NAME = "orders"
 
 
 class Life:
-    """Everybody's day starts at the same moment; a process that starts later is told how late it is by then."""
+    """A platform on a fast clock. A process that starts later gets the time it is by then."""
 
     def __init__(self, data: Path, start_ms: int, speed: float) -> None:
         self.data = data

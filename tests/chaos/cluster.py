@@ -83,7 +83,7 @@ class Cluster:
 
     @contextmanager
     def coordination(self) -> Iterator[Coordination]:
-        """As somebody sees it who is no member."""
+        """The coordination as a session sees it that is not a member."""
         file = None if self.embedded else self.data / "strandline.toml"
         opened = connect(Settings.load(file).coordination, self.data)
         try:

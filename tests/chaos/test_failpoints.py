@@ -35,7 +35,7 @@ def cases():
 
 @pytest.mark.parametrize(("cluster", "failpoint", "how"), [*cases()], indirect=["cluster"])
 def test_a_process_fails_at_a_step(cluster: Cluster, failpoint, how):
-    """The others notice, decide and go on; whoever wakes up late does no harm."""
+    """The other nodes notice, decide and go on; a node that wakes up late does no harm."""
     healthy, broken = cluster.node(), cluster.node(failpoint=f"{failpoint}:{how}")
     cluster.create(healthy.url, partitions=2)
     ledger = Ledger()

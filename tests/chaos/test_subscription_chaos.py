@@ -1,4 +1,4 @@
-"""A subscription's consumers and nodes killed and put to sleep, with switches going on."""
+"""Consumers and nodes of a subscription are killed and paused while its event type is switched."""
 
 import os
 import random
@@ -41,7 +41,7 @@ class Readers:
         self.journals.append(journal)
 
     def kill(self, dice: random.Random) -> str:
-        """`kill -9` of any; its kind."""
+        """`kill -9` of a random consumer; its kind."""
         kind, process = self._running.pop(dice.randrange(len(self._running)))
         process.kill()
         return kind
@@ -61,7 +61,7 @@ class Readers:
 
 
 class Watch(threading.Thread):
-    """Looks at the committed cursors all the time, through any node that answers."""
+    """Reads the committed cursors all the time, from any node that answers."""
 
     def __init__(self, urls: list[str], subscription: str) -> None:
         super().__init__(name="watch", daemon=True)
@@ -88,7 +88,7 @@ class Watch(threading.Thread):
             self.error = self.error or error
 
     def until_all_move(self) -> None:
-        """Somebody commits in every partition."""
+        """Wait until a consumer has committed in every partition."""
         before = dict(self.cursors.now)
         until(
             lambda: (
@@ -106,7 +106,7 @@ class Watch(threading.Thread):
 
 
 def disturb(how: str, dice: random.Random, cluster: Cluster, nodes: list[Server], readers: Readers, watch: Watch):
-    """Whoever is gone or asleep, the others take over before it is back."""
+    """Kill or pause a node or a consumer; the others take over before it is back."""
     number = dice.randrange(len(nodes))
     if how == "node killed":
         nodes[number].kill()
@@ -127,7 +127,7 @@ def disturb(how: str, dice: random.Random, cluster: Cluster, nodes: list[Server]
 
 def sleep_past(seconds: float, cluster: Cluster, watch: Watch) -> None:
     time.sleep(seconds * 1.5)
-    # Whoever falls asleep while it writes to a file holds up all who write to it, for as long as it sleeps.
+    # A process that is paused while it writes to a file blocks all writers of the file until it is resumed.
     if not cluster.embedded:
         watch.until_all_move()
 

@@ -1,4 +1,4 @@
-"""ZooKeeper away under load: no node is sure, so none takes anything; then all goes on by itself."""
+"""ZooKeeper is away under load: no node is sure, so all refuse publishes; then all go on by themselves."""
 
 import os
 import random
@@ -49,7 +49,7 @@ def refused_everywhere(publishers: list[Publisher], urls: list[str]):
     "form", [pytest.param(SHORT, id="short"), pytest.param(FULL, id="30 s", marks=pytest.mark.slow)]
 )
 def test_nodes_outlive_zookeepers_absence(cluster: Cluster, zookeeper, how, form):
-    """Publishers are told to come again, readers notice nothing; afterwards everybody publishes and switches."""
+    """Publishers get 503 and retry, readers notice nothing; afterwards all nodes publish and switch again."""
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     dice = random.Random(seed)
     *nodes, leaving = [cluster.node(session_ms=form["session_ms"]) for _ in range(3)]

@@ -66,7 +66,7 @@ def test_business_events_get_the_metadata_they_need(spark, platform, log):
 
 
 def test_the_same_write_gives_the_same_eids(spark, platform, log):
-    """Whoever repeats a whole job names it; without a name every write is another one."""
+    """A job that may be repeated has a `write_id`; without one, every write gets new eids."""
     frame = spark.range(20).repartition(2)
     for options in ({"write_id": "monday"}, {"write_id": "monday"}, {}):
         write(frame, platform, **options)

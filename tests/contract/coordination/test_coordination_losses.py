@@ -1,4 +1,4 @@
-"""What the coordination port promises when processes die or sleep, and when nobody answers."""
+"""What the coordination port promises when processes die or are paused, and when the server is silent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_a_killed_process_had_vanishes(coordination: Coordination, owner: P
 
 
 def test_what_a_sleeping_process_had_vanishes(coordination: Coordination, owner: Peer):
-    """Stopped for longer than the session timeout it is as good as dead."""
+    """A process that is paused for longer than the session timeout counts as dead."""
     calls = Calls(coordination)
     until(lambda: calls.count)
     with calls.expected():
@@ -60,7 +60,7 @@ def test_a_short_sleep_harms_nobody(place: Place, coordination: Coordination):
 
 
 def test_a_sleeper_is_not_sure_when_it_wakes(coordination: Coordination, owner: Peer):
-    """The very first answer after the nap is false already, and it stays so until the loss is dealt with."""
+    """The first answer of `sure` after the pause is False, and stays False until the process has joined again."""
     owner.send("nap", TIMEOUT_MS)
     assert owner.receive() == "awake"
     owner.stop()
@@ -74,7 +74,7 @@ def test_a_sleeper_is_not_sure_when_it_wakes(coordination: Coordination, owner: 
 
 
 def test_a_sleeper_cannot_act_on_what_it_lost(coordination: Coordination, owner: Peer):
-    """Its calls say so, and touch nothing of the new owner's."""
+    """Its calls raise LeaseLost and do not change the lock of the new owner."""
     owner.stop()
     until(lambda: coordination.locks() == {})
     assert coordination.lock("orders", "mine")
@@ -89,7 +89,7 @@ def test_a_sleeper_cannot_act_on_what_it_lost(coordination: Coordination, owner:
 
 
 def test_a_sleeper_comes_back_by_joining_again(coordination: Coordination, owner: Peer):
-    """Under its id, with a session that came back by itself; sure again once nothing is lost any more."""
+    """Under the same id, in a new session; it is sure again when it holds nothing that it lost."""
     owner.stop()
     until(lambda: everything(coordination) == ({}, {}))
     owner.wake()
@@ -143,7 +143,7 @@ def test_without_answers_nobody_is_sure(place: Place, coordination: Coordination
 
 
 def test_news_of_a_silent_time_are_told_afterwards(place: Place, coordination: Coordination):
-    """What changed, and what changes after, once everybody is back."""
+    """Changes of that time, and changes after it, are told when the sessions are back."""
     other = place.other()
     calls = Calls(coordination)
     with place.mute():

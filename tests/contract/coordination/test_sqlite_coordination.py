@@ -30,7 +30,7 @@ def coordination(file: Path) -> Iterator[SqliteCoordination]:
 
 @pytest.fixture
 def looker(file: Path) -> Iterator[SqliteCoordination]:
-    """Another session, with heartbeats that are long in coming."""
+    """Another session, whose heartbeats are rare."""
     made = SqliteCoordination(file, 600_000)
     yield made
     made.close()
@@ -48,7 +48,7 @@ def leave_behind(file: Path, boot: str, expires_ms: int) -> None:
 
 
 def test_a_session_ends_with_the_machine(file: Path):
-    """After a restart the clock begins anew: the number alone would say that there is a lot of time left."""
+    """The boot clock starts at zero again: the expiry alone would look far away."""
     leave_behind(file, "an earlier start", boot_ms() + 3_600_000)
     coordination = SqliteCoordination(file)
     assert (coordination.members(), coordination.locks()) == ({}, {})
@@ -110,7 +110,7 @@ def test_sleep_in_a_transaction_costs_the_session(
 def test_a_commit_that_may_have_happened_leaves_nothing(
     coordination: SqliteCoordination, looker: SqliteCoordination, monkeypatch: pytest.MonkeyPatch
 ):
-    """Unknown to the caller, who believes not to have the lock; soon nobody has it."""
+    """The outcome is unknown to the caller, who does not hold the lock; soon no session holds it."""
     commit = SqliteConnection._commit
 
     def half_done(database: SqliteConnection) -> None:
@@ -130,7 +130,7 @@ def test_a_commit_that_may_have_happened_leaves_nothing(
 def test_an_unlock_that_fails_is_made_up_for(
     coordination: SqliteCoordination, looker: SqliteCoordination, monkeypatch: pytest.MonkeyPatch
 ):
-    """The caller is done with it, and the next heartbeat removes it."""
+    """The lock is released for the caller, and the next heartbeat removes its row."""
     coordination.lock("orders", "1")
 
     def busy(database: SqliteConnection) -> None:

@@ -1,4 +1,4 @@
-"""What only ZooKeeper can do to us: lost answers, servers that go and come, sessions ended by others."""
+"""What only happens with ZooKeeper: lost answers, restarts of the server, sessions ended by others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def coordination(zookeeper: ZookeeperServer, root: str) -> Iterator[ZookeeperCoo
 
 @pytest.fixture
 def raw(zookeeper: ZookeeperServer) -> Iterator[KazooClient]:
-    """ZooKeeper as it is, without us."""
+    """A plain client of the same server."""
     client = KazooClient(zookeeper.hosts)
     client.start()
     yield client
@@ -42,7 +42,7 @@ def raw(zookeeper: ZookeeperServer) -> Iterator[KazooClient]:
 
 
 def end_session(server: ZookeeperServer, coordination: ZookeeperCoordination) -> None:
-    """End it from outside: whoever knows its id and password can."""
+    """End the session from outside, with its id and password."""
     thief = KazooClient(server.hosts, client_id=coordination._zk._client.client_id)
     thief.start()
     thief.stop()
@@ -64,7 +64,7 @@ def test_the_tree_is_the_seeds(coordination: ZookeeperCoordination, raw: KazooCl
 
 
 def test_many_start_at_once(zookeeper: ZookeeperServer, root: str):
-    """The tree is made once, under its lock; nobody resets the version."""
+    """The tree is created once, under its lock; the version is not reset."""
     place = Place(f"zookeeper://{zookeeper.hosts}{root}")
     try:
         others = [place.other() for _ in range(3)]
@@ -75,7 +75,7 @@ def test_many_start_at_once(zookeeper: ZookeeperServer, root: str):
 
 
 def test_a_session_that_others_ended_comes_back(zookeeper: ZookeeperServer, coordination: ZookeeperCoordination):
-    """Doubt first, then a new session in which nothing of the old one is left."""
+    """First it is not sure, then it has a new session with nothing of the old one."""
     coordination.join("here", "1")
     coordination.lock("orders", "mine")
     calls = Calls(coordination)
@@ -148,7 +148,7 @@ def lossy(wire: LossyProxy, root: str) -> Iterator[ZookeeperCoordination]:
 def test_a_lock_whose_answer_got_lost_is_not_held(
     wire: LossyProxy, lossy: ZookeeperCoordination, coordination: ZookeeperCoordination, lose: str
 ):
-    """Unknown to the caller, who believes not to have it; soon nobody has it, in the same session."""
+    """The outcome is unknown to the caller, who does not hold the lock; soon no session holds it."""
     lossy.join("here", "1")
     getattr(wire, lose)(b"orders")
     with pytest.raises(OutcomeUnknown):
@@ -178,7 +178,7 @@ def test_a_lock_can_be_asked_for_again_at_once(wire: LossyProxy, lossy: Zookeepe
 def test_an_unlock_whose_answer_got_lost_is_made_up_for(
     wire: LossyProxy, lossy: ZookeeperCoordination, coordination: ZookeeperCoordination, lose: str
 ):
-    """The caller is done with it, and soon it is gone."""
+    """The lock is released for the caller, and soon its node is gone."""
     lossy.lock("orders", "1")
     getattr(wire, lose)(b"orders")
     lossy.unlock("orders")

@@ -1,4 +1,4 @@
-"""Several at once, some asleep, some dead: nobody loses, overwrites or finds a part of anything."""
+"""Several processes, some paused, some killed: no file is lost, overwritten or seen in part."""
 
 from __future__ import annotations
 

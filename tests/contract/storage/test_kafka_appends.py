@@ -106,7 +106,7 @@ def test_a_producer_that_cannot_go_on_leaves_its_records_where_they_are(appender
 
 
 def test_a_closed_one_makes_nothing_ready(appender):
-    """It has no producer any more, which is not a bug of whoever asks at that moment."""
+    """It has no producer any more; an append at that moment is Unavailable, not a bug."""
     sender = appender(Producer())
     sender.close(1)
     with pytest.raises(Unavailable):

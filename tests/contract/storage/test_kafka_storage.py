@@ -224,7 +224,7 @@ def test_consumers_of_readers_that_went_away_make_room(new_consumers, monkeypatc
 
 
 def test_kafka_cannot_seal(storage):
-    """A declared gap: whoever appends must look at the catalog instead."""
+    """A declared gap: an append must check the catalog instead."""
     assert not isinstance(storage, SealableStorage)
 
 

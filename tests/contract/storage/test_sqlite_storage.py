@@ -159,7 +159,7 @@ def test_deleting_leaves_no_file(directory, storage, topic):
 
 
 def test_deleting_while_others_read_and_append_leaves_no_file(directory, storage, topic):
-    """Nobody brings a deleted topic back to life."""
+    """No use of a deleted topic creates it again."""
     stop = threading.Event()
 
     def use() -> None:
@@ -266,7 +266,7 @@ def open_files(directory: Path) -> list[str]:
 
 
 def test_tidying_frees_the_space_of_a_deleted_file(place, directory, storage, topic):
-    """It takes up room for as long as anybody has it open."""
+    """Its disk space is in use as long as any process has it open."""
     append(storage, topic, {0: [b"a"]})
     place.open().delete_topic(topic)
     assert open_files(directory)

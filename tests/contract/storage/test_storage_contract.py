@@ -207,7 +207,7 @@ def test_appending_nothing_is_harmless(storage, topic):
 
 
 def test_a_started_append_cannot_be_cancelled(storage, topic):
-    """Whoever stops waiting does not stop it, nor those behind it."""
+    """A caller that stops waiting stops neither its append nor later ones."""
     futures = [storage.append(topic, {0: records(b"%d" % number)}) for number in range(20)]
     for future in futures:
         future.cancel()

@@ -62,7 +62,7 @@ def test_a_goodbye_that_fails_costs_a_lease(platform, subscription_id, monkeypat
 
 
 def test_a_stream_whose_beginning_got_no_answer_costs_a_lease(platform, subscription_id, monkeypatch):
-    """It is in the store, and nobody has it."""
+    """The stream is in the store, but no consumer has it."""
     subscriptions = platform.log.subscriptions
     leases = subscriptions._store.leases
     join = leases.join

@@ -41,7 +41,7 @@ def patient(postgres: PostgresServer, database: str) -> Iterator[SqlSubscription
 
 
 def test_a_lease_runs_out_on_the_servers_clock(stores, patient):
-    """Whoever does not renew loses its slots to those who do, without anybody's own clock."""
+    """A node that does not renew loses its slots to one that does; no node's own clock matters."""
     one, other = stores[0], patient
     ident = made(one)
     died, lives = join(one, ident, "node-1"), join(other, ident, "node-2")

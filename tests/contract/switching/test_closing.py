@@ -41,7 +41,7 @@ class Closing:
     pool: ThreadPoolExecutor
 
     def waits(self, act: Callable[[], object]) -> Future:
-        """The act, which needs the decision."""
+        """Start the act and check that it waits for the decision."""
         answer = self.pool.submit(act)
         with pytest.raises(TimeoutError):
             answer.result(0.2)
@@ -83,7 +83,7 @@ def numbers(platform: Platform, offset: str) -> list[int]:
 
 
 def test_a_reader_goes_on_from_what_another_process_gave_it(closing: Closing):
-    """Once the switch is decided; until then nobody can say that its cursor does not exist."""
+    """Once the switch is decided; until then it is not known whether the cursor exists."""
     answer = closing.waits(lambda: numbers(closing.behind, NEWEST))
     closing.go.set()
     assert answer.result(DEADLINE_S) == []
@@ -104,7 +104,7 @@ def test_arithmetic_waits_as_well(closing: Closing):
 
 
 def test_a_commit_through_another_node_is_taken(closing: Closing):
-    """And a cursor that nobody was given is refused, both after the decision."""
+    """And a cursor that was never given out is refused, both after the decision."""
     rooms = closing.behind.log.subscriptions
     newest, future = (SubscriptionCursor("orders", "0", offset) for offset in (NEWEST, NEWEST[:-2] + "10"))
     taken = closing.waits(lambda: rooms.commit(closing.subscription_id, closing.stream_id, [newest]))
