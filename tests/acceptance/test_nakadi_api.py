@@ -72,9 +72,12 @@ def events(client: httpx.Client, path: str, count: int) -> list[Any]:
 
 
 def test_headers_come_before_the_first_batch(client: httpx.Client, create):
-    """A client knows at once that its stream is open, long before there is anything to read."""
-    with client.stream("GET", create(), params={"batch_flush_timeout": 3600}) as answer:
+    """A client knows that its stream is open before there is anything to read."""
+    path = create()
+    with client.stream("GET", path) as answer:
         assert answer.status_code == 200
+        assert client.post(path, json=[{"a": 1}]).status_code == 200
+        assert json.loads(next(answer.iter_lines()))["events"] == [{"a": 1}], "headers came with a keep-alive"
 
 
 def test_one_line_per_batch_and_nothing_else_in_it(client: httpx.Client, create):

@@ -73,7 +73,8 @@ def test_a_stopping_node_drains(tmp_path):
 
 def test_a_stopping_node_does_not_wait_for_ever(tmp_path):
     """A client that never finishes its request holds a node for no longer than the drain timeout."""
-    server = Server(tmp_path / "data", server_drain_timeout_ms=300).start()
+    flags = {"server_drain_timeout_ms": 300, "server_stalled_client_ms": 600_000}
+    server = Server(tmp_path / "data", **flags).start()
     create(server)
     with half_a_publish(server):
         assert server.stop() == 0
@@ -121,12 +122,13 @@ def test_a_client_that_takes_nothing_is_let_go(tmp_path):
 
 
 def test_a_client_that_vanishes_is_noticed(tmp_path):
-    """A stream ends when its connection does, though it has nothing to send."""
+    """A stream ends when its connection does, long before its next keep-alive."""
     with Server(tmp_path / "data") as server:
         create(server)
         with CLIENT.stream("GET", server.url + EVENTS):
             assert open_streams(server) == 1
-        until(lambda: open_streams(server) == 0, "the end of the stream")
+        # A keep-alive, which would notice as well, is due after 15 s.
+        until(lambda: open_streams(server) == 0, "the end of the stream", seconds=14)
 
 
 def test_a_client_that_stops_sending_is_let_go(tmp_path):

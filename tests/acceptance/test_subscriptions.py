@@ -31,12 +31,10 @@ LEASE_MS = 3_000
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory) -> Iterator[tuple[Server, Server]]:
-    """Two nodes on one data directory."""
+    """Two nodes on one data directory. They do not end a stream because its client does not read."""
     data = tmp_path_factory.mktemp("subscriptions") / "data"
-    with (
-        Server(data, logs_level="warning") as one,
-        Server(data, logs_level="warning") as other,
-    ):
+    flags = {"server_stalled_client_ms": 600_000, "logs_level": "warning"}
+    with Server(data, **flags) as one, Server(data, **flags) as other:
         yield one, other
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from storage_place import DAY_MS, NOW_MS, Place, append, read, records, values
 
-from services import until
+from services import DEADLINE_S, until
 from strandline.engine import checkpoints
 from strandline.engine.checkpoints import Limits
 from strandline.errors import NotFound, Unavailable
@@ -242,14 +242,14 @@ def test_no_append_waits_until_the_logs_of_other_topics_are_copied(directory, mo
     """However many are copied at the same time, and however slow the disk is."""
     limits, leave = Limits(least_bytes=1, commits=1), threading.Event()
     monkeypatch.setattr(checkpoints, "Limits", lambda: limits)
-    monkeypatch.setattr(checkpoints.OPEN, "sync", lambda _: leave.wait(30))
+    monkeypatch.setattr(checkpoints.OPEN, "sync", lambda _: leave.wait(10 * DEADLINE_S))
     storage = SqliteStorage(directory)
     topics = [f"t{number}" for number in range(20)]
     for topic in topics:
         storage.create_topic(topic, 1, DAY_MS)
     try:
         for topic in topics:
-            assert storage.append(topic, {0: records(b"x")}).result(10)[0].complete
+            assert storage.append(topic, {0: records(b"x")}).result(DEADLINE_S)[0].complete
     finally:
         leave.set()
         storage.close()
