@@ -1,4 +1,4 @@
-"""The archive from the command line, as real processes: Spark moves the log into files that everybody can read."""
+"""The archive from the command line, as real processes: Spark writes the log into files that any tool can read."""
 
 from __future__ import annotations
 
@@ -111,10 +111,10 @@ def test_a_running_job_tells_how_far_it_is_and_stops_when_asked(tmp_path):
             [STRANDLINE, *SPARK, *target, "--json"], env=env, stdout=subprocess.PIPE, stderr=log
         )
     try:
-        told = until(lambda: json.loads(good("pipeline", "status", *target, "--json")), 120, "progress")
+        told = until(lambda: json.loads(good("pipeline", "status", *target, "--json")), "progress")
         assert (told[0]["job"], told[0]["progress"]["event_type"]) == ("archive", "orders")
         assert {*told[0]["progress"]} >= {"rows", "rows_per_second", "lag", *JOBS["archive"].details}
-        until(lambda: json.loads(job.stdout.readline())["rows"] == 120, 60, "all rows")
+        until(lambda: json.loads(job.stdout.readline())["rows"] == 120, "all rows")
         assert "orders" in good("pipeline", "status", *target)
         os.kill(job.pid, signal.SIGTERM)
         assert job.wait(60) == 0

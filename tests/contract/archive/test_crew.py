@@ -115,11 +115,11 @@ def test_a_crew_archives_all_event_types_until_it_is_told_to_stop(machine, platf
     told: list[JobProgress] = []
     with running(platform.archive.crew(), told.append):
         publish(platform)
-        until(lambda: {one.event_type for one in told} == {*NAMES}, 20, "all turns")
+        until(lambda: {one.event_type for one in told} == {*NAMES}, "all turns")
         machine.clock.advance(HOUR_MS)
-        until(lambda: told[-1].details["shift"] == 2, 20, "the next shift")
+        until(lambda: told[-1].details["shift"] == 2, "the next shift")
         machine.clock.advance(30_000)
-        until(lambda: all(machine.flagged(name) for name in NAMES), 20, "flags")
+        until(lambda: all(machine.flagged(name) for name in NAMES), "flags")
         publish(platform)
     assert archived(platform) == 2
     assert platform.archive.ledger.leases.owners() == {}
@@ -130,7 +130,7 @@ def test_an_event_type_that_is_made_later_is_archived_too(machine, platform):
     with running(platform.archive.crew()):
         platform.log.create(EventType("late.comer", category="business"))
         machine.clock.advance(HOUR_MS + 30_000)
-        until(lambda: machine.flagged("late.comer"), 20, "its flag")
+        until(lambda: machine.flagged("late.comer"), "its flag")
     assert not machine.flagged("late.comer", "2024-05-01/11")
 
 
@@ -146,14 +146,14 @@ def test_processes_share_the_event_types(machine, platform):
 
     first, second = platform.archive.crew(), machine.open().archive.crew()
     with running(first, lambda one: mine["first"].add(one.event_type)):
-        until(lambda: len(mine["first"]) == 4, 20, "all of it")
+        until(lambda: len(mine["first"]) == 4, "all of it")
         with running(second, lambda one: mine["second"].add(one.event_type)):
-            until(lambda: len(mine["second"]) == 2, 20, "half of it")
+            until(lambda: len(mine["second"]) == 2, "half of it")
             shares()
-            until(lambda: [len(names) for names in mine.values()] == [2, 2], 20, "fair shares")
+            until(lambda: [len(names) for names in mine.values()] == [2, 2], "fair shares")
             assert not mine["first"] & mine["second"]
         shares()
-        until(lambda: len(mine["first"]) == 4, 20, "all of it again")
+        until(lambda: len(mine["first"]) == 4, "all of it again")
     publish(platform)
 
 
@@ -173,7 +173,7 @@ def test_an_error_of_one_event_type_is_none_of_the_others(machine, platform, cap
     with running(platform.archive.crew(Failing())):
         publish(platform)
         machine.clock.advance(HOUR_MS + 30_000)
-        until(lambda: all(machine.flagged(name) for name in NAMES), 30, "flags")
+        until(lambda: all(machine.flagged(name) for name in NAMES), "flags")
     assert archived(platform) == 1
     assert "archiving a failed and is tried again: not now" in caplog.text
     assert "archiving a failed and is started again" in caplog.text
@@ -197,14 +197,14 @@ def test_what_was_collected_is_kept_while_something_is_away(machine, platform):
     platform = machine.open(min_records=1)
     crew = platform.archive.crew(runner)
     with running(crew, told.append):
-        until(lambda: len(told) > 8, 20, "turns")
+        until(lambda: len(told) > 8, "turns")
         publish(platform)
-        until(lambda: read == [1], 20, "the first")
+        until(lambda: read == [1], "the first")
         runner.away = True
         publish(platform)
-        until(lambda: crew._first_error is not None, 20, "an error")
+        until(lambda: crew._first_error is not None, "an error")
         runner.away = False
-        until(lambda: read == [1, 1], 20, "the second")
+        until(lambda: read == [1, 1], "the second")
         assert platform.archive.ledger.standing("a").epoch == 1
     assert archived(platform) == 2
 
@@ -223,7 +223,7 @@ def test_a_crew_waits_for_its_ledger(machine, platform, monkeypatch):
     monkeypatch.setattr(ledger, "terms", lost)
     with running(crew):
         machine.clock.advance(HOUR_MS + 30_000)
-        until(lambda: machine.flagged("a"), 20, "a flag")
+        until(lambda: machine.flagged("a"), "a flag")
     assert len(calls) > 3
 
 
@@ -264,11 +264,11 @@ def test_whoever_lost_an_event_type_lets_it_go(machine, platform, caplog):
     caplog.set_level("INFO", logger="strandline")
     crew, ledger = platform.archive.crew(), platform.archive.ledger
     with running(crew):
-        until(lambda: {*crew._archivers} == {*NAMES}, 20, "all of it")
+        until(lambda: {*crew._archivers} == {*NAMES}, "all of it")
         archiver = crew._archivers["a"]
         ledger.claim("a", platform.log.types.entry("a").id)
         machine.clock.advance(HOUR_MS + 30_000)
-        until(lambda: machine.flagged("a"), 20, "the flag")
+        until(lambda: machine.flagged("a"), "the flag")
         assert crew._archivers["a"] is not archiver
     assert "another process archives 'a' now" in caplog.text
 
@@ -277,11 +277,11 @@ def test_a_crew_that_slept_shows_up_again(machine, platform):
     """Others have counted it out; it takes what is free and goes on."""
     crew, leases = platform.archive.crew(), platform.archive.ledger.leases
     with running(crew):
-        until(lambda: {*crew._archivers} == {*NAMES}, 20, "all of it")
+        until(lambda: {*crew._archivers} == {*NAMES}, "all of it")
         leases.leave(crew.owner)
-        until(lambda: crew.owner in leases.owners(), 20, "its return")
+        until(lambda: crew.owner in leases.owners(), "its return")
         machine.clock.advance(HOUR_MS + 30_000)
-        until(lambda: all(machine.flagged(name) for name in NAMES), 20, "flags")
+        until(lambda: all(machine.flagged(name) for name in NAMES), "flags")
 
 
 def test_one_propagates_at_a_time(machine, platform):

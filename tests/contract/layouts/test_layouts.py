@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from databases import open_database
-from postgres_server import PostgresServer
 from services import environment
+from services.postgres import PostgresServer
 from strandline.engine.database import Database
 from strandline.engine.layouts import migrate, migrate_file
 from strandline.engine.sqlite import FileLock, SqliteConnection
