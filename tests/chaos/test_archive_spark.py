@@ -87,6 +87,6 @@ def verified(data: Path) -> set[int]:
     """The flagged hours, all of which are in order."""
     command = [STRANDLINE, "archive", "verify", "--data", str(data), "--json"]
     done = subprocess.run(command, env=environment(), capture_output=True, check=False, timeout=120)
-    verdicts = json.loads(done.stdout)
-    assert (done.returncode, [one for one in verdicts if one["problems"]]) == (0, [])
-    return {parse_rfc3339(one["hour"]) for one in verdicts}
+    checks = json.loads(done.stdout)
+    assert (done.returncode, [one for one in checks if one["problems"]]) == (0, [])
+    return {parse_rfc3339(one["hour"]) for one in checks}

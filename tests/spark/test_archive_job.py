@@ -61,8 +61,8 @@ def test_the_archive_goes_on_through_switches_of_storage(spark, platform, archiv
             published.extend(batch)
 
     told = [0]
-    crew = archive.crew(SparkRunner(spark))
-    archiving = partial(crew.run, stop, lambda progress: told.append(progress.rows))
+    process = archive.process(SparkRunner(spark))
+    archiving = partial(process.run, stop, lambda progress: told.append(progress.rows))
     jobs = [threading.Thread(target=publish), threading.Thread(target=archiving)]
     for job in jobs:
         job.start()

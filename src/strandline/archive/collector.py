@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from strandline.archive import shifts
 from strandline.archive.files import Files
-from strandline.archive.model import StagedFile, Stored
-from strandline.archive.options import Options
+from strandline.archive.model import StagedFile, StoredPartition
+from strandline.archive.options import ArchiveOptions
 from strandline.archive.shifts import Worker
-from strandline.archive.source import Reading, Source
+from strandline.archive.source import LogSnapshot, Source
 from strandline.archive.tasks import Runner, Stage
 from strandline.errors import StrandlineError
 from strandline.log.cursors import Position
@@ -30,27 +30,29 @@ class Collection:
 
 
 class Collector:
-    def __init__(self, source: Source, files: Files, runner: Runner, options: Options) -> None:
+    def __init__(self, source: Source, files: Files, runner: Runner, options: ArchiveOptions) -> None:
         self._source = source
         self._files = files
         self._runner = runner
         self._options = options
 
-    def seated(self, collection: Collection, reading: Reading, stored: Mapping[int, Stored]) -> Collection:
+    def seated(
+        self, collection: Collection, snapshot: LogSnapshot, stored: Mapping[int, StoredPartition]
+    ) -> Collection:
         """Every partition there is with a worker, where records can still be read from."""
         duration_ms = self._options.settings.duration_ms
         workers = dict(collection.workers)
         skipped = collection.skipped
-        for partition in range(len(reading.spans)):
+        for partition in range(len(snapshot.spans)):
             worker, known = workers.get(partition), stored.get(partition)
             stood = known.position if known else None
             position = worker.cursor if worker else stood
-            cursor, gone = reading.seat(partition, position, self._options.on_unavailable)
+            cursor, gone = snapshot.seat(partition, position, self._options.on_unavailable)
             if gone:
                 self._report(partition, position, gone)
                 skipped += gone
             if worker is None:
-                workers[partition] = shifts.started(known, cursor, reading.read_ms, duration_ms)
+                workers[partition] = shifts.started(known, cursor, snapshot.read_ms, duration_ms)
             elif worker.cursor != cursor:
                 workers[partition] = shifts.consumed(worker, cursor, -1)
         return Collection(workers, collection.files, collection.rows, skipped)
@@ -61,14 +63,14 @@ class Collector:
             *(gone, self._options.event_type, partition, position, self._options.on_unavailable),
         )
 
-    def collected(self, collection: Collection, reading: Reading, directory: str) -> Collection:
+    def collected(self, collection: Collection, snapshot: LogSnapshot, directory: str) -> Collection:
         """With the next records up to the ends that were read, within the limit; partitions share it evenly."""
-        pending = {p: reading.pending(p, worker.cursor) for p, worker in collection.workers.items()}
+        pending = {p: snapshot.pending(p, worker.cursor) for p, worker in collection.workers.items()}
         waiting = [partition for partition, count in pending.items() if count > 0]
         share = max(1, self._options.settings.max_records // max(1, len(waiting)))
-        targets = {p: reading.ahead(p, collection.workers[p].cursor, min(pending[p], share)) for p in waiting}
+        targets = {p: snapshot.ahead(p, collection.workers[p].cursor, min(pending[p], share)) for p in waiting}
         tasks = [
-            self._task(collection.workers[p].cursor, p, end, reading, directory) for p, end in targets.items()
+            self._task(collection.workers[p].cursor, p, end, snapshot, directory) for p, end in targets.items()
         ]
         harvests = self._runner.stage([task for task in tasks if task.part.pieces])
         newest = dict.fromkeys(targets, -1)
@@ -86,9 +88,11 @@ class Collector:
             collection.skipped,
         )
 
-    def _task(self, start: Position, partition: int, end: Position, reading: Reading, directory: str) -> Stage:
-        part = self._source.range(self._options.event_type, reading, partition, start, end)
-        return Stage(self._files, directory, self._options.sorting(reading.read_ms), part)
+    def _task(
+        self, start: Position, partition: int, end: Position, snapshot: LogSnapshot, directory: str
+    ) -> Stage:
+        part = self._source.range(self._options.event_type, snapshot, partition, start, end)
+        return Stage(self._files, directory, self._options.sorting(snapshot.read_ms), part)
 
     def rotated(self, collection: Collection, now_ms: int) -> Collection:
         duration_ms = self._options.settings.duration_ms

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from strandline.archive import readiness
 from strandline.archive.archiver import Archiver
-from strandline.archive.crew import Crew, Plan
 from strandline.archive.files import Files
 from strandline.archive.files.connect import connect as connect_files
 from strandline.archive.layout import Layout
 from strandline.archive.ledger import Ledger
 from strandline.archive.ledger.connect import connect as connect_ledger
 from strandline.archive.model import HOUR_MS, Counts, Hour, Standing, Term, hour_of
-from strandline.archive.options import Options
+from strandline.archive.options import ArchiveOptions
+from strandline.archive.process import ArchivePlan, ArchiveProcess
 from strandline.archive.propagator import Propagator
-from strandline.archive.readiness import Progress
+from strandline.archive.readiness import PartitionStates
 from strandline.archive.replay import Replayed, replay
 from strandline.archive.room import (
     Archive,
@@ -27,9 +27,9 @@ from strandline.archive.room import (
     PeriodStatus,
     configured,
 )
-from strandline.archive.source import Reading, Source
+from strandline.archive.source import LogSnapshot, Source
 from strandline.archive.tasks import InProcess, Runner
-from strandline.archive.verify import Verdict, verify
+from strandline.archive.verify import HourCheck, verify
 from strandline.clock import Clock, parse_rfc3339, to_rfc3339
 from strandline.config import Settings
 from strandline.errors import Conflict, InvalidCursor, NotFound
@@ -67,23 +67,23 @@ class LocalArchive(Archive):
     def _layout(self, event_type: str) -> Layout:
         return self._options(event_type).layout
 
-    def _options(self, event_type: str) -> Options:
-        return Options.of(self._settings.archive, event_type)
+    def _options(self, event_type: str) -> ArchiveOptions:
+        return ArchiveOptions.of(self._settings.archive, event_type)
 
     # -- for whoever archives
 
-    def crew(self, runner: Runner | None = None) -> Crew:
+    def process(self, runner: Runner | None = None) -> ArchiveProcess:
         """A process of the archive; Invalid if a setting cannot be meant."""
         settings = self._settings.archive
         self._options("any")
-        plan = Plan(
+        plan = ArchivePlan(
             self._configured,
             lambda name: self.archiver(name, runner or InProcess()),
             settings.look_back_hours,
             settings.interval_ms,
             self._settings.coordination.session_timeout_ms,
         )
-        return Crew(plan, self.ledger, Propagator(self.ledger, self.files, self._layout))
+        return ArchiveProcess(plan, self.ledger, Propagator(self.ledger, self.files, self._layout))
 
     def archiver(self, event_type: str, runner: Runner) -> Archiver:
         return Archiver(self._options(event_type), self._source, self.ledger, self.files, runner)
@@ -112,35 +112,35 @@ class LocalArchive(Archive):
         standing = self.ledger.standing(name) or Standing(0, 1, -1, -1, {}, Counts())
         now_ms = self.ledger.now_ms()
         try:
-            reading: Reading | None = self._source.look(name, now_ms)
+            snapshot: LogSnapshot | None = self._source.look(name, now_ms)
         except NotFound:
-            reading = None
+            snapshot = None
         cells = [
-            self._cell(known.get((name, hour_ms)) or Hour(name, hour_ms), standing, reading, now_ms)
+            self._cell(known.get((name, hour_ms)) or Hour(name, hour_ms), standing, snapshot, now_ms)
             for hour_ms in _hours(terms, from_ms, to_ms)
         ]
         retired = all(term.to_ms is not None for term in terms)
-        partitions = tuple(_partition(number, standing, reading) for number in sorted(standing.partitions))
+        partitions = tuple(_partition(number, standing, snapshot) for number in sorted(standing.partitions))
         return ArchiveStatus(name, standing.epoch, retired, tuple(cells), partitions, standing.counts)
 
-    def _cell(self, hour: Hour, standing: Standing, reading: Reading | None, now_ms: int) -> HourStatus:
+    def _cell(self, hour: Hour, standing: Standing, snapshot: LogSnapshot | None, now_ms: int) -> HourStatus:
         text = to_rfc3339(hour.hour_ms)
         if hour.revision:
             return HourStatus(text, "ready", hour.revision)
         if hour.hour_ms + HOUR_MS > now_ms:
             return HourStatus(text, "open")
-        if reading is None:
+        if snapshot is None:
             return HourStatus(text, "due", reason="the event type does not exist")
-        progress = Progress(len(reading.spans), standing.partitions, standing.read_ms)
+        states = PartitionStates(len(snapshot.spans), standing.partitions, standing.read_ms)
         rule = self._options(hour.event_type).ready_rule
-        reason = readiness.blocked_by(hour.hour_ms, progress, hour.barrier, rule)
+        reason = readiness.blocked_by(hour.hour_ms, states, hour.barrier, rule)
         return HourStatus(text, "due", reason=reason or "its flag is the next thing to be written")
 
     def periods(self, from_ms: int, to_ms: int) -> list[PeriodStatus]:
         found = self.ledger.periods.between(from_ms, to_ms)
         return [PeriodStatus(one.path, to_rfc3339(one.start_ms), one.revision) for one in found]
 
-    def verify(self, event_type: str, from_ms: int, to_ms: int) -> Iterator[Verdict]:
+    def verify(self, event_type: str, from_ms: int, to_ms: int) -> Iterator[HourCheck]:
         for hour in self.ledger.hours.between(from_ms, to_ms, event_type):
             if hour.revision:
                 yield verify(self.files, self.ledger, self._layout(event_type), hour.hour_ms)
@@ -183,11 +183,11 @@ def _hours(terms: Sequence[Term], from_ms: int, to_ms: int) -> list[int]:
     return [hour_ms for hour_ms in span if any(term.covers(hour_ms) for term in terms)]
 
 
-def _partition(number: int, standing: Standing, reading: Reading | None) -> PartitionStatus:
+def _partition(number: int, standing: Standing, snapshot: LogSnapshot | None) -> PartitionStatus:
     stored = standing.partitions[number]
     newest = to_rfc3339(stored.max_timestamp_ms) if stored.max_timestamp_ms >= 0 else None
     try:
-        behind = reading.pending(number, stored.position) if reading else None
+        behind = snapshot.pending(number, stored.position) if snapshot else None
     except (InvalidCursor, IndexError):  # of an event type that was made anew since
         behind = None
     return PartitionStatus(str(number), str(stored.position), newest, stored.shift, behind)

@@ -15,7 +15,7 @@ DAY_MS = 24 * HOUR_MS
 #: `data` and `late` files belong to an hour; `quarantine` holds what could not be archived.
 Kind = Literal["data", "late", "quarantine"]
 LatePolicy = Literal["append", "quarantine", "drop"]
-ReadyRule = Literal["barrier", "seed"]
+ReadyRule = Literal["barrier", "timestamps"]
 Lost = Literal["earliest", "latest"]
 
 
@@ -27,7 +27,7 @@ def day_of(ms: int) -> int:
     return ms - ms % DAY_MS
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredPartition(msgspec.Struct, frozen=True):
     """What the ledger keeps of a partition: consumed up to where, and its last finished shift.
 
     Before the first shift is finished there is a position at most; `max_timestamp_ms` is −1 then.
@@ -107,7 +107,7 @@ class Decision(msgspec.Struct, frozen=True):
     """
 
     before: Mapping[int, Position | None]
-    stored: Mapping[int, Stored]
+    stored: Mapping[int, StoredPartition]
     files: tuple[ArchivedFile, ...]
     counts: Counts
     read_ms: int
@@ -135,7 +135,7 @@ class Standing(msgspec.Struct, frozen=True):
     incarnation: int
     read_ms: int
     flagged_ms: int
-    partitions: Mapping[int, Stored]
+    partitions: Mapping[int, StoredPartition]
     counts: Counts
 
 

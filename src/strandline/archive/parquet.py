@@ -46,7 +46,7 @@ _DICTIONARY = ["event_type", "partition", "timeline", "reason"]
 _COUNTING = ["offset", "timestamp", "event_time"]
 
 
-class Writer:
+class StagedFileWriter:
     """One staged file: rows of one partition, timeline and hour, in the order of their offsets."""
 
     def __init__(self, files: Files, path: str, kind: Kind, hour_ms: int = -1) -> None:

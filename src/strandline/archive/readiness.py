@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from strandline.archive.model import HOUR_MS, Barrier, ReadyRule, Stored, Term, hour_of
+from strandline.archive.model import HOUR_MS, Barrier, ReadyRule, StoredPartition, Term, hour_of
 
 
 @dataclass(frozen=True)
-class Progress:
+class PartitionStates:
     """How far the partitions that there are now have come; `read_ms` as in `Standing`."""
 
     count: int
-    stored: Mapping[int, Stored]
+    stored: Mapping[int, StoredPartition]
     read_ms: int
 
 
@@ -41,19 +41,19 @@ def barrier_due(hour_ms: int, now_ms: int, grace_ms: int) -> bool:
     return now_ms >= hour_ms + HOUR_MS + grace_ms
 
 
-def blocked_by(hour_ms: int, progress: Progress, barrier: Barrier | None, rule: ReadyRule) -> str | None:
+def blocked_by(hour_ms: int, states: PartitionStates, barrier: Barrier | None, rule: ReadyRule) -> str | None:
     """Why an hour that has ended is not ready; None if it is."""
-    return _behind_in_time(hour_ms, progress, rule) or (
-        _behind_barrier(progress, barrier) if rule == "barrier" else None
+    return _behind_in_time(hour_ms, states, rule) or (
+        _behind_barrier(states, barrier) if rule == "barrier" else None
     )
 
 
-def _behind_in_time(hour_ms: int, progress: Progress, rule: ReadyRule) -> str | None:
-    for partition in range(progress.count):
-        stored = progress.stored.get(partition)
+def _behind_in_time(hour_ms: int, states: PartitionStates, rule: ReadyRule) -> str | None:
+    for partition in range(states.count):
+        stored = states.stored.get(partition)
         if stored is None:
             # It came to exist after everything was looked up at `read_ms`.
-            if hour_ms + HOUR_MS > progress.read_ms:
+            if hour_ms + HOUR_MS > states.read_ms:
                 return f"partition {partition} has no stored position"
             continue
         stamp = stored.max_timestamp_ms
@@ -65,11 +65,11 @@ def _behind_in_time(hour_ms: int, progress: Progress, rule: ReadyRule) -> str | 
     return None
 
 
-def _behind_barrier(progress: Progress, barrier: Barrier | None) -> str | None:
+def _behind_barrier(states: PartitionStates, barrier: Barrier | None) -> str | None:
     if barrier is None:
         return "the barrier is not read yet"
     for partition, end in barrier.ends.items():
-        stored = progress.stored.get(partition)
+        stored = states.stored.get(partition)
         if stored is None or stored.position < end:
             return f"partition {partition} has not reached the barrier"
     return None

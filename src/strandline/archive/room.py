@@ -10,7 +10,7 @@ import msgspec
 
 from strandline.archive.model import Counts
 from strandline.archive.replay import Replayed
-from strandline.archive.verify import Verdict
+from strandline.archive.verify import HourCheck
 
 #: `ready`: flagged. `due`: has ended, is not complete yet, `reason` says why. `open`: has not ended yet.
 HourState = Literal["ready", "due", "open"]
@@ -66,7 +66,7 @@ class Archive(ABC):
         """Flagged hours and days that begin in that span, by path."""
 
     @abstractmethod
-    def verify(self, event_type: str, from_ms: int, to_ms: int) -> Iterator[Verdict]:
+    def verify(self, event_type: str, from_ms: int, to_ms: int) -> Iterator[HourCheck]:
         """Hold every flagged hour of the span against its flag and the ledger, oldest first; reads all files."""
 
     @abstractmethod

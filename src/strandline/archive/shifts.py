@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from strandline.archive.model import Stored
+from strandline.archive.model import StoredPartition
 from strandline.errors import Invalid
 from strandline.log.cursors import Position
 
@@ -50,7 +50,7 @@ def begin(now_ms: int, duration_ms: int, number: int = 1) -> Shift:
     return Shift(number, start_ms, start_ms + duration_ms)
 
 
-def started(stored: Stored | None, cursor: Position, now_ms: int, duration_ms: int) -> Worker:
+def started(stored: StoredPartition | None, cursor: Position, now_ms: int, duration_ms: int) -> Worker:
     """A worker that begins now. Shifts that nobody worked count as one, number 0, in which nothing was read."""
     current = begin(now_ms, duration_ms)
     if stored is not None and stored.end_ms >= current.start_ms:
@@ -86,7 +86,7 @@ def can_finish(worker: Worker, now_ms: int, grace_ms: int, *, caught_up: bool) -
     return caught_up or previous.max_timestamp_ms >= 0
 
 
-def finished(worker: Worker, stored: Stored | None) -> tuple[Worker, Stored]:
+def finished(worker: Worker, stored: StoredPartition | None) -> tuple[Worker, StoredPartition]:
     """The previous shift is done; what was collected since is cut off with it and goes on under its number."""
     if worker.previous is None:
         raise ValueError("there is no shift to finish")
@@ -94,24 +94,26 @@ def finished(worker: Worker, stored: Stored | None) -> tuple[Worker, Stored]:
     return replace(worker, previous=None), kept
 
 
-def cut(worker: Worker, stored: Stored | None) -> Stored:
+def cut(worker: Worker, stored: StoredPartition | None) -> StoredPartition:
     """What was collected is published, no shift is finished: only the position moves."""
     if stored is None:
-        return Stored(worker.cursor)
-    return Stored(worker.cursor, stored.max_timestamp_ms, stored.shift, stored.start_ms, stored.end_ms)
+        return StoredPartition(worker.cursor)
+    return StoredPartition(worker.cursor, stored.max_timestamp_ms, stored.shift, stored.start_ms, stored.end_ms)
 
 
-def stopped(worker: Worker, stored: Stored | None, now_ms: int, *, caught_up: bool) -> Stored:
+def stopped(worker: Worker, stored: StoredPartition | None, now_ms: int, *, caught_up: bool) -> StoredPartition:
     """A graceful stop finishes both shifts; only the present one, which ends here, leaves its timestamp."""
     end_ms = min(worker.current.end_ms, now_ms)
     return _kept(worker.current, worker.cursor, stored, end_ms, certain=caught_up)
 
 
-def _kept(shift: Shift, cursor: Position, stored: Stored | None, end_ms: int, *, certain: bool) -> Stored:
+def _kept(
+    shift: Shift, cursor: Position, stored: StoredPartition | None, end_ms: int, *, certain: bool
+) -> StoredPartition:
     newest = shift.max_timestamp_ms
     if newest < 0 and certain:
         newest = end_ms
     # Neither timestamp goes back: an hour that was ready once stays ready.
     newest = max(newest, stored.max_timestamp_ms if stored else -1)
     end_ms = max(end_ms, stored.end_ms if stored else -1)
-    return Stored(cursor, newest, shift.number, shift.start_ms, end_ms)
+    return StoredPartition(cursor, newest, shift.number, shift.start_ms, end_ms)

@@ -16,7 +16,7 @@ from strandline.log.ranges import PartitionRange, Piece, cut
 
 
 @dataclass(frozen=True)
-class Reading:
+class LogSnapshot:
     """An event type as it was at `read_ms` or later."""
 
     entry_id: str
@@ -54,20 +54,20 @@ class Source:
         self._data = data
         self._settings = settings
 
-    def look(self, event_type: str, read_ms: int) -> Reading:
+    def look(self, event_type: str, read_ms: int) -> LogSnapshot:
         """The event type now, which is at or after `read_ms`. NotFound if there is none."""
         view = self._log.view(event_type)
         spans = view.spans()
         entry = view.entry
-        return Reading(entry.id, entry.timelines, spans, read_ms)
+        return LogSnapshot(entry.id, entry.timelines, spans, read_ms)
 
     def range(
-        self, event_type: str, reading: Reading, partition: int, start: Position, end: Position
+        self, event_type: str, snapshot: LogSnapshot, partition: int, start: Position, end: Position
     ) -> PartitionRange:
         """What lies between two positions, for another process to read."""
-        spans = reading.spans[partition]
+        spans = snapshot.spans[partition]
         storages = {storage.id: storage for storage in self._log.storages()}
-        timelines = {timeline.order: timeline for timeline in reading.timelines}
+        timelines = {timeline.order: timeline for timeline in snapshot.timelines}
         between = cut(spans, cursors.index_of(spans, start), cursors.index_of(spans, end))
         pieces = tuple(
             Piece(span.order, storages[timelines[span.order].storage_id], timelines[span.order].topic, first, last)

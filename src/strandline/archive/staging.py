@@ -51,16 +51,16 @@ def stage(files: Files, directory: str, sorting: Sorting, partition: int, batche
     """Write the rows of a range into files of the directory."""
     times = EventTimes(sorting.time_field)
     rows = 0
-    with _Drawers(files, directory, sorting.file_bytes) as drawers:
+    with HourWriters(files, directory, sorting.file_bytes) as writers:
         for batch in batches:
             rows += len(batch)
             hours, bad = _sorted(batch, sorting, times)
             for hour_ms, part in hours:
-                drawers.put(batch.timeline, hour_ms, part)
+                writers.put(batch.timeline, hour_ms, part)
             if bad is not None:
-                drawers.put(batch.timeline, -1, bad)
+                writers.put(batch.timeline, -1, bad)
         failpoints.hit("archive.staging")
-        staged = drawers.close()
+        staged = writers.close()
     newest = max((file.max_time_ms for file in staged), default=-1)
     return Harvest(partition, rows, newest, tuple(staged))
 
@@ -68,7 +68,7 @@ def stage(files: Files, directory: str, sorting: Sorting, partition: int, batche
 def merge(files: Files, directory: str, group: Sequence[StagedFile]) -> StagedFile:
     """One file of several that follow each other."""
     first = group[0]
-    with parquet.Writer(files, _new(directory), first.kind, first.hour_ms) as writer:
+    with parquet.StagedFileWriter(files, _new(directory), first.kind, first.hour_ms) as writer:
         for one in group:
             for rows in parquet.read(files, one.path):
                 writer.write(rows)
@@ -78,7 +78,7 @@ def merge(files: Files, directory: str, group: Sequence[StagedFile]) -> StagedFi
 def quarantine(files: Files, directory: str, group: Sequence[StagedFile], reason: str) -> StagedFile:
     """The rows of files for hours, in the order given, as the quarantine has them."""
     kept = [field for field in parquet.QUARANTINED if field.name != "reason"]
-    with parquet.Writer(files, _new(directory), "quarantine") as writer:
+    with parquet.StagedFileWriter(files, _new(directory), "quarantine") as writer:
         for one in group:
             for rows in parquet.read(files, one.path):
                 columns = [rows[field.name].cast(field.type) for field in kept]
@@ -92,14 +92,14 @@ def _new(directory: str) -> str:
     return f"{directory}/{uuid.uuid4().hex}.part"
 
 
-class _Drawers:
+class HourWriters:
     """The files that are being written, by timeline and hour."""
 
     def __init__(self, files: Files, directory: str, file_bytes: int) -> None:
         self._files = files
         self._directory = directory
         self._file_bytes = file_bytes
-        self._open: OrderedDict[tuple[int, int], parquet.Writer] = OrderedDict()
+        self._open: OrderedDict[tuple[int, int], parquet.StagedFileWriter] = OrderedDict()
         self._done: list[StagedFile] = []
 
     def put(self, timeline: int, hour_ms: int, rows: pa.RecordBatch) -> None:
@@ -109,7 +109,7 @@ class _Drawers:
             if len(self._open) >= _OPEN_FILES:
                 self._finish(next(iter(self._open)))
             kind: Kind = "data" if hour_ms >= 0 else "quarantine"
-            writer = self._open[key] = parquet.Writer(self._files, _new(self._directory), kind, hour_ms)
+            writer = self._open[key] = parquet.StagedFileWriter(self._files, _new(self._directory), kind, hour_ms)
         self._open.move_to_end(key)
         writer.write(rows)
         if writer.bytes >= self._file_bytes:

@@ -17,7 +17,7 @@ from strandline.clock import to_rfc3339
 from strandline.errors import NotFound
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class HourCheck(msgspec.Struct, frozen=True):
     """What was found of an hour; it is in order when there are no problems."""
 
     event_type: str
@@ -32,7 +32,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return not self.problems
 
 
-def verify(files: Files, ledger: Ledger, layout: Layout, hour_ms: int) -> Verdict:
+def verify(files: Files, ledger: Ledger, layout: Layout, hour_ms: int) -> HourCheck:
     """Hold an hour's files against its flag, and the flag against the ledger. Reads every file."""
     beside, above = (flags.read(files, path) for path in layout.flags(hour_ms))
     problems = [*_of_flags(beside, above, _decided(ledger, layout.event_type, hour_ms))]
@@ -44,8 +44,8 @@ def verify(files: Files, ledger: Ledger, layout: Layout, hour_ms: int) -> Verdic
         problems += _unlisted(files, folder, flag)
     name, hour = layout.event_type, to_rfc3339(hour_ms)
     if flag is None:
-        return Verdict(name, hour, 0, 0, 0, tuple(problems))
-    return Verdict(name, hour, flag.revision, len(flag.files), flag.rows, tuple(problems))
+        return HourCheck(name, hour, 0, 0, 0, tuple(problems))
+    return HourCheck(name, hour, flag.revision, len(flag.files), flag.rows, tuple(problems))
 
 
 def _decided(ledger: Ledger, event_type: str, hour_ms: int) -> Manifest | None:

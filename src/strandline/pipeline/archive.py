@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 def _run(context: JobContext) -> None:
     from strandline.pipeline.tasks import SparkRunner  # noqa: PLC0415 - needs Spark
 
-    crew = context.platform.archive.crew(SparkRunner(context.spark))
+    process = context.platform.archive.process(SparkRunner(context.spark))
     if context.once:
-        crew.once(context.on_progress)
+        process.once(context.on_progress)
     else:
-        crew.run(context.stop, context.on_progress)
+        process.run(context.stop, context.on_progress)
 
 
 def _status(platform: Platform) -> list[ProcessProgress]:

@@ -1,4 +1,4 @@
-"""The archive room of a platform: a crew of it, the grid of hours, checks, replays, retirement."""
+"""The archive room of a platform: a process of it, the grid of hours, checks, replays, retirement."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def platform(open_platform) -> Platform:
     platform.log.create(EventType("orders", category="business"))
     publish(platform, NOON + 1, NOON + 2)
     platform.clock.advance(HOUR_MS + 60_000)
-    platform.archive.crew().once()
+    platform.archive.process().once()
     return platform
 
 
@@ -88,7 +88,7 @@ def test_the_grid_shows_what_does_not_exist(open_platform):
     assert platform.archive.status(0, 2 * NOON) == []
     platform.clock.advance(HOUR_MS)
     with pytest.raises(NotFound, match="'ghosts' does not exist"):
-        platform.archive.crew().once()
+        platform.archive.process().once()
     (status,) = platform.archive.status(NOON, ONE)
     assert status.hours == (HourStatus("2024-05-01T12:00:00.000Z", "due", reason="the event type does not exist"),)
 
@@ -105,11 +105,11 @@ def test_an_event_type_that_was_deleted_can_be_looked_at(platform: Platform):
 
 def test_flagged_hours_are_verified(platform: Platform):
     """Others are left out."""
-    (verdict,) = platform.archive.verify("orders", 0, 2 * NOON)
-    assert (verdict.ok, verdict.rows) == (True, 2)
+    (check,) = platform.archive.verify("orders", 0, 2 * NOON)
+    assert (check.ok, check.rows) == (True, 2)
     next((platform.data / "archive").rglob("*.parquet")).unlink()
-    (verdict,) = platform.archive.verify("orders", 0, 2 * NOON)
-    assert not verdict.ok
+    (check,) = platform.archive.verify("orders", 0, 2 * NOON)
+    assert not check.ok
 
 
 def test_archived_hours_are_published_into_another_event_type(platform: Platform):
@@ -140,13 +140,13 @@ def test_a_retired_event_type_owes_no_more_hours(platform: Platform, open_platfo
     other.archive.retire("orders")
     publish(other, ONE + 1)
     other.clock.advance(3 * HOUR_MS)
-    other.archive.crew().once()
+    other.archive.process().once()
     (status,) = other.archive.status(NOON, NOON + 24 * HOUR_MS)
     assert (status.retired, [hour.state for hour in status.hours]) == (True, ["ready", "ready"])
     assert status.counts == Counts(3, 3)
     publish(other, other.clock.now_ms())
     other.clock.advance(HOUR_MS)
-    other.archive.crew().once()
+    other.archive.process().once()
     assert other.archive.status(NOON, ONE)[0].counts == Counts(3, 3)
 
 
@@ -165,7 +165,7 @@ def test_an_event_type_that_comes_back_starts_where_it_was_retired(platform: Pla
     other = open_platform(event_types="-orders")
     other.archive.retire("orders")
     other.clock.advance(5 * HOUR_MS)
-    platform.archive.crew().once()
+    platform.archive.process().once()
     terms = [(term.from_ms, term.to_ms) for term in platform.archive.ledger.terms()]
     assert terms == [(NOON, ONE + HOUR_MS), (ONE + 3 * HOUR_MS, None)]
 
@@ -190,7 +190,8 @@ def test_the_setting_names_event_types(text, names):
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("ready_rule", "soon", "archive.ready_rule must be one of barrier, seed"),
+        ("ready_rule", "soon", "archive.ready_rule must be one of barrier, timestamps"),
+        ("ready_rule", "seed", "the rule 'seed' is now called 'timestamps'"),
         ("late", "never", "archive.late must be one of append, quarantine, drop"),
         ("on_unavailable", "fail", "archive.on_unavailable must be one of earliest, latest"),
         ("grace_ms", HOUR_MS, "must be shorter"),
@@ -201,7 +202,7 @@ def test_the_setting_names_event_types(text, names):
 def test_a_setting_that_cannot_be_meant_is_refused(open_platform, setting, value, message):
     """Before anything is archived."""
     with pytest.raises(Invalid, match=message):
-        open_platform(**{setting: value}).archive.crew()
+        open_platform(**{setting: value}).archive.process()
 
 
 def test_values_can_be_told_as_json(platform: Platform):

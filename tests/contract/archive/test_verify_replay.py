@@ -36,9 +36,9 @@ def problems(place: ArchivePlace, hour_ms: int = NOON) -> Sequence[str]:
 
 def test_an_hour_in_order_has_no_problems(ready: ArchivePlace):
     """Nor has one without data."""
-    verdict = verify(ready.files, ready.ledger, ready.layout("orders"), NOON)
-    assert verdict.ok
-    assert (verdict.hour, verdict.revision, verdict.files, verdict.rows) == ("2024-05-01T12:00:00.000Z", 2, 3, 5)
+    check = verify(ready.files, ready.ledger, ready.layout("orders"), NOON)
+    assert check.ok
+    assert (check.hour, check.revision, check.files, check.rows) == ("2024-05-01T12:00:00.000Z", 2, 3, 5)
     assert problems(ready, ONE) == ()
 
 

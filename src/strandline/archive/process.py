@@ -30,7 +30,7 @@ _PROPAGATION = "propagation"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ArchivePlan:
     """What to archive: when each configured event type was made (0 if it is not there yet), and how."""
 
     event_types: Callable[[], Mapping[str, int]]
@@ -40,8 +40,8 @@ class Plan:
     lease_ms: int
 
 
-class Crew:
-    def __init__(self, plan: Plan, ledger: Ledger, propagator: Propagator) -> None:
+class ArchiveProcess:
+    def __init__(self, plan: ArchivePlan, ledger: Ledger, propagator: Propagator) -> None:
         self._plan = plan
         self._ledger = ledger
         self._propagator = propagator

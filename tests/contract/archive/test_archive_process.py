@@ -13,9 +13,9 @@ import pytest
 from archive_place import NOON
 
 from services import until
-from strandline.archive.crew import Crew
 from strandline.archive.ledger import Leases
 from strandline.archive.model import HOUR_MS, Harvest
+from strandline.archive.process import ArchiveProcess
 from strandline.archive.tasks import InProcess, Stage
 from strandline.clock import ManualClock, to_rfc3339
 from strandline.config import ArchiveSettings, CoordinationSettings, Settings
@@ -75,9 +75,9 @@ def publish(platform: Platform, name: str = "a") -> None:
 
 
 @contextmanager
-def running(crew: Crew, on_progress: OnProgress = lambda _: None) -> Iterator[threading.Event]:
+def running(process: ArchiveProcess, on_progress: OnProgress = lambda _: None) -> Iterator[threading.Event]:
     stop = threading.Event()
-    thread = threading.Thread(target=crew.run, args=(stop, on_progress))
+    thread = threading.Thread(target=process.run, args=(stop, on_progress))
     thread.start()
     try:
         yield stop
@@ -107,10 +107,10 @@ def archived(platform: Platform) -> int:
     return len([*(platform.data / "archive").glob("2*/*/*/data/*.parquet")])
 
 
-def test_a_crew_archives_all_event_types_until_it_is_told_to_stop(machine, platform):
+def test_a_process_archives_all_event_types_until_it_is_told_to_stop(machine, platform):
     """Hours are flagged as time goes by, periods with them; a stop is graceful."""
     told: list[JobProgress] = []
-    with running(platform.archive.crew(), told.append):
+    with running(platform.archive.process(), told.append):
         publish(platform)
         until(lambda: {one.event_type for one in told} == {*NAMES}, 20, "all turns")
         machine.clock.advance(HOUR_MS)
@@ -123,8 +123,8 @@ def test_a_crew_archives_all_event_types_until_it_is_told_to_stop(machine, platf
 
 
 def test_an_event_type_that_is_made_later_is_archived_too(machine, platform):
-    """Nobody has to tell the crew; hours before it was made are not owed."""
-    with running(platform.archive.crew()):
+    """Nobody has to tell the process; hours before it was made are not owed."""
+    with running(platform.archive.process()):
         platform.log.create(EventType("late.comer", category="business"))
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: machine.flagged("late.comer"), 20, "its flag")
@@ -141,7 +141,7 @@ def test_processes_share_the_event_types(machine, platform):
             names.clear()
         return counts
 
-    first, second = platform.archive.crew(), machine.open().archive.crew()
+    first, second = platform.archive.process(), machine.open().archive.process()
     with running(first, lambda one: mine["first"].add(one.event_type)):
         until(lambda: len(mine["first"]) == 4, 20, "all of it")
         with running(second, lambda one: mine["second"].add(one.event_type)):
@@ -166,8 +166,8 @@ def test_an_error_of_one_event_type_is_none_of_the_others(machine, platform, cap
                 raise error
             return super().stage(tasks)
 
-    monkeypatch.setattr("strandline.archive.crew._RETRY_SECONDS", 0)
-    with running(platform.archive.crew(Failing())):
+    monkeypatch.setattr("strandline.archive.process._RETRY_SECONDS", 0)
+    with running(platform.archive.process(Failing())):
         publish(platform)
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: all(machine.flagged(name) for name in NAMES), 30, "flags")
@@ -192,23 +192,23 @@ def test_what_was_collected_is_kept_while_something_is_away(machine, platform):
 
     runner, told = Away(), []
     platform = machine.open(min_records=1)
-    crew = platform.archive.crew(runner)
-    with running(crew, told.append):
+    process = platform.archive.process(runner)
+    with running(process, told.append):
         until(lambda: len(told) > 8, 20, "turns")
         publish(platform)
         until(lambda: read == [1], 20, "the first")
         runner.away = True
         publish(platform)
-        until(lambda: crew._first_error is not None, 20, "an error")
+        until(lambda: process._first_error is not None, 20, "an error")
         runner.away = False
         until(lambda: read == [1, 1], 20, "the second")
         assert platform.archive.ledger.standing("a").epoch == 1
     assert archived(platform) == 2
 
 
-def test_a_crew_waits_for_its_ledger(machine, platform, monkeypatch):
+def test_a_process_waits_for_its_ledger(machine, platform, monkeypatch):
     """It goes on when it is back."""
-    crew, ledger = platform.archive.crew(), platform.archive.ledger
+    process, ledger = platform.archive.process(), platform.archive.ledger
     terms, calls = ledger.terms, []
 
     def lost() -> object:
@@ -218,7 +218,7 @@ def test_a_crew_waits_for_its_ledger(machine, platform, monkeypatch):
         return terms()
 
     monkeypatch.setattr(ledger, "terms", lost)
-    with running(crew):
+    with running(process):
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: machine.flagged("a"), 20, "a flag")
     assert len(calls) > 3
@@ -237,7 +237,7 @@ def test_once_raises_what_went_wrong_after_the_others_are_done(machine, platform
     publish(platform, "b")
     publish(platform, "c")
     with pytest.raises(Unavailable, match="not b"):
-        platform.archive.crew(Failing()).once()
+        platform.archive.process(Failing()).once()
     assert archived(platform) == 2
 
 
@@ -247,11 +247,11 @@ def test_once_waits_for_leases_of_the_dead_and_leaves_those_of_the_living(machin
     leases.renew("dead")
     assert leases.take("dead", "a")
     publish(platform)
-    platform.archive.crew().once()
+    platform.archive.process().once()
     assert archived(platform) == 1
     publish(platform)
     with another(leases, "a"):
-        platform.archive.crew().once()
+        platform.archive.process().once()
     assert archived(platform) == 1
     assert "another process archives a; that is left to it" in caplog.text
 
@@ -259,36 +259,36 @@ def test_once_waits_for_leases_of_the_dead_and_leaves_those_of_the_living(machin
 def test_whoever_lost_an_event_type_lets_it_go(machine, platform, caplog):
     """It notices at its next decision; with the lease still its own it claims the event type anew."""
     caplog.set_level("INFO", logger="strandline")
-    crew, ledger = platform.archive.crew(), platform.archive.ledger
-    with running(crew):
-        until(lambda: {*crew._archivers} == {*NAMES}, 20, "all of it")
-        archiver = crew._archivers["a"]
+    process, ledger = platform.archive.process(), platform.archive.ledger
+    with running(process):
+        until(lambda: {*process._archivers} == {*NAMES}, 20, "all of it")
+        archiver = process._archivers["a"]
         ledger.claim("a", platform.log.entry("a").id)
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: machine.flagged("a"), 20, "the flag")
-        assert crew._archivers["a"] is not archiver
+        assert process._archivers["a"] is not archiver
     assert "another process archives 'a' now" in caplog.text
 
 
-def test_a_crew_that_slept_shows_up_again(machine, platform):
+def test_a_process_that_slept_shows_up_again(machine, platform):
     """Others have counted it out; it takes what is free and goes on."""
-    crew, leases = platform.archive.crew(), platform.archive.ledger.leases
-    with running(crew):
-        until(lambda: {*crew._archivers} == {*NAMES}, 20, "all of it")
-        leases.leave(crew.owner)
-        until(lambda: crew.owner in leases.owners(), 20, "its return")
+    process, leases = platform.archive.process(), platform.archive.ledger.leases
+    with running(process):
+        until(lambda: {*process._archivers} == {*NAMES}, 20, "all of it")
+        leases.leave(process.owner)
+        until(lambda: process.owner in leases.owners(), 20, "its return")
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: all(machine.flagged(name) for name in NAMES), 20, "flags")
 
 
 def test_one_propagates_at_a_time(machine, platform):
     """A second one does not start while one runs."""
-    platform.archive.crew().once()
+    platform.archive.process().once()
     machine.clock.advance(HOUR_MS + 60_000)
-    crew = machine.open().archive.crew()
+    process = machine.open().archive.process()
     with another(platform.archive.ledger.leases, "propagation"):
-        crew.once()
+        process.once()
     assert machine.flagged("a")
     assert platform.archive.periods(NOON, NOON + 1) == []
-    crew.once()
+    process.once()
     assert [one.path for one in platform.archive.periods(NOON, NOON + 1)] == ["2024-05-01/12"]

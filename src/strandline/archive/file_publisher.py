@@ -17,8 +17,8 @@ from strandline.archive import flags, layout, staging
 from strandline.archive.collector import Collection
 from strandline.archive.files import Digest, Files
 from strandline.archive.ledger import Ledger
-from strandline.archive.model import ArchivedFile, Claim, Counts, Decision, Kind, StagedFile, Stored
-from strandline.archive.options import Options
+from strandline.archive.model import ArchivedFile, Claim, Counts, Decision, Kind, StagedFile, StoredPartition
+from strandline.archive.options import ArchiveOptions
 from strandline.archive.tasks import Rewrite, Runner
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ _MANY = 4
 _AT_ONCE = 8
 
 
-class Publication:
-    def __init__(self, ledger: Ledger, files: Files, runner: Runner, options: Options) -> None:
+class FilePublisher:
+    def __init__(self, ledger: Ledger, files: Files, runner: Runner, options: ArchiveOptions) -> None:
         self._ledger = ledger
         self._files = files
         self._runner = runner
@@ -43,8 +43,8 @@ class Publication:
         self,
         claim: Claim,
         collection: Collection,
-        before: Mapping[int, Stored],
-        stored: Mapping[int, Stored],
+        before: Mapping[int, StoredPartition],
+        stored: Mapping[int, StoredPartition],
         read_ms: int,
     ) -> None:
         """List what was collected, with what is stored for every partition, and publish it."""
