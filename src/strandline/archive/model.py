@@ -1,12 +1,16 @@
-"""The values of the archive room. Hours and days are known by their first millisecond, UTC."""
+"""The values of the archive. Inside the room an hour or a day is its first millisecond, UTC."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Literal
 
 import msgspec
 
+from strandline.clock import parse_rfc3339, to_rfc3339
+from strandline.errors import Invalid
 from strandline.log.cursors import Position
 
 HOUR_MS = 3_600_000
@@ -25,6 +29,28 @@ def hour_of(ms: int) -> int:
 
 def day_of(ms: int) -> int:
     return ms - ms % DAY_MS
+
+
+#: How users name an hour: `2026-11-15T12`, UTC, or a datetime with a time zone.
+HourName = str | datetime
+
+HOUR_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}$"
+
+
+def hour_name(hour_ms: int) -> str:
+    return to_rfc3339(hour_ms)[:13]
+
+
+def parse_hour(hour: HourName) -> int:
+    """The first millisecond of an hour. Invalid for other texts, and for times that do not start an hour."""
+    text = hour.isoformat() if isinstance(hour, datetime) else hour
+    try:
+        hour_ms = parse_rfc3339(f"{text}:00:00Z" if re.match(HOUR_PATTERN, text) else text)
+    except ValueError:
+        hour_ms = None
+    if hour_ms is None or hour_ms % HOUR_MS:
+        raise Invalid(f"{text!r:.60} is not the start of an hour; write it like 2026-11-15T12 (UTC)")
+    return hour_ms
 
 
 class StoredPartition(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -50,6 +51,14 @@ class ArchiveOptions:
             file_bytes=self.settings.file_bytes,
             now_ms=now_ms,
         )
+
+
+def configured(text: str, existing: Sequence[str]) -> list[str]:
+    """The event types that a setting like `a,b`, `*` or `*,-c` names."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    left_out = {part[1:] for part in parts if part.startswith("-")}
+    named = [part for part in parts if not part.startswith("-") and part != "*"]
+    return sorted({*named, *(existing if "*" in parts else ())} - left_out)
 
 
 def for_type(text: str, event_type: str) -> str:

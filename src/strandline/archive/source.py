@@ -1,4 +1,4 @@
-"""What the archive sees of the log: the ends of partitions at a moment, and ranges for tasks to read."""
+"""What the archive reads from the log: the ends of partitions at one moment, and ranges for tasks to read."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ class LogSnapshot:
         nearest = begin if lost == "earliest" else cursors.end_index(spans)
         return cursors.at_index(spans, nearest), nearest - index
 
-    def pending(self, partition: int, position: Position) -> int:
+    def pending(self, partition: int, position: Position | None) -> int:
+        """How many records come after a position; None is the beginning."""
         spans = self.spans[partition]
-        return cursors.end_index(spans) - cursors.index_of(spans, position)
+        start = cursors.begin_index(spans) if position is None else cursors.index_of(spans, position)
+        return cursors.end_index(spans) - start
 
     def ahead(self, partition: int, position: Position, records: int) -> Position:
-        """So many records further."""
+        """The position that many records further."""
         spans = self.spans[partition]
         return cursors.at_index(spans, cursors.index_of(spans, position) + records)
 
@@ -55,7 +57,7 @@ class Source:
         self._settings = settings
 
     def look(self, event_type: str, read_ms: int) -> LogSnapshot:
-        """The event type now, which is at or after `read_ms`. NotFound if there is none."""
+        """The event type as it is now, at or after `read_ms`. NotFound if it does not exist."""
         view = self._log.view(event_type)
         spans = view.spans()
         entry = view.entry
@@ -64,7 +66,7 @@ class Source:
     def range(
         self, event_type: str, snapshot: LogSnapshot, partition: int, start: Position, end: Position
     ) -> PartitionRange:
-        """What lies between two positions, for another process to read."""
+        """The records between two positions, as a value that another process can read them by."""
         spans = snapshot.spans[partition]
         storages = {storage.id: storage for storage in self._log.storages()}
         timelines = {timeline.order: timeline for timeline in snapshot.timelines}

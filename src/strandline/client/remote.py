@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from strandline.client.archive import HttpArchive
 from strandline.client.log import HttpLog
 from strandline.client.transport import Transport
 from strandline.engine import values
@@ -17,6 +18,7 @@ class Remote:
         values.prepare()
         self._transport = transport
         self.log = HttpLog(transport, retry_unknown=retry_unknown)
+        self.archive = HttpArchive(transport)
 
     @property
     def url(self) -> str:
@@ -27,6 +29,7 @@ class Remote:
         self._transport.get("/ready")
 
     def close(self) -> None:
+        self.archive.close()
         self.log.close()
         self._transport.close()
 

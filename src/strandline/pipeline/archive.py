@@ -22,8 +22,8 @@ def _run(context: JobContext) -> None:
 
 
 def _status(platform: Platform) -> list[ProcessProgress]:
-    owners = platform.archive.ledger.leases.owners()
-    return [ProcessProgress(owner, progress.parse(text)) for owner, text in owners.items()]
+    reports = platform.archive.processes()
+    return [ProcessProgress(owner, progress.parse(text)) for owner, text in reports.items()]
 
 
 JOB = Job(

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from strandline.server import (
+    archive_routes,
     event_routes,
     event_type_routes,
     openapi,
@@ -39,6 +40,7 @@ def endpoints() -> list[Endpoint]:
         *stream_routes.ENDPOINTS,
         *subscription_routes.ENDPOINTS,
         *subscription_stream.ENDPOINTS,
+        *archive_routes.ENDPOINTS,
         *ops_routes.ENDPOINTS,
     ]
 

@@ -61,7 +61,7 @@ def _refuse_taken(host: str, port: int) -> None:
 async def _serve(platform: Platform, host: str, port: int, banner: Callable[[str], None] | None) -> None:
     # A member from the start: the first publish must not wait for it.
     await asyncio.to_thread(platform.log.node.join)
-    node = Node(platform.log, platform.settings)
+    node = Node(platform.log, platform.archive, platform.settings)
     server: Any = Server(
         build(node),
         address=host,

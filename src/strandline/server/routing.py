@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from strandline.archive.room import Archive
 from strandline.config import Settings
 from strandline.errors import Malformed, StrandlineError
 from strandline.log.local import LocalLog
@@ -34,8 +35,9 @@ INLINE_BYTES = 32_768
 class Node:
     """What the routes of one server process share."""
 
-    def __init__(self, room: LocalLog, settings: Settings) -> None:
+    def __init__(self, room: LocalLog, archive: Archive, settings: Settings) -> None:
         self.log = room
+        self.archive = archive
         self.settings = settings
         self.metrics = Metrics()
         self.threads = ThreadPoolExecutor(settings.server.threads, thread_name_prefix="strandline-http")
@@ -60,6 +62,10 @@ class Call:
     @property
     def log(self) -> LocalLog:
         return self.node.log
+
+    @property
+    def archive(self) -> Archive:
+        return self.node.archive
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
