@@ -92,7 +92,7 @@ def test_the_slowest_partition_decides():
 def test_old_events_block_only_without_the_barrier():
     """With it, the end of the last finished shift counts as a timestamp too."""
     old = progress(stored(NOON - 5 * HOUR_MS, NOON + HOUR_MS))
-    assert "not come past" in readiness.blocked_by(NOON, old, None, "timestamps")
+    assert "no event time past the start" in readiness.blocked_by(NOON, old, None, "timestamps")
     assert readiness.blocked_by(NOON, old, barrier(AT), "barrier") is None
 
 
@@ -101,7 +101,7 @@ def test_every_partition_must_have_reached_the_barrier():
     far = progress(stored(NOON + 1), stored(NOON + 1))
     assert readiness.blocked_by(NOON, far, barrier(AT, AT), "barrier") is None
     beyond = barrier(AT, Position(1, 10))
-    assert "partition 1 has not reached" in readiness.blocked_by(NOON, far, beyond, "barrier")
+    assert "partition 1 is not archived up to the barrier" in readiness.blocked_by(NOON, far, beyond, "barrier")
     assert readiness.blocked_by(NOON, far, beyond, "timestamps") is None
 
 

@@ -1,7 +1,8 @@
-"""The archive of one event type: a loop of steps over batch reads, from where the ledger says.
+"""Archives one event type: a loop of steps over batch reads, from the positions that the ledger stores.
 
-Timer, once and stop are the same steps. A step that fails leaves nothing half-done. Before its decision it can
-be tried again; after that, start again: what was decided is published, what was not is thrown away and read again.
+The timer, `once` and `stop` use the same steps. A step that fails publishes nothing by halves. Before its decision
+it can be retried. After the decision the archiver must be started again: the start publishes what was decided and
+deletes everything else in staging, which is then read again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Report:
-    """Where an event type is after a step: records not collected yet by partition, shift, newest flagged hour."""
+    """The progress of an event type after a step; `lag` counts uncollected records by partition."""
 
     event_type: str
     rows: int
@@ -45,7 +46,7 @@ class Report:
 
 @dataclass(frozen=True)
 class ClaimState:
-    """What an archiver knows while it has a claim."""
+    """The state of an archiver that holds a claim."""
 
     claim: Claim
     standing: Standing
@@ -73,13 +74,13 @@ class Archiver:
 
     @property
     def started(self) -> bool:
-        """Whether steps can be made: not before the start, nor after a decision that failed."""
+        """Whether steps are possible: false before the start and after a failed decision."""
         return self._state is not None
 
     # -- the loop
 
     def start(self) -> None:
-        """Claim the event type, finish what was decided before, throw away what was not."""
+        """Claim the event type, publish what was decided before, and delete everything else in staging."""
         self._state = None
         snapshot = self._look()
         self._claim = claim = self._ledger.claim(self._name, snapshot.entry_id)
@@ -92,7 +93,7 @@ class Archiver:
         log.info("archiving", extra=fields(event_type=self._name, epoch=claim.epoch))
 
     def step(self, terms: Sequence[Term], *, everything: bool = False) -> Report:
-        """Do what is to be done now; with `everything`, collect also what could wait."""
+        """Collect, publish and flag what is due now; with `everything`, also collect records that could wait."""
         snapshot, due = self._begin(terms)
         collecting = everything or self._worth_collecting(snapshot, due)
         if collecting:
@@ -102,7 +103,7 @@ class Archiver:
         lag = self._lag(snapshot)
         finishing = {p for p in state.collection.workers if self._can_finish(snapshot, p, caught_up=not lag[p])}
         behind = any(not self._reached(hour.barrier) for hour in due if hour.barrier)
-        # A backlog is published while it is read, so that a crash costs one round of it.
+        # A backlog is published while it is read, so that a crash repeats one round at most.
         lagging = collecting and any(lag.values()) and bool(state.collection.files)
         deciding = bool(finishing) or behind or lagging
         if deciding:
@@ -111,7 +112,7 @@ class Archiver:
         return self._report(lag)
 
     def stop(self, terms: Sequence[Term]) -> Report:
-        """Finish both shifts in one decision: what was published up to now is archived."""
+        """Archive everything published so far and finish both shifts in one decision."""
         snapshot, due = self._begin(terms)
         self._collect(snapshot)
         lag = self._lag(snapshot)
@@ -126,13 +127,13 @@ class Archiver:
         return report
 
     def abort(self) -> None:
-        """Remove what is not decided, as far as that is possible now; what is stored stays."""
+        """Delete staged files that are not decided (best effort). The ledger stays as it is."""
         claim, self._state, self._claim = self._claim, None, None
         if claim is not None:
-            with suppress(StrandlineError):  # the next start does it
+            with suppress(StrandlineError):  # the next start deletes them
                 self._publisher.sweep(claim)
 
-    # -- its parts
+    # -- parts of a step
 
     @property
     def _claimed(self) -> ClaimState:
@@ -141,17 +142,17 @@ class Archiver:
         return self._state
 
     def _look(self) -> LogSnapshot:
-        # The time first: the ends are those of that moment or a later one.
+        # Read the time first: the ends must be those of that moment or a later one.
         return self._source.look(self._name, self._ledger.now_ms())
 
     def _standing(self) -> Standing:
         standing = self._ledger.standing(self._name)
         if standing is None:
-            raise Conflict(f"the ledger has lost {self._name!r}")
+            raise Conflict(f"the ledger has no entry for event type {self._name!r} any more")
         return standing
 
     def _begin(self, terms: Sequence[Term]) -> tuple[LogSnapshot, list[Hour]]:
-        """The log as it is, every partition with its worker, and the due hours with their barriers."""
+        """Read the log, give every partition a worker, and set the barriers of due hours."""
         snapshot = self._look()
         state = self._claimed
         if snapshot.entry_id != state.entry_id:
@@ -215,7 +216,7 @@ class Archiver:
         return all(p in stored and stored[p].position >= end for p, end in barrier.ends.items())
 
     def _decide(self, snapshot: LogSnapshot, finishing: set[int]) -> None:
-        """Publish everything collected. Some shifts are finished with it; the others are cut."""
+        """Publish everything collected. This finishes some shifts and cuts the others."""
         state = self._claimed
         stored: dict[int, StoredPartition] = {}
         workers = dict(state.collection.workers)
@@ -229,7 +230,7 @@ class Archiver:
         self._state = _with(self._claimed, Collection(workers))
 
     def _publish(self, snapshot: LogSnapshot, stored: Mapping[int, StoredPartition]) -> None:
-        # Without a state until it is certain what became of the decision.
+        # No state until the outcome of the decision is known.
         state, self._state = self._claimed, None
         self._publisher.decide(state.claim, state.collection, state.stored, stored, snapshot.read_ms)
         self._publisher.sweep(state.claim)
@@ -240,7 +241,7 @@ class Archiver:
     # -- flags
 
     def _flag(self, snapshot: LogSnapshot, due: Sequence[Hour], *, decided: bool) -> None:
-        """Flag every hour that is ready now, oldest first, and anew what late files made stale."""
+        """Flag every hour that is ready now, oldest first, and again the hours that late files made stale."""
         state = self._claimed
         states = PartitionStates(len(snapshot.spans), state.stored, state.standing.read_ms)
         ready = [hour.hour_ms for hour in due if not self._blocked(hour, states)]
@@ -263,7 +264,7 @@ class Archiver:
         log.info("hour is ready", extra=fields(event_type=self._name, hour_ms=hour_ms, revision=hour.revision))
 
     def _write_flags(self, state: ClaimState, *, repair: bool) -> None:
-        """Those that are decided but not written, or not decided since late files came; and missing ones."""
+        """Write flags that are not in the files yet or stale; with `repair`, also recent ones that are missing."""
         for hour in self._ledger.hours.unwritten(self._name):
             self._flag_hour(state.claim, hour.hour_ms)
         if repair:

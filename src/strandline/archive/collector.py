@@ -1,4 +1,4 @@
-"""Step 1 of the archive: shifts collect records of an event type into staged files. Nothing of it is decided."""
+"""Step 1 of the archive: collect the records of an event type in staged files. Nothing is decided yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Collection:
-    """What was staged since the last decision, and where each partition is with it."""
+    """What was staged since the last decision, and the worker of each partition."""
 
     workers: Mapping[int, Worker] = field(default_factory=dict)
     files: tuple[StagedFile, ...] = ()
@@ -39,7 +39,7 @@ class Collector:
     def seated(
         self, collection: Collection, snapshot: LogSnapshot, stored: Mapping[int, StoredPartition]
     ) -> Collection:
-        """Every partition there is with a worker, where records can still be read from."""
+        """With a worker for every partition, at a position from which records can still be read."""
         duration_ms = self._options.settings.duration_ms
         workers = dict(collection.workers)
         skipped = collection.skipped
@@ -64,7 +64,7 @@ class Collector:
         )
 
     def collected(self, collection: Collection, snapshot: LogSnapshot, directory: str) -> Collection:
-        """With the next records up to the ends that were read, within the limit; partitions share it evenly."""
+        """With the next records, up to the ends in the snapshot and the limit, which partitions share evenly."""
         pending = {p: snapshot.pending(p, worker.cursor) for p, worker in collection.workers.items()}
         waiting = [partition for partition, count in pending.items() if count > 0]
         share = max(1, self._options.settings.max_records // max(1, len(waiting)))
@@ -77,7 +77,8 @@ class Collector:
         for harvest in harvests:
             if harvest.rows != sum(file.rows for file in harvest.files):
                 raise StrandlineError(
-                    f"{harvest.rows} records of partition {harvest.partition} became other files"
+                    f"row count mismatch in partition {harvest.partition}: {harvest.rows} read, "
+                    f"{sum(file.rows for file in harvest.files)} staged"
                 )
             newest[harvest.partition] = harvest.max_time_ms
         moved = {p: shifts.consumed(collection.workers[p], end, newest[p]) for p, end in targets.items()}

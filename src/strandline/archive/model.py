@@ -16,7 +16,7 @@ from strandline.log.cursors import Position
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
-#: `data` and `late` files belong to an hour; `quarantine` holds what could not be archived.
+#: `data` and `late` files belong to an hour; `quarantine` files hold records that could not be archived.
 Kind = Literal["data", "late", "quarantine"]
 LatePolicy = Literal["append", "quarantine", "drop"]
 ReadyRule = Literal["barrier", "timestamps"]
@@ -54,9 +54,9 @@ def parse_hour(hour: HourName) -> int:
 
 
 class StoredPartition(msgspec.Struct, frozen=True):
-    """What the ledger keeps of a partition: consumed up to where, and its last finished shift.
+    """What the ledger stores for a partition: how far it is consumed, and its last finished shift.
 
-    Before the first shift is finished there is a position at most; `max_timestamp_ms` is −1 then.
+    Before the first shift is finished only the position is set; the other fields have their defaults.
     """
 
     position: Position
@@ -67,7 +67,7 @@ class StoredPartition(msgspec.Struct, frozen=True):
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """A file in `_staging`, complete and durable. `hour_ms` is −1 for what belongs to no hour."""
+    """A file in `_staging`, complete and durable. `hour_ms` is −1 for quarantined records."""
 
     path: str
     kind: Kind
@@ -84,7 +84,7 @@ class StagedFile(msgspec.Struct, frozen=True):
 
 
 class Harvest(msgspec.Struct, frozen=True):
-    """What a task made of one range of a partition: every row that it read is in one of the files."""
+    """The result of a task for one range of a partition: every row that it read is in exactly one of the files."""
 
     partition: int
     rows: int
@@ -93,7 +93,7 @@ class Harvest(msgspec.Struct, frozen=True):
 
 
 class ArchivedFile(msgspec.Struct, frozen=True):
-    """A file as the ledger lists it and as manifests name it: `path` is relative to the archive's root."""
+    """A file as the ledger and the manifests list it; `path` is relative to the archive's root."""
 
     path: str
     kind: Kind
@@ -107,12 +107,12 @@ class ArchivedFile(msgspec.Struct, frozen=True):
     sha256: str
     min_time_ms: int
     max_time_ms: int
-    #: Where it was written; of no interest once it is published.
+    #: The path in `_staging`; not used once the file is published.
     staged: str = ""
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Every record that was read went exactly one way; `skipped` were gone before they could be read."""
+    """Each record read is counted in exactly one other field; `skipped` records expired before they were read."""
 
     read: int = 0
     archived: int = 0
@@ -127,9 +127,9 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """One step of an event type: files, and what is stored for every partition with them.
+    """One step of an event type: new files, and the new state of every partition, stored in one transaction.
 
-    `before` is where each partition stood; `read_ms` is when the partitions there are were looked up.
+    `before` is the position of each partition before the step; `read_ms` is when the list of partitions was read.
     """
 
     before: Mapping[int, Position | None]
@@ -140,9 +140,9 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The right to change an event type's part of the ledger, until somebody claims it after us.
+    """The right to change an event type's part of the ledger, until another process claims the event type.
 
-    `incarnation` counts how often an event type of this name was made anew.
+    `incarnation` counts how many event types of this name there have been.
     """
 
     event_type: str
@@ -153,8 +153,9 @@ class Claim(msgspec.Struct, frozen=True):
 class Standing(msgspec.Struct, frozen=True):
     """How far the archive of an event type is.
 
-    `read_ms` is when the partitions were looked up for the newest decision, which gave each a position: one
-    without came to exist after that. `flagged_ms` is the newest flagged hour. Both are −1 before there is one.
+    `read_ms` is when the list of partitions was read for the newest decision. The decision stored a position for
+    each of them, so a partition without one was created later. `flagged_ms` is the newest flagged hour. Both are
+    −1 at first.
     """
 
     epoch: int
@@ -166,7 +167,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Term(msgspec.Struct, frozen=True):
-    """From which hour to which (exclusive; None is open) an event type is configured."""
+    """The span of hours for which an event type is configured; `to_ms` is exclusive, None if it has no end yet."""
 
     event_type: str
     from_ms: int
@@ -184,9 +185,10 @@ class Barrier(msgspec.Struct, frozen=True):
 
 
 class Hour(msgspec.Struct, frozen=True):
-    """What the ledger knows of an hour: revision 0 is unflagged, `written` what surely is in the files.
+    """What the ledger stores for an hour.
 
-    `stale`: files came after the newest revision was decided.
+    `revision` is that of the newest flag, 0 if there is none; `written` is the revision that is confirmed to be in
+    the files. `stale`: files were added after the newest revision was decided.
     """
 
     event_type: str
@@ -196,12 +198,12 @@ class Hour(msgspec.Struct, frozen=True):
     stale: bool = False
     barrier: Barrier | None = None
     flagged_ms: int = -1
-    #: That of the claim under which the revision was decided.
+    #: The epoch of the claim under which the revision was decided.
     epoch: int = 0
 
 
 class Period(msgspec.Struct, frozen=True):
-    """A directory above those of event types, and the revisions of what was in it when it was flagged."""
+    """A flagged directory that holds the directories of event types or hours, and their revisions at that time."""
 
     path: str
     start_ms: int

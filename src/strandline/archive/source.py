@@ -17,7 +17,7 @@ from strandline.log.ranges import PartitionRange, Piece, cut
 
 @dataclass(frozen=True)
 class LogSnapshot:
-    """An event type as it was at `read_ms` or later."""
+    """An event type as it was at `read_ms` or a moment later."""
 
     entry_id: str
     timelines: Sequence[Timeline]
@@ -29,7 +29,7 @@ class LogSnapshot:
         return {number: cursors.at_index(one, cursors.end_index(one)) for number, one in enumerate(self.spans)}
 
     def seat(self, partition: int, position: Position | None, lost: Lost) -> tuple[Position, int]:
-        """Where to go on after a position, and how many records are gone in between. None is the beginning."""
+        """Where to continue after a position, and how many records expired in between. None is the beginning."""
         spans = self.spans[partition]
         begin = cursors.begin_index(spans)
         index = begin if position is None else cursors.index_of(spans, position)

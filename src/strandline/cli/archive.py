@@ -150,12 +150,10 @@ def wait(target: Target, event_type: str, hour: str, timeout: float | None) -> N
     """Return when HOUR of EVENT_TYPE is ready. Exit code 3 if it is not before the timeout."""
     with target.open() as rooms:
         ready = rooms.archive.wait(event_type, hour, timeout)
-    files, rows = len(ready.files), ready.rows
-    output.print_done(
-        f"{event_type} {hour} is ready: revision {ready.revision}, {files} files, {rows:,} rows",
-        ready,
-        as_json=target.as_json,
+    text = (
+        f"{event_type} {hour} is ready: revision {ready.revision}, rows {ready.rows:,}, files {len(ready.files)}"
     )
+    output.print_done(text, ready, as_json=target.as_json)
 
 
 @archive.command("verify")

@@ -309,7 +309,7 @@ def test_a_task_that_loses_rows_is_not_believed(place: ArchivePlace):
     place.runner = Lossy()
     archiver = place.working()
     place.publish(NOON + 1)
-    with pytest.raises(StrandlineError, match="2 records of partition 0 became other files"):
+    with pytest.raises(StrandlineError, match="row count mismatch in partition 0: 2 read, "):
         archiver.stop(place.terms)
     assert place.counts() == Counts()
 
