@@ -16,12 +16,13 @@ from strandline.archive.layout import Layout
 from strandline.archive.ledger import Ledger
 from strandline.archive.ledger.connect import connect as connect_ledger
 from strandline.archive.ledger.connect import is_made
-from strandline.archive.model import DAY_MS, HOUR_MS, Hour, HourName, Term, hour_name, hour_of, parse_hour
+from strandline.archive.model import HOUR_MS, Hour, HourName, Term, hour_name, hour_of, parse_hour
 from strandline.archive.options import ArchiveOptions, configured
 from strandline.archive.process import ArchivePlan, ArchiveProcess
 from strandline.archive.propagator import Propagator
 from strandline.archive.replay import Replayed, replay
 from strandline.archive.room import (
+    MAX_PERIODS_MS,
     MAX_WAIT_MS,
     Archive,
     ArchiveStatus,
@@ -42,7 +43,6 @@ from strandline.log.local import LocalLog
 
 _POLL_SECONDS = 0.5
 _CHECK_SECONDS = 5.0
-_PERIODS_MS = 31 * DAY_MS
 
 
 class LocalArchive(Archive):
@@ -163,8 +163,8 @@ class LocalArchive(Archive):
         return self._periods(from_ms, to_ms) if is_made(self._settings, self._data) else iter(())
 
     def _periods(self, from_ms: int, to_ms: int) -> Iterator[PeriodStatus]:
-        for start_ms in range(from_ms, to_ms, _PERIODS_MS):
-            found = self.ledger.periods.between(start_ms, min(start_ms + _PERIODS_MS, to_ms))
+        for start_ms in range(from_ms, to_ms, MAX_PERIODS_MS):
+            found = self.ledger.periods.between(start_ms, min(start_ms + MAX_PERIODS_MS, to_ms))
             for one in sorted(found, key=lambda period: (period.start_ms, period.path)):
                 yield PeriodStatus(one.path, to_rfc3339(one.start_ms), one.revision)
 

@@ -15,14 +15,15 @@ from typing import Literal
 import msgspec
 
 from strandline.archive.flags import Manifest
-from strandline.archive.model import Counts, HourName, hour_name, parse_hour
+from strandline.archive.model import DAY_MS, Counts, HourName, hour_name, parse_hour
 from strandline.errors import Conflict, Invalid, Unavailable
 
 #: `ready`: its `_READY` is in the files. `due`: it has ended and `reason` says what is missing. `open`: not ended.
 HourState = Literal["ready", "due", "open"]
 
-#: The longest time that one call of `Archive.hour` waits.
+#: The longest time that one call of `Archive.hour` waits, and the longest span of periods in one HTTP request.
 MAX_WAIT_MS = 60_000
+MAX_PERIODS_MS = 31 * DAY_MS
 
 _POLL_SECONDS = 1.0
 _LAST_HOUR_MS = parse_hour("9999-12-31T23")

@@ -8,8 +8,9 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
 
-from strandline.archive.model import DAY_MS, HourName, hour_name, parse_hour
+from strandline.archive.model import HourName, hour_name, parse_hour
 from strandline.archive.room import (
+    MAX_PERIODS_MS,
     Archive,
     ArchiveStatus,
     HourCheck,
@@ -22,8 +23,6 @@ from strandline.archive.room import (
 from strandline.client.transport import Params, Transport
 
 _T = TypeVar("_T")
-# The longest span of periods that a server lists at once.
-_WINDOW_MS = 31 * DAY_MS
 
 
 class HttpArchive(Archive):
@@ -72,11 +71,11 @@ class HttpArchive(Archive):
 
     def periods(self, start: HourName, end: HourName) -> Iterator[PeriodStatus]:
         from_ms, to_ms = parse_span(start, end)
-        starts = range(from_ms, to_ms, _WINDOW_MS)
+        starts = range(from_ms, to_ms, MAX_PERIODS_MS)
         return (period for start_ms in starts for period in self._periods(start_ms, to_ms))
 
     def _periods(self, from_ms: int, to_ms: int) -> list[PeriodStatus]:
-        span = {"from": hour_name(from_ms), "to": hour_name(min(from_ms + _WINDOW_MS, to_ms))}
+        span = {"from": hour_name(from_ms), "to": hour_name(min(from_ms + MAX_PERIODS_MS, to_ms))}
         return self._get("/archive/periods", list[PeriodStatus], span)
 
     def close(self) -> None:

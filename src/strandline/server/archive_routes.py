@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from strandline.archive.model import DAY_MS, HOUR_PATTERN
 from strandline.archive.room import (
+    MAX_PERIODS_MS,
     MAX_WAIT_MS,
     ArchiveStatus,
     HourCheck,
@@ -27,7 +28,6 @@ from strandline.errors import Invalid
 from strandline.server.routing import Call, Endpoint, json_response
 
 _POLL_SECONDS = 1.0
-_PERIOD_DAYS = 31
 
 _Hour = Annotated[str, Meta(pattern=HOUR_PATTERN)]
 _SPAN = {"start": "from", "end": "to"}
@@ -104,8 +104,8 @@ async def check_hour(call: Call) -> Response:
 async def list_periods(call: Call) -> Response:
     start, end = call.query.start, call.query.end
     from_ms, to_ms = parse_span(start, end)
-    if to_ms - from_ms > _PERIOD_DAYS * DAY_MS:
-        raise Invalid(f"the span is longer than {_PERIOD_DAYS} days; ask for less at once")
+    if to_ms - from_ms > MAX_PERIODS_MS:
+        raise Invalid(f"the span is longer than {MAX_PERIODS_MS // DAY_MS} days; ask for less at once")
     return json_response(await call.node.run(lambda: [*call.archive.periods(start, end)]))
 
 
