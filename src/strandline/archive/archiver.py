@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strandline import failpoints
 from strandline.archive import flags, readiness, shifts
@@ -99,7 +99,9 @@ class Archiver:
         if collecting:
             self._collect(snapshot)
         state = self._claimed
-        self._state = state = _with(state, self._collector.rotated(state.collection, snapshot.read_ms))
+        self._state = state = replace(
+            state, collection=self._collector.rotated(state.collection, snapshot.read_ms)
+        )
         lag = self._lag(snapshot)
         finishing = {p for p in state.collection.workers if self._can_finish(snapshot, p, caught_up=not lag[p])}
         behind = any(not self._reached(hour.barrier) for hour in due if hour.barrier)
@@ -158,7 +160,7 @@ class Archiver:
         if snapshot.entry_id != state.entry_id:
             self.start()
             state = self._claimed
-        self._state = _with(state, self._collector.seated(state.collection, snapshot, state.stored))
+        self._state = replace(state, collection=self._collector.seated(state.collection, snapshot, state.stored))
         return snapshot, self._due(snapshot, terms)
 
     def _due(self, snapshot: LogSnapshot, terms: Sequence[Term]) -> list[Hour]:
@@ -200,7 +202,7 @@ class Archiver:
     def _collect(self, snapshot: LogSnapshot) -> None:
         state = self._claimed
         directory = self._publisher.new_directory(state.claim)
-        self._state = _with(state, self._collector.collected(state.collection, snapshot, directory))
+        self._state = replace(state, collection=self._collector.collected(state.collection, snapshot, directory))
         failpoints.hit("archive.collected")
 
     def _lag(self, snapshot: LogSnapshot) -> dict[int, int]:
@@ -227,7 +229,7 @@ class Archiver:
             else:
                 stored[partition] = shifts.cut(worker, before)
         self._publish(snapshot, stored)
-        self._state = _with(self._claimed, Collection(workers))
+        self._state = replace(self._claimed, collection=Collection(workers))
 
     def _publish(self, snapshot: LogSnapshot, stored: Mapping[int, StoredPartition]) -> None:
         # No state until the outcome of the decision is known.
@@ -249,7 +251,7 @@ class Archiver:
             self._flag_hour(state.claim, hour_ms)
         if decided or ready:
             self._write_flags(state, repair=bool(ready))
-            self._state = ClaimState(state.claim, self._standing(), state.collection, state.entry_id)
+            self._state = replace(state, standing=self._standing())
 
     def _blocked(self, hour: Hour, states: PartitionStates) -> str | None:
         return readiness.blocked_by(hour.hour_ms, states, hour.barrier, self._options.ready_rule)
@@ -284,7 +286,3 @@ class Archiver:
         return Report(
             self._name, state.standing.counts.read + state.collection.rows, lag, shift, state.standing.flagged_ms
         )
-
-
-def _with(state: ClaimState, collection: Collection) -> ClaimState:
-    return ClaimState(state.claim, state.standing, collection, state.entry_id)
