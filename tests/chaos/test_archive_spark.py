@@ -13,6 +13,7 @@ import pytest
 from archive_life import GRACE_MS, HOUR_MS, NAME, Life, Publisher, end_group, kill
 
 from services import STRANDLINE, environment, until
+from strandline.archive.model import parse_hour
 from strandline.clock import parse_rfc3339
 from strandline.errors import StrandlineError
 
@@ -89,4 +90,4 @@ def verified(data: Path) -> set[int]:
     done = subprocess.run(command, env=environment(), capture_output=True, check=False, timeout=120)
     checks = json.loads(done.stdout)
     assert (done.returncode, [one for one in checks if one["problems"]]) == (0, [])
-    return {parse_rfc3339(one["hour"]) for one in checks}
+    return {parse_hour(one["hour"]) for one in checks}

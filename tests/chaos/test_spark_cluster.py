@@ -19,7 +19,8 @@ from kafka_broker import Broker
 from services import STRANDLINE, environment, run_cli, until
 from spark_cluster import SparkCluster, running_spark
 from strandline import config
-from strandline.clock import FastClock, parse_rfc3339, to_rfc3339
+from strandline.archive.model import hour_name
+from strandline.clock import FastClock, parse_rfc3339
 from strandline.log import EventType, StorageInfo
 from strandline.log.model import KafkaConfiguration
 from strandline.platform import Platform
@@ -128,7 +129,7 @@ def check(archive: Path, platform: Platform) -> None:
     done = run_cli("archive", "verify", "--data", str(platform.data), "--json")
     assert done.returncode == 0, done.stderr
     hours = {one["hour"]: one["problems"] for one in json.loads(done.stdout)}
-    assert hours == {to_rfc3339(NOON + hour * HOUR_MS): [] for hour in range(3)}
+    assert hours == {hour_name(NOON + hour * HOUR_MS): [] for hour in range(3)}
     for hour in (12, 13, 14):
         for folder in ("", NAME, f"{NAME}/data"):
             assert (archive / "2024-05-01" / str(hour) / folder / "_READY").exists()

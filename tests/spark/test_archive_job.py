@@ -99,7 +99,7 @@ def test_files_that_the_driver_cannot_see_are_not_published(spark, platform):
     platform.log.publish("orders", [{"n": n} for n in range(10)]).raise_for_failed()
     archiver = platform.archive.archiver("orders", SparkRunner(spark))
     files = NotShared(str(platform.data / "archive"))
-    archiver._collector._files = archiver._publication._files = files
+    archiver._collector._files = archiver._publisher._files = files
     archiver.start()
     with pytest.raises(Invalid, match="which the driver cannot see"):
         archiver.step((), everything=True)

@@ -236,9 +236,7 @@ class Archiver:
         state, self._state = self._claimed, None
         self._publisher.decide(state.claim, state.collection, state.stored, stored, snapshot.read_ms)
         self._publisher.sweep(state.claim)
-        self._state = ClaimState(
-            state.claim, self._standing(), Collection(state.collection.workers), state.entry_id
-        )
+        self._state = replace(state, standing=self._standing(), collection=Collection(state.collection.workers))
 
     # -- flags
 

@@ -166,7 +166,7 @@ class Archive(ABC):
     def wait(self, event_type: str, hour: HourName, timeout: float | None = None) -> Manifest:
         """The manifest of an hour as soon as it is ready.
 
-        Unavailable, with the reason, if it is not ready after `timeout` seconds; without one it waits for ever.
+        Unavailable, with the reason, if it is not ready after `timeout` seconds; without one it waits forever.
         Interruptions of up to a minute, such as the restart of a server, are retried.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
