@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
-from strandline import config, errors
+from strandline import errors
 from strandline.cli import cli
 from strandline.pipeline.registry import JOBS
 from strandline.server.app import endpoints
 from strandline.server.openapi import document
+from strandline.settings import Settings
 
 HERE = Path(__file__).parent / "reference"
 _NOTE = "<!-- Written by `make docs`; change the code instead. -->\n"
@@ -26,7 +27,7 @@ def settings_page() -> str:
         "that variable.",
     ]
     section = ""
-    for setting in config.declared():
+    for setting in Settings.declared():
         if setting.section != section:
             section = setting.section
             lines += ["", f"## [{section}]", "", "| key | default | what it does |", "|---|---|---|"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services import Server
-from strandline.server.stream_routes import JSON_STREAM
+from strandline.server.stream_encoders import JSON_STREAM
 
 #: The limits of the node.
 MAX_BODY = 1_000_000

@@ -27,7 +27,7 @@ def create_event_type(url: str, name: str, partitions: int = 4, **more: Any) -> 
 def vanish(data: Path, name: str) -> None:
     """Delete an event type like one who looked for subscriptions just before there was one."""
     with strandline.open(data) as platform:
-        platform.log._catalog.delete(platform.log.entry(name), platform.clock.now_ms())
+        platform.log._catalog.delete(platform.log.types.entry(name), platform.clock.now_ms())
 
 
 def publish(url: str, name: str, numbers: range) -> None:

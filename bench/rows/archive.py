@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +17,12 @@ from bench.rows.spark import fill, session
 from bench.runner import Row, Scale, Side, Target
 from strandline import EventType
 from strandline.archive.local import LocalArchive
+from strandline.archive.settings import ArchiveSettings
 from strandline.clock import ManualClock, to_rfc3339
-from strandline.config import ArchiveSettings, Settings
+from strandline.engine.databases import Databases
 from strandline.pipeline.tasks import SparkRunner
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 _HOUR_MS = 3_600_000
 _HOURS = 4
@@ -37,9 +39,9 @@ def _values(count: int) -> list[bytes]:
     ]
 
 
-def _archive(platform: Platform, clock: ManualClock, root: Path) -> LocalArchive:
+def _archive(platform: Platform, databases: Databases, clock: ManualClock, root: Path) -> LocalArchive:
     settings = replace(platform.settings, archive=ArchiveSettings(str(root), time_field="placed_at"))
-    return LocalArchive(platform.log, platform.data, settings, clock)
+    return LocalArchive(platform.log, databases, platform.data, settings, clock)
 
 
 def _forget(platform: Platform, root: Path) -> None:
@@ -60,9 +62,11 @@ def _beside_spark(directory: Path, scale: Scale) -> Iterator[list[Side]]:
 
         def ours() -> int:
             _forget(platform, root)
-            archive = _archive(platform, clock, root)
-            archive.process(SparkRunner(spark)).once()
-            archive.close()
+            # Not the platform's databases: the next run deletes the ledger's file.
+            with closing(Databases(platform.data)) as databases:
+                archive = _archive(platform, databases, clock, root)
+                archive.process(SparkRunner(spark)).once()
+                archive.close()
             return count
 
         def peer() -> int:
@@ -88,7 +92,7 @@ class _Hours:
         self._clock = ManualClock(NOW_MS - NOW_MS % _HOUR_MS + 60_000)  # past the grace of the hour before
         self._platform = Platform(directory, Settings(), self._clock)
         self._platform.log.create(EventType("orders", partitions=2))
-        self._archive = _archive(self._platform, self._clock, directory / "archive")
+        self._archive = _archive(self._platform, self._platform.databases, self._clock, directory / "archive")
         self._orders = data.orders(_AN_HOUR)
         for _ in range(hours):
             self.hour()

@@ -15,10 +15,11 @@ from bench import data
 from bench.rows.append import NOW_MS, PARTITIONS, split
 from bench.runner import Row, Scale, Side, Target
 from bench.services import running_broker
-from strandline.engine.kafka import Connection
-from strandline.log.model import KafkaConfiguration, StorageInfo
+from strandline.engine.kafka import KafkaConnection
+from strandline.log.model import StorageInfo
 from strandline.log.records import NewRecords
 from strandline.log.storage.kafka import KafkaStorage
+from strandline.log.storage.registry import KafkaConfiguration
 
 _BATCH = 1000
 _BATCHES = 600
@@ -118,7 +119,7 @@ def _sides(directory: Path, scale: Scale, ours: _Ours) -> Iterator[list[Side]]:
         peers = stack.enter_context(closing(KafkaStorage(broker, {})))
         for topic in ("produce", "batch"):
             peers.create_topic(topic, PARTITIONS, _KEPT_MS)
-        raw = Connection(broker).producer(message_bytes=2_000_000, delivery_timeout_ms=20_000)
+        raw = KafkaConnection(broker).producer(message_bytes=2_000_000, delivery_timeout_ms=20_000)
         yield [
             side("ours", ours(broker, directory, stack)),
             side("produce, with a delivery callback", _produce(raw)),

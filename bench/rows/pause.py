@@ -16,7 +16,8 @@ from bench.rows.append import PARTITIONS
 from bench.runner import Row, Scale, Side, Target
 from bench.services import running_broker, running_postgres, running_server, running_zookeeper
 from strandline.log import Log
-from strandline.log.model import KafkaConfiguration, SqliteConfiguration, StorageInfo
+from strandline.log.model import StorageInfo
+from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
 
 _NODES = 2
 _PUBLISHERS = 4

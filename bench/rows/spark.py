@@ -16,8 +16,8 @@ from bench.rows.append import NOW_MS
 from bench.runner import Row, Scale, Side, Target
 from strandline import EventType
 from strandline.log import StorageInfo
-from strandline.log.model import KafkaConfiguration
 from strandline.log.records import NewRecords
+from strandline.log.storage.registry import KafkaConfiguration
 from strandline.pipeline.session import spark_session
 from strandline.platform import Platform
 

@@ -15,8 +15,9 @@ import pytest
 
 import strandline
 from services import STRANDLINE, environment, free_port, run_cli, running_server, until
-from strandline import EventType, config
+from strandline import EventType
 from strandline.cli import COMMANDS
+from strandline.settings import Settings
 
 OK, FAILED, USAGE, UNAVAILABLE = range(4)
 _numbers = itertools.count(1)
@@ -378,7 +379,7 @@ def test_a_reader_that_goes_away_is_no_error(place: list[str], orders: str):
 def test_every_setting_is_a_flag_of_serve():
     """Settings are declared once."""
     text = good("serve", "--help")
-    assert [setting.flag for setting in config.declared() if setting.flag not in text] == []
+    assert [setting.flag for setting in Settings.declared() if setting.flag not in text] == []
 
 
 @pytest.mark.parametrize(

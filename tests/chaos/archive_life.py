@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from services import STRANDLINE, environment
 from strandline.clock import FastClock, to_rfc3339
-from strandline.config import Settings
 from strandline.log import EventType
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 HOUR_MS = 3_600_000
 GRACE_MS = 30_000

@@ -12,9 +12,9 @@ import httpx
 from confluent_kafka.admin import AdminClient
 
 from services import Server, start_server, until
-from strandline import config
 from strandline.coordination import Coordination
 from strandline.coordination.connect import connect
+from strandline.settings import Settings
 
 SESSION_MS = 1500
 
@@ -87,7 +87,7 @@ class Cluster:
     def coordination(self) -> Iterator[Coordination]:
         """As somebody sees it who is no member."""
         file = None if self.embedded else self.data / "strandline.toml"
-        opened = connect(config.load(file).coordination, self.data)
+        opened = connect(Settings.load(file).coordination, self.data)
         try:
             yield opened
         finally:

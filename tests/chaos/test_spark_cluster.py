@@ -18,12 +18,12 @@ import pytest
 from kafka_broker import Broker
 from services import STRANDLINE, environment, run_cli, until
 from spark_cluster import SparkCluster, running_spark
-from strandline import config
 from strandline.archive.model import hour_name
 from strandline.clock import FastClock, parse_rfc3339
 from strandline.log import EventType, StorageInfo
-from strandline.log.model import KafkaConfiguration
+from strandline.log.storage.registry import KafkaConfiguration
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 NAME = "orders"
 NOON = parse_rfc3339("2024-05-01T12:00:00Z")
@@ -52,7 +52,7 @@ def platform(tmp_path: Path, postgres, zookeeper, kafka: Broker) -> Iterator[Pla
         f'[archive]\nroot = "{tmp_path / "archive"}"\nmin_records = 1\nmax_records = 8000\ninterval_ms = 50\n'
         f"max_future_ms = {4 * HOUR_MS}\n"  # events of the afternoon are published at noon
     )
-    with Platform(tmp_path / "data", config.load(file), FastClock(NOON, 1.0)) as opened:
+    with Platform(tmp_path / "data", Settings.load(file), FastClock(NOON, 1.0)) as opened:
         configuration = KafkaConfiguration(kafka.bootstrap_servers)
         opened.log.admin.add_storage(StorageInfo("kafka", "kafka", kafka_configuration=configuration))
         opened.log.create(EventType(NAME, partitions=4))

@@ -17,7 +17,7 @@ from kafka_broker import running_broker
 from services import until
 from strandline import EventType
 from strandline.log import StorageInfo
-from strandline.log.model import KafkaConfiguration
+from strandline.log.storage.registry import KafkaConfiguration
 
 PROGRAM = str(Path(__file__).with_name("spark_query.py"))
 

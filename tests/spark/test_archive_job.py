@@ -16,14 +16,14 @@ from services import until
 from strandline import EventType
 from strandline.archive.files.local import LocalFiles
 from strandline.archive.local import LocalArchive
+from strandline.archive.settings import ArchiveSettings
 from strandline.archive.staging import Sorting
 from strandline.archive.tasks import Stage
 from strandline.clock import system_clock
-from strandline.config import ArchiveSettings
 from strandline.errors import Invalid, InvalidCursor, Unavailable
 from strandline.log import StorageInfo
-from strandline.log.model import KafkaConfiguration
 from strandline.log.ranges import PartitionRange, Piece
+from strandline.log.storage.registry import KafkaConfiguration
 from strandline.pipeline.tasks import SparkRunner
 from strandline.platform import Platform
 
@@ -32,7 +32,7 @@ from strandline.platform import Platform
 def archive(platform: Platform) -> LocalArchive:
     """Collects whatever is there, all the time."""
     settings = replace(platform.settings, archive=ArchiveSettings(min_records=1, interval_ms=20))
-    made = LocalArchive(platform.log, platform.data, settings, system_clock())
+    made = LocalArchive(platform.log, platform.databases, platform.data, settings, system_clock())
     yield made
     made.close()
 

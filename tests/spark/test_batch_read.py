@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 import strandline
 from strandline import EventType
 from strandline.log import StorageInfo
-from strandline.log.model import SqliteConfiguration
+from strandline.log.storage.registry import SqliteConfiguration
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 from services import until
 from strandline.errors import InvalidCursor
 from strandline.log import StorageInfo, ranges
-from strandline.log.model import KafkaConfiguration, SqliteConfiguration
 from strandline.log.ranges import PartitionRange, Piece, read_range
 from strandline.log.records import NewRecords
+from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
 
 NOW_MS = 1_700_000_000_000
 
@@ -103,7 +103,7 @@ def test_a_topic_that_is_gone(piece, tmp_path, caplog):
         numbers(part_of(tmp_path, piece))
     with caplog.at_level(logging.WARNING):
         assert numbers(part_of(tmp_path, piece, skip_expired=True)) == []
-    assert "the records are left out" in caplog.text
+    assert "the records are skipped" in caplog.text
 
 
 def test_records_that_were_there_and_are_not_are_a_loss(piece, tmp_path):

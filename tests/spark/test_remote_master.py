@@ -8,7 +8,7 @@ from pathlib import Path
 from services import environment
 from strandline import EventType
 from strandline.log import StorageInfo
-from strandline.log.model import KafkaConfiguration
+from strandline.log.storage.registry import KafkaConfiguration
 
 
 def test_sqlite_is_refused_and_kafka_is_read(tmp_path, platform, kafka):

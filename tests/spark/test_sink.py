@@ -12,7 +12,7 @@ from pyspark.sql.types import IntegerType, StructType
 from services import until
 from strandline import EventType
 from strandline.log import StorageInfo
-from strandline.log.model import SqliteConfiguration
+from strandline.log.storage.registry import SqliteConfiguration
 from strandline.pipeline.options import WriteOptions
 from strandline.pipeline.sink import BatchWriter, Published
 

@@ -11,7 +11,7 @@ from kafka_broker import running_broker
 from services import until
 from strandline import EventType
 from strandline.log import StorageInfo
-from strandline.log.model import KafkaConfiguration
+from strandline.log.storage.registry import KafkaConfiguration
 
 
 class Batches:

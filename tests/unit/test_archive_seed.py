@@ -10,9 +10,9 @@ import pytest
 from strandline.archive import readiness, shifts
 from strandline.archive.model import HOUR_MS, StoredPartition, Term
 from strandline.archive.readiness import PartitionStates
+from strandline.archive.settings import ArchiveSettings
 from strandline.archive.shifts import Shift, Worker
 from strandline.clock import parse_rfc3339
-from strandline.config import ArchiveSettings
 from strandline.log.cursors import Position
 
 FIVE = parse_rfc3339("2024-05-01T17:00:00Z")

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from strandline.client.reading import Place, Reading
+from strandline.client.reading import HttpReader, PartitionRead
 from strandline.errors import InvalidCursor, Unavailable
 from strandline.log.cursors import Position
 from strandline.log.records import READ
@@ -56,8 +56,8 @@ class Streams:
             yield chunk
 
 
-def reading(streams: Streams, places: dict[str, Place], limit: int | None = None) -> Iterator[tuple]:
-    reader = Reading(streams, "orders", places, lambda: None, 100, limit)
+def reading(streams: Streams, places: dict[str, PartitionRead], limit: int | None = None) -> Iterator[tuple]:
+    reader = HttpReader(streams, "orders", places, lambda: None, 100, limit)
     return ((b.partition, b.timeline, b.records["offset"].to_pylist()) for b in reader.batches())
 
 
@@ -70,20 +70,29 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch):
 def test_a_read_ends_exactly_at_its_end():
     """Records past the end are not given out, and partitions that are done are not listened to."""
     streams = Streams([HEAD, records("0", 1, [0, 1, 2, 3]), records("0", 1, [4]), records("1", 1, [7, 8, 9])])
-    places = {"0": Place("001-0001--1", Position(1, 1), 2), "1": Place("001-0001--1", Position(1, 8), 2)}
+    places = {
+        "0": PartitionRead("001-0001--1", Position(1, 1), 2),
+        "1": PartitionRead("001-0001--1", Position(1, 8), 2),
+    }
     assert list(reading(streams, places)) == [("0", 1, [0, 1]), ("1", 1, [7, 8])]
 
 
 def test_the_end_may_be_in_a_later_timeline():
     """All of the earlier timelines comes before it."""
     streams = Streams([HEAD, records("0", 1, [5, 6]), records("0", 2, [0, 1])])
-    assert list(reading(streams, {"0": Place("4", Position(2, 0), 3)})) == [("0", 1, [5, 6]), ("0", 2, [0])]
+    assert list(reading(streams, {"0": PartitionRead("4", Position(2, 0), 3)})) == [
+        ("0", 1, [5, 6]),
+        ("0", 2, [0]),
+    ]
 
 
 def test_keep_alives_are_not_batches():
     """An empty record batch is a sign of life and nothing else."""
     streams = Streams([HEAD, KEEP_ALIVE, records("0", 1, [0]), KEEP_ALIVE, records("0", 1, [1])])
-    assert list(reading(streams, {"0": Place("BEGIN", Position(1, 1), 2)})) == [("0", 1, [0]), ("0", 1, [1])]
+    assert list(reading(streams, {"0": PartitionRead("BEGIN", Position(1, 1), 2)})) == [
+        ("0", 1, [0]),
+        ("0", 1, [1]),
+    ]
 
 
 @pytest.mark.parametrize("cut", [-1, -20, 0, 3])
@@ -92,7 +101,7 @@ def test_a_broken_stream_goes_on_after_the_last_whole_batch(cut: int, loss: Exce
     """Cut off inside a batch or between two, with or without an error: nothing is lost or doubled."""
     torn: list[bytes | Exception] = [HEAD, records("0", 1, [0, 1]), records("0", 1, [2, 3])[:cut]]
     streams = Streams(torn + ([loss] if loss else []), [HEAD, records("0", 1, [2, 3])])
-    found = list(reading(streams, {"0": Place("BEGIN", Position(1, 3), 4)}))
+    found = list(reading(streams, {"0": PartitionRead("BEGIN", Position(1, 3), 4)}))
     assert [offset for _, _, offsets in found for offset in offsets] == [0, 1, 2, 3]
     assert streams.asked == [{"0": "BEGIN"}, {"0": "001-0001-000000000000000001"}]
 
@@ -101,38 +110,41 @@ def test_chunks_may_be_cut_anywhere():
     """The network does not know where a batch ends."""
     whole = HEAD + records("0", 1, [0, 1]) + records("0", 1, [2])
     streams = Streams([whole[at : at + 1] for at in range(len(whole))])
-    assert list(reading(streams, {"0": Place("BEGIN", Position(1, 2), 3)})) == [("0", 1, [0, 1]), ("0", 1, [2])]
+    assert list(reading(streams, {"0": PartitionRead("BEGIN", Position(1, 2), 3)})) == [
+        ("0", 1, [0, 1]),
+        ("0", 1, [2]),
+    ]
 
 
 def test_a_limit_cuts_a_batch():
     """And the stream is asked for no more than that."""
     streams = Streams([HEAD, records("0", 1, [0, 1, 2])])
-    assert list(reading(streams, {"0": Place("BEGIN")}, limit=2)) == [("0", 1, [0, 1])]
+    assert list(reading(streams, {"0": PartitionRead("BEGIN")}, limit=2)) == [("0", 1, [0, 1])]
     assert streams.limits[0]["stream_limit"] == streams.limits[0]["batch_limit"] == 2
 
 
 def test_a_stream_that_never_was_is_not_waited_for():
     """The first failure to open is the caller's to know."""
     with pytest.raises(Unavailable, match="no"):
-        list(reading(Streams([Unavailable("no")]), {"0": Place("BEGIN")}))
+        list(reading(Streams([Unavailable("no")]), {"0": PartitionRead("BEGIN")}))
 
 
 def test_an_error_that_waiting_does_not_change_is_raised():
     """After a good start, too."""
     streams = Streams([HEAD, records("0", 1, [0])], [InvalidCursor("gone", reason="UNAVAILABLE")])
     with pytest.raises(InvalidCursor):
-        list(reading(streams, {"0": Place("BEGIN")}))
+        list(reading(streams, {"0": PartitionRead("BEGIN")}))
 
 
 def test_an_eager_stream_does_not_wait_to_fill_a_batch():
     """What the SDK relies on for its speed: records are due as soon as they are there."""
     batch = next(
-        Reading(
-            Streams([HEAD, records("0", 1, [0])]), "orders", {"0": Place("BEGIN")}, lambda: None, 10, 1
+        HttpReader(
+            Streams([HEAD, records("0", 1, [0])]), "orders", {"0": PartitionRead("BEGIN")}, lambda: None, 10, 1
         ).batches()
     )
     limits = StreamLimits(batch_limit=10)
     for eager, due in ((True, 1), (False, 0)):
-        state = StreamState(limits, {0: Position(1, -1)}, 0, eager=eager)
+        state = StreamState("orders", limits, {0: Position(1, -1)}, 0, eager=eager)
         state.add(batch)
         assert len(state.take(1)) == due

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline import config
-from strandline.config import Settings
 from strandline.errors import Invalid
+from strandline.settings import Settings
 
 
 @pytest.fixture
@@ -20,13 +19,13 @@ def file(tmp_path):
 
 
 def load(file=None, env=None, flags=None) -> Settings:
-    return config.load(file, env or {}, flags)
+    return Settings.load(file, env or {}, flags)
 
 
 def test_without_anything_the_defaults_hold():
     """An empty environment gives the declared defaults, and they keep their own minimums."""
     assert load() == Settings()
-    for setting in config.declared():
+    for setting in Settings.declared():
         assert setting.help.endswith("."), setting.key
         assert setting.minimum is None or setting.default >= setting.minimum
         assert type(setting.default) is setting.type
@@ -48,7 +47,7 @@ def test_a_flag_that_was_not_given_hides_nothing(file):
 
 def test_every_setting_can_come_from_every_source(file):
     """Key, environment variable and flag of each declaration lead to the same field."""
-    for setting in config.declared():
+    for setting in Settings.declared():
         value = setting.default
         text = f'"{value}"' if setting.type is str else str(value)
         assert load(file(f"[{setting.section}]\n{setting.name} = {text}\n")) == Settings()
@@ -138,7 +137,7 @@ def test_the_process_environment_is_the_default(monkeypatch):
     """`load()` without an environment reads the real one."""
     monkeypatch.setenv("STRANDLINE_LOG__MAX_PARTITIONS", "env:MANY")
     monkeypatch.setenv("MANY", "12")
-    assert config.load().log.max_partitions == 12
+    assert Settings.load().log.max_partitions == 12
 
 
 @pytest.mark.parametrize("text", ["[log", "retention_ms = 5\n", "[log]\nretention_ms = 5\nretention_ms = 6\n"])

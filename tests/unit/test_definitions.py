@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from strandline.config import LogSettings
 from strandline.errors import Invalid
 from strandline.log import definitions
 from strandline.log.model import EventType, Options, Schema, Statistics
+from strandline.log.settings import LogSettings
 
 SETTINGS = LogSettings(max_partitions=50, retention_ms=1234)
 THEN_MS, NOW_MS = 1_714_564_800_000, 1_714_564_900_000

@@ -13,13 +13,14 @@ from strandline.archive.files import Files
 from strandline.archive.ledger import HourBook, Leases, Ledger, PeriodBook
 from strandline.archive.room import Archive
 from strandline.log.catalog import Catalog
-from strandline.log.catalog.postgres import PostgresCatalog
-from strandline.log.catalog.sqlite import SqliteCatalog
+from strandline.log.catalog.sql import SqlCatalog
 from strandline.log.room import Log
+from strandline.log.serving import ServedLog, ServedSubscriptions
 from strandline.log.storage import Storage
 from strandline.log.storage.sqlite import SqliteStorage
 from strandline.log.subscriptions import Consumer, Subscriptions
 from strandline.log.subscriptions.port import StreamLeases, SubscriptionStore
+from strandline.room import Room
 
 # Only what is imported is found, whatever other tests have imported before.
 for _module in pkgutil.walk_packages(strandline.__path__, "strandline."):
@@ -36,7 +37,7 @@ def implementations(port: type) -> list[type]:
 
 PORTS = (
     *(Log, Storage, Catalog, Subscriptions, Consumer, SubscriptionStore, StreamLeases, Files),
-    *(Archive, Ledger, HourBook, PeriodBook, Leases),
+    *(Archive, Ledger, HourBook, PeriodBook, Leases, Room, ServedLog, ServedSubscriptions),
 )
 CASES = [
     pytest.param(kind, port, name, id=f"{kind.__name__}.{name}")
@@ -60,5 +61,5 @@ def test_arguments_have_the_ports_names(kind, port, name):
 
 def test_every_port_has_its_adapter():
     """The list above is not empty by accident."""
-    known = {SqliteStorage, SqliteCatalog, PostgresCatalog, strandline.log.local.LocalLog}
+    known = {SqliteStorage, SqlCatalog, strandline.log.local.LocalLog}
     assert known <= {case.values[0] for case in CASES}

@@ -1,4 +1,4 @@
-"""Where a streaming query is: one text per position, fair shares, and what happens when records are gone."""
+"""Where a streaming query is: one text per position, and fair shares."""
 
 import json
 
@@ -6,13 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.errors import Invalid, InvalidCursor
-from strandline.log.cursors import Position, Span
+from strandline.errors import Invalid
 from strandline.pipeline import positions
-from strandline.pipeline.positions import QueryPosition, Seat, seat, shares
-
-#: Two timelines: of the first, 10 records of which 4 are gone; of the second, 5.
-SPANS = [Span(1, 4, 9), Span(2, 0, 4, closed=False)]
+from strandline.pipeline.positions import QueryPosition, shares
 
 
 def test_equal_places_are_equal_texts():
@@ -33,33 +29,6 @@ def test_an_offset_of_something_else_is_refused():
     """A checkpoint that another source wrote is not guessed at."""
     with pytest.raises(Invalid, match="not an offset of a Strandline source"):
         positions.parse({"orders": {"0": 12}})
-
-
-@pytest.mark.parametrize("policy", ["fail", "earliest", "latest"])
-def test_an_available_position_is_kept(policy):
-    """Whatever is to be done about others."""
-    assert seat(SPANS, Position(1, 3), policy) == Seat(4)
-    assert seat(SPANS, Position(2, 4), policy) == Seat(15)
-
-
-def test_an_expired_position_fails_by_default_and_names_what_is_there():
-    """Records are never skipped in silence."""
-    with pytest.raises(InvalidCursor, match="available are 001-0001-000000000000000004 to"):
-        seat(SPANS, Position(1, 0), "fail")
-
-
-def test_an_expired_position_moves_as_asked_and_counts_what_it_leaves_out():
-    """To the oldest record there is, or to the end."""
-    assert seat(SPANS, Position(1, 0), "earliest") == Seat(4, skipped=3)
-    assert seat(SPANS, Position(1, 0), "latest") == Seat(15, skipped=14)
-
-
-@pytest.mark.parametrize("position", [Position(2, 9), Position(7, 0), Position(1, 12)])
-def test_after_a_loss_the_end_is_the_nearest(position):
-    """A position past everything means that records were lost: none is read twice, unless it is to fail."""
-    assert seat(SPANS, position, "earliest") == seat(SPANS, position, "latest") == Seat(15)
-    with pytest.raises(InvalidCursor):
-        seat(SPANS, position, "fail")
 
 
 @given(st.dictionaries(st.integers(), st.integers(0, 1000), max_size=8), st.integers(1, 2000))

@@ -7,8 +7,9 @@ import pytest
 
 from strandline.errors import Invalid, Unavailable
 from strandline.log.cursors import Span
-from strandline.log.model import KafkaConfiguration, StorageInfo
+from strandline.log.model import StorageInfo
 from strandline.log.ranges import PartitionRange, Piece, cut, patiently
+from strandline.log.storage.registry import KafkaConfiguration
 
 
 def test_a_cut_has_exactly_the_records_between_two_indexes():

@@ -1,13 +1,21 @@
-"""Named blocks of SQL files."""
+"""Named blocks of SQL files, for each dialect."""
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import resources
 
 import pytest
 
 from strandline.engine import sql
+
+ROOMS = {
+    "strandline.log.catalog": "catalog.sql",
+    "strandline.log.subscriptions": "subscriptions.sql",
+    "strandline.archive.ledger": "ledger.sql",
+}
+ALONE = {"strandline.log.storage": "topic_file.sql", "strandline.coordination": "coordination.sql"}
 
 
 @pytest.fixture
@@ -20,27 +28,59 @@ def package(tmp_path, monkeypatch):
 
 
 def test_blocks_are_found_by_name(package):
-    """From one name to the next, comments kept, surrounding space dropped."""
+    """A block reaches from its name to the next one. Comments and surrounding space are dropped."""
     (package / "a.sql").write_text(
-        "-- about this file\n\n-- name: one\n-- why\nSELECT 1;\n\n-- name: two\nSELECT\n 2;\n", encoding="utf-8"
+        "-- about this file\n\n-- name: one\n-- why: so\nSELECT 1;\n\n-- name: two\nSELECT\n 2;\n",
+        encoding="utf-8",
     )
-    assert sql.load("statements", "a.sql") == {"one": "-- why\nSELECT 1;", "two": "SELECT\n 2;"}
+    assert sql.load("statements", "a.sql", "sqlite") == {"one": "SELECT 1;", "two": "SELECT\n 2;"}
 
 
-def test_a_name_used_twice_is_a_mistake(package):
+def test_a_block_may_be_for_one_dialect(package):
+    """The other dialect does not see it."""
+    text = "-- name: one (sqlite)\nSELECT 1;\n-- name: one (postgres)\nSELECT 2;\n-- name: two\nSELECT 3;\n"
+    (package / "a.sql").write_text(text, encoding="utf-8")
+    assert sql.load("statements", "a.sql", "sqlite") == {"one": "SELECT 1;", "two": "SELECT 3;"}
+    assert sql.load("statements", "a.sql", "postgres") == {"one": "SELECT 2;", "two": "SELECT 3;"}
+
+
+def test_parameters_are_written_once(package):
+    """Named parameters and lists become what each driver takes; casts stay casts."""
+    text = "-- name: one\nSELECT a::bigint FROM t WHERE b = :b AND c = ANY (:ids);\n"
+    (package / "a.sql").write_text(text, encoding="utf-8")
+    assert sql.load("statements", "a.sql", "postgres")["one"] == (
+        "SELECT a::bigint FROM t WHERE b = %(b)s AND c = ANY (%(ids)s);"
+    )
+    assert sql.load("statements", "a.sql", "sqlite")["one"] == (
+        "SELECT a::bigint FROM t WHERE b = :b AND c IN (SELECT value FROM json_each(:ids));"
+    )
+
+
+@pytest.mark.parametrize("second", ["one", "one (sqlite)"])
+def test_a_name_used_twice_is_a_mistake(package, second):
     """Otherwise the second block would hide the first."""
-    (package / "twice.sql").write_text("-- name: one\nSELECT 1;\n-- name: one\nSELECT 2;\n", encoding="utf-8")
+    text = f"-- name: one\nSELECT 1;\n-- name: {second}\nSELECT 2;\n"
+    (package / "twice.sql").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match="one"):
-        sql.load("statements", "twice.sql")
+        sql.load("statements", "twice.sql", "sqlite")
 
 
-@pytest.mark.parametrize("room", ["storage", "catalog"])
-def test_every_block_of_ours_is_used(room):
-    """A statement that nobody runs is dead code."""
-    package = f"strandline.log.{room}"
+@pytest.mark.parametrize("package", ROOMS)
+def test_both_dialects_have_the_same_statements(package):
+    """One adapter class runs them by name."""
+    assert (
+        sql.load(package, ROOMS[package], "sqlite").keys() == sql.load(package, ROOMS[package], "postgres").keys()
+    )
+
+
+@pytest.mark.parametrize("package", [*ROOMS, *ALONE])
+def test_every_block_of_ours_is_used(package):
+    """A statement that no code runs is dead code."""
     used = "".join(
         file.read_text(encoding="utf-8")
         for file in resources.files(package).iterdir()
         if file.name.endswith(".py")
     )
-    assert [name for name in sql.load(package, "sqlite.sql") if f'_SQL["{name}"]' not in used] == []
+    names = sql.load(package, {**ROOMS, **ALONE}[package], "sqlite")
+    own = [name for name in names if not re.fullmatch(r"migration_\d+|version_before", name)]
+    assert [name for name in own if f'"{name}"' not in used] == []

@@ -27,7 +27,7 @@ def offsets(chunk) -> list[int]:
 
 def test_full_batches_go_out_at_once_and_the_rest_waits():
     """Only whole batches are sent before the flush timeout."""
-    state = StreamState(StreamLimits(batch_limit=3), START, 0)
+    state = StreamState("orders", StreamLimits(batch_limit=3), START, 0)
     state.add(batch(0, 0, 7))
     assert [offsets(chunk) for chunk in state.take(0)] == [[0, 1, 2], [3, 4, 5]]
     assert state.take(1) == []
@@ -35,7 +35,7 @@ def test_full_batches_go_out_at_once_and_the_rest_waits():
 
 def test_the_cursor_of_a_batch_is_its_last_record():
     """A reader that resumes from the cursor it was given sees exactly the rest."""
-    state = StreamState(StreamLimits(batch_limit=2), START, 0)
+    state = StreamState("orders", StreamLimits(batch_limit=2), START, 0)
     state.add(batch(1, 5, 2))
     (chunk,) = state.take(0)
     assert (chunk.partition, chunk.position) == (1, Position(1, 6))
@@ -43,7 +43,7 @@ def test_the_cursor_of_a_batch_is_its_last_record():
 
 def test_the_flush_timeout_sends_what_is_there():
     """After batch_flush_timeout an incomplete batch goes out, an empty partition gets a keep-alive."""
-    state = StreamState(StreamLimits(batch_limit=10, batch_flush_timeout=2), START, 0)
+    state = StreamState("orders", StreamLimits(batch_limit=10, batch_flush_timeout=2), START, 0)
     state.add(batch(0, 0, 1))
     assert state.take(1999) == []
     chunks = state.take(2000)
@@ -53,14 +53,14 @@ def test_the_flush_timeout_sends_what_is_there():
 
 def test_a_keep_alive_repeats_the_last_cursor():
     """A keep-alive carries no events and the position that was last sent."""
-    state = StreamState(StreamLimits(batch_limit=1, batch_flush_timeout=1), {0: Position(2, 41)}, 0)
+    state = StreamState("orders", StreamLimits(batch_limit=1, batch_flush_timeout=1), {0: Position(2, 41)}, 0)
     (chunk,) = state.take(1000)
     assert (chunk.records, chunk.position) == (None, Position(2, 41))
 
 
 def test_keep_alives_come_well_within_thirty_seconds():
     """Clients give up on a stream that is silent for 30 s, whatever flush timeout they asked for."""
-    state = StreamState(StreamLimits(batch_flush_timeout=3600), START, 0)
+    state = StreamState("orders", StreamLimits(batch_flush_timeout=3600), START, 0)
     assert state.wait_ms(0) <= 15_000
     assert state.take(15_000)
 
@@ -68,7 +68,7 @@ def test_keep_alives_come_well_within_thirty_seconds():
 def test_the_stream_ends_after_as_many_keep_alives_in_a_row_as_asked():
     """Events in between start the count anew."""
     limits = StreamLimits(batch_limit=1, batch_flush_timeout=1, stream_keep_alive_limit=2)
-    state = StreamState(limits, {0: Position(1, -1)}, 0)
+    state = StreamState("orders", limits, {0: Position(1, -1)}, 0)
     state.take(1000)
     state.add(batch(0, 0, 1))
     state.take(1500)
@@ -80,7 +80,7 @@ def test_the_stream_ends_after_as_many_keep_alives_in_a_row_as_asked():
 
 def test_stream_limit_counts_events_over_all_partitions():
     """The last batch is cut so that the limit is met exactly."""
-    state = StreamState(StreamLimits(batch_limit=3, stream_limit=5), START, 0)
+    state = StreamState("orders", StreamLimits(batch_limit=3, stream_limit=5), START, 0)
     assert state.wanted() == 5
     state.add(batch(0, 0, 3))
     state.add(batch(1, 0, 3))
@@ -90,7 +90,7 @@ def test_stream_limit_counts_events_over_all_partitions():
 
 def test_the_end_of_the_stream_flushes_what_is_pending():
     """When stream_timeout is over, pending events are sent, and no keep-alives."""
-    state = StreamState(StreamLimits(batch_limit=10, batch_flush_timeout=1, stream_timeout=1), START, 0)
+    state = StreamState("orders", StreamLimits(batch_limit=10, batch_flush_timeout=1, stream_timeout=1), START, 0)
     state.add(batch(0, 0, 2))
     assert [offsets(chunk) for chunk in state.take(1000)] == [[0, 1]]
     assert state.finished
@@ -104,7 +104,7 @@ def test_a_stream_timeout_past_the_longest_means_the_default():
 
 def test_a_batch_never_spans_two_timelines():
     """Its cursor names one timeline, so it ends at the border."""
-    state = StreamState(StreamLimits(batch_limit=4, batch_flush_timeout=1), {0: Position(1, 6)}, 0)
+    state = StreamState("orders", StreamLimits(batch_limit=4, batch_flush_timeout=1), {0: Position(1, 6)}, 0)
     state.add(batch(0, 7, 3, timeline=1))
     state.add(batch(0, 0, 3, timeline=2))
     chunks = [*state.take(1000), *state.take(2000)]
@@ -113,14 +113,14 @@ def test_a_batch_never_spans_two_timelines():
 
 def test_much_data_is_sent_before_the_batch_is_full():
     """A stream never holds much memory for a client, however large its batch_limit."""
-    state = StreamState(StreamLimits(batch_limit=1_000_000), {0: Position(1, -1)}, 0)
+    state = StreamState("orders", StreamLimits(batch_limit=1_000_000), {0: Position(1, -1)}, 0)
     state.add(batch(0, 0, 40, size=1 << 19))
     assert state.take(0)
 
 
 def test_a_stream_does_not_read_more_than_it_can_use():
     """What waits for a full batch counts against what is read next."""
-    state = StreamState(StreamLimits(batch_limit=2000), {0: Position(1, -1)}, 0)
+    state = StreamState("orders", StreamLimits(batch_limit=2000), {0: Position(1, -1)}, 0)
     state.add(batch(0, 0, 1500))
     assert state.wanted() == 500
 
@@ -149,7 +149,7 @@ def test_everything_read_is_sent_once_and_in_order(batch_limit, stream_limit, st
     limits = StreamLimits(
         batch_limit=batch_limit, stream_limit=max(stream_limit, batch_limit) if stream_limit else 0
     )
-    state = StreamState(limits, START, 0)
+    state = StreamState("orders", limits, START, 0)
     now, read = 0, {0: 0, 1: 0}
     sent: dict[int, list[int]] = {0: [], 1: []}
     for step, partition, amount in steps:
@@ -174,7 +174,7 @@ def test_everything_read_is_sent_once_and_in_order(batch_limit, stream_limit, st
 
 def test_records_keep_their_bytes():
     """A chunk is a slice of what was read, not a copy with other content."""
-    state = StreamState(StreamLimits(batch_limit=1), {0: Position(1, -1)}, 0)
+    state = StreamState("orders", StreamLimits(batch_limit=1), {0: Position(1, -1)}, 0)
     _, stored = records.to_arrow([NewRecords(1, [b'{"a":1.10}', b'{"b":1E5}'])])
     state.add(Batch("orders", "0", 1, records.with_offsets(0, [stored], [1])))
     chunks = state.take(0)

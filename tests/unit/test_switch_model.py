@@ -15,9 +15,9 @@ from strandline.log.switching import (
     NodeAction,
     Outcome,
     Phase,
+    PublisherAction,
     State,
     Step,
-    Verdict,
     after_append,
     next_step,
     node_action,
@@ -227,9 +227,9 @@ def publisher_steps(world: World, number: int):
         yield from append(world, number, node)
     else:
         verdict = after_append(world.state, node.offset, world.last)
-        if verdict is Verdict.ACKNOWLEDGE:
+        if verdict is PublisherAction.ACKNOWLEDGE:
             yield acknowledged(world, number, node)
-        elif verdict is Verdict.MOVE:
+        elif verdict is PublisherAction.MOVE:
             yield with_node(world, number, node._replace(sending="append", target=2))
 
 
@@ -240,9 +240,9 @@ def append(world: World, number: int, node: Node):
         yield acknowledged(world, number, node, new=(*world.new, event))
     elif world.seals and world.sealed:
         verdict = on_sealed(world.state)
-        if verdict is Verdict.MOVE:
+        if verdict is PublisherAction.MOVE:
             yield with_node(world, number, node._replace(target=2))
-        elif verdict is Verdict.UNSEAL:
+        elif verdict is PublisherAction.UNSEAL:
             yield world._replace(sealed=False)
     elif world.seals:
         yield acknowledged(world, number, node, old=(*world.old, event))
@@ -385,7 +385,7 @@ def test_every_interleaving_keeps_the_promises(seals, trouble, publishing):
 
 def hasty(state, offset, last):
     """Acknowledges whatever the storage took."""
-    return Verdict.ACKNOWLEDGE
+    return PublisherAction.ACKNOWLEDGE
 
 
 def unfenced_commit(world):
@@ -408,7 +408,7 @@ PLANTED = {
     "breaking the seal of a switch under way": (
         True,
         "on_sealed",
-        lambda state: Verdict.MOVE if state is State.DONE else Verdict.UNSEAL,
+        lambda state: PublisherAction.MOVE if state is State.DONE else PublisherAction.UNSEAL,
     ),
     "committing without compare-and-set": (True, Step.COMMIT, unfenced_commit),
     "closing without compare-and-set": (True, Step.CLOSE, unfenced_close),

@@ -24,7 +24,7 @@ from strandline.archive.readiness import PartitionStates
 from strandline.archive.source import LogSnapshot, Source
 from strandline.archive.tasks import Runner
 from strandline.errors import Conflict, StrandlineError
-from strandline.logs import fields
+from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class Archiver:
         if snapshot.entry_id != state.entry_id:
             self.start()
             state = self._claimed
-        self._state = replace(state, collection=self._collector.seated(state.collection, snapshot, state.stored))
+        self._state = replace(state, collection=self._collector.resumed(state.collection, snapshot, state.stored))
         return snapshot, self._due(snapshot, terms)
 
     def _due(self, snapshot: LogSnapshot, terms: Sequence[Term]) -> list[Hour]:

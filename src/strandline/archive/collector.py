@@ -14,7 +14,8 @@ from strandline.archive.shifts import Worker
 from strandline.archive.source import LogSnapshot, Source
 from strandline.archive.tasks import Runner, Stage
 from strandline.errors import StrandlineError
-from strandline.log.cursors import Position
+from strandline.log import cursors
+from strandline.log.cursors import Position, Resumed
 
 log = logging.getLogger(__name__)
 
@@ -36,31 +37,31 @@ class Collector:
         self._runner = runner
         self._options = options
 
-    def seated(
+    def resumed(
         self, collection: Collection, snapshot: LogSnapshot, stored: Mapping[int, StoredPartition]
     ) -> Collection:
-        """With a worker for every partition, at a position from which records can still be read."""
+        """With a worker for every partition of the event type, at a cursor that can be read from."""
         duration_ms = self._options.settings.duration_ms
         workers = dict(collection.workers)
         skipped = collection.skipped
-        for partition in range(len(snapshot.spans)):
+        for partition, spans in enumerate(snapshot.spans):
             worker, known = workers.get(partition), stored.get(partition)
-            stood = known.position if known else None
-            position = worker.cursor if worker else stood
-            cursor, gone = snapshot.seat(partition, position, self._options.on_unavailable)
-            if gone:
-                self._report(partition, position, gone)
-                skipped += gone
+            stored_position = known.position if known else None
+            position = worker.cursor if worker else stored_position
+            found = cursors.resume(spans, position, self._options.on_unavailable)
+            if found.problem:
+                self._report(partition, found)
+                skipped += found.skipped
             if worker is None:
-                workers[partition] = shifts.started(known, cursor, snapshot.read_ms, duration_ms)
-            elif worker.cursor != cursor:
-                workers[partition] = shifts.consumed(worker, cursor, -1)
+                workers[partition] = shifts.started(known, found.position, snapshot.read_ms, duration_ms)
+            elif worker.cursor != found.position:
+                workers[partition] = shifts.consumed(worker, found.position, -1)
         return Collection(workers, collection.files, collection.rows, skipped)
 
-    def _report(self, partition: int, position: Position | None, gone: int) -> None:
+    def _report(self, partition: int, found: Resumed) -> None:
         log.warning(
-            "%d records of event type %r, partition %d, after %s expired before they were archived; going on: %s",
-            *(gone, self._options.event_type, partition, position, self._options.on_unavailable),
+            "event type %r, partition %d: the archive skips %d records and continues after %s: %s",
+            *(self._options.event_type, partition, found.skipped, found.position, found.problem),
         )
 
     def collected(self, collection: Collection, snapshot: LogSnapshot, directory: str) -> Collection:

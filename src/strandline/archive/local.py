@@ -33,40 +33,45 @@ from strandline.archive.room import (
     PeriodStatus,
     parse_span,
 )
+from strandline.archive.settings import ArchiveSections
 from strandline.archive.source import Source
 from strandline.archive.tasks import InProcess, Runner
 from strandline.archive.verify import verify
 from strandline.clock import Clock, parse_rfc3339, to_rfc3339
-from strandline.config import Settings
+from strandline.engine.databases import Databases
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log.local import LocalLog
+from strandline.room import Room
 
 _POLL_SECONDS = 0.5
 _CHECK_SECONDS = 5.0
 
 
-class LocalArchive(Archive):
+class LocalArchive(Archive, Room):
     """Opens the ledger and the files when they are first needed. Reads do not create a ledger.
 
     Beyond the contract: `process` archives, `replay` publishes archived events, `retire` ends the archiving of an
     event type.
     """
 
-    def __init__(self, log: LocalLog, data: Path, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, log: LocalLog, databases: Databases, data: Path, settings: ArchiveSections, clock: Clock
+    ) -> None:
         self._log = log
+        self._databases = databases
         self._data = data
         self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()
         self._ledger: Ledger | None = None
         self._files: Files | None = None
-        self._source = Source(log, data, settings.log)
+        self._source = Source(log.types, data, settings.log)
 
     @property
     def ledger(self) -> Ledger:
         with self._lock:
             if self._ledger is None:
-                self._ledger = connect_ledger(self._settings, self._data, self._clock)
+                self._ledger = connect_ledger(self._settings, self._databases, self._clock)
             return self._ledger
 
     @property
@@ -168,11 +173,15 @@ class LocalArchive(Archive):
             for one in sorted(found, key=lambda period: (period.start_ms, period.path)):
                 yield PeriodStatus(one.path, to_rfc3339(one.start_ms), one.revision)
 
+    def check_ready(self) -> None:
+        """A ledger that was never needed is not opened for this."""
+        if self._ledger is not None:
+            self._ledger.terms()
+
     def close(self) -> None:
         with self._lock:
-            for opened in (self._ledger, self._files):
-                if opened is not None:
-                    opened.close()
+            if self._files is not None:
+                self._files.close()
 
     # -- beyond the contract: what needs this process
 

@@ -9,9 +9,9 @@ from typing import Any, get_args
 from strandline.archive import shifts
 from strandline.archive.layout import Layout
 from strandline.archive.model import LatePolicy, Lost, ReadyRule
+from strandline.archive.settings import ArchiveSettings
 from strandline.archive.staging import Sorting
 from strandline.archive.times import EventTimes
-from strandline.config import ArchiveSettings
 from strandline.errors import Invalid
 
 

@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from strandline.archive import readiness
@@ -17,6 +17,7 @@ from strandline.archive.ledger import Ledger
 from strandline.archive.model import Term
 from strandline.archive.propagator import Propagator
 from strandline.clock import to_rfc3339
+from strandline.engine.heartbeat import Heartbeat
 from strandline.errors import LeaseLost, StrandlineError, Unavailable
 from strandline.progress import JobProgress, Meter, OnProgress
 
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 8
 _PROPAGATE_SECONDS = 10.0
+# How old the stored progress of a process may be.
 _SHOW_SECONDS = 1.0
 _RETRY_SECONDS = 5.0
 _PROPAGATION = "propagation"
@@ -54,7 +56,7 @@ class ArchiveProcess:
 
     def run(self, stop: threading.Event, on_progress: OnProgress = lambda _: None) -> None:
         """Archive until `stop` is set, then publish what was collected. Errors are logged and retried."""
-        with self._kept():
+        with self._alive():
             while not stop.is_set():
                 try:
                     self._tick(on_progress)
@@ -72,7 +74,7 @@ class ArchiveProcess:
 
     def once(self, on_progress: OnProgress = lambda _: None) -> None:
         """Archive what the log holds now and flag the complete hours. The first error is raised at the end."""
-        with self._kept():
+        with self._alive():
             configured = self._plan.event_types()
             terms = self._terms(configured)
             names = self._take_patiently(self._due_names(configured, terms))
@@ -85,11 +87,21 @@ class ArchiveProcess:
 
     # -- who does what
 
-    def _kept(self) -> _Kept:
-        return _Kept(self._ledger, self.owner, self._plan.lease_ms, self._show)
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Keep the leases of this process while it works, and give them up afterwards."""
+        self._renew()
+        try:
+            with Heartbeat(
+                "renewing the archive's leases", self._renew, self._plan.lease_ms, longest=_SHOW_SECONDS
+            ):
+                yield
+        finally:
+            with suppress(StrandlineError):  # the leases expire by themselves
+                self._ledger.leases.leave(self.owner)
 
-    def _show(self) -> None:
-        """Renew the leases and report the progress."""
+    def _renew(self) -> None:
+        """Renew the leases, and store how far this process is."""
         self._ledger.leases.renew(self.owner, self._meter.text)
 
     def _terms(self, configured: Mapping[str, int]) -> list[Term]:
@@ -119,7 +131,7 @@ class ArchiveProcess:
         """Lease a fair share of the event types, preferring those that this process already has."""
         owners = self._ledger.leases.owners()
         if self.owner not in owners:  # its leases expired while it was paused
-            self._show()
+            self._renew()
         fair = -(-len(names) // len({*owners, self.owner}))
         mine: list[str] = []
         for name in sorted(names, key=lambda name: name not in self._archivers):
@@ -224,30 +236,3 @@ def _catch_up(archiver: Archiver, terms: Sequence[Term]) -> Report:
     while not report.caught_up and report.rows < goal:
         report = archiver.step(terms, everything=True)
     return report
-
-
-class _Kept:
-    """Shows that the process lives, from a thread of its own, because turns may take long."""
-
-    def __init__(self, ledger: Ledger, owner: str, lease_ms: int, show: Callable[[], None]) -> None:
-        self._ledger = ledger
-        self._owner = owner
-        self._show = show
-        self._pause = min(lease_ms / 3000, _SHOW_SECONDS)
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="strandline-archive", daemon=True)
-
-    def __enter__(self) -> None:
-        self._show()
-        self._thread.start()
-
-    def _keep(self) -> None:
-        while not self._closed.wait(self._pause):
-            with suppress(StrandlineError):  # the next one may come in time
-                self._show()
-
-    def __exit__(self, *_: object) -> None:
-        self._closed.set()
-        self._thread.join()
-        with suppress(StrandlineError):  # it runs out by itself
-            self._ledger.leases.leave(self._owner)

@@ -13,7 +13,7 @@ from strandline.archive.ledger import Ledger
 from strandline.archive.model import DAY_MS, HOUR_MS, Period, Term, day_of, hour_of
 from strandline.archive.propagation import LayoutOf
 from strandline.errors import Conflict
-from strandline.logs import fields
+from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
 

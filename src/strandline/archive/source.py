@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from strandline.archive.model import Lost
-from strandline.config import LogSettings
 from strandline.log import cursors
 from strandline.log.cursors import Position, Span
-from strandline.log.local import LocalLog
+from strandline.log.event_types import EventTypes
 from strandline.log.model import Timeline
 from strandline.log.ranges import PartitionRange, Piece, cut
+from strandline.log.settings import LogSettings
 
 
 @dataclass(frozen=True)
@@ -28,16 +27,6 @@ class LogSnapshot:
     def ends(self) -> dict[int, Position]:
         return {number: cursors.at_index(one, cursors.end_index(one)) for number, one in enumerate(self.spans)}
 
-    def seat(self, partition: int, position: Position | None, lost: Lost) -> tuple[Position, int]:
-        """Where to continue after a position, and how many records expired in between. None is the beginning."""
-        spans = self.spans[partition]
-        begin = cursors.begin_index(spans)
-        index = begin if position is None else cursors.index_of(spans, position)
-        if index >= begin:
-            return cursors.at_index(spans, index), 0
-        nearest = begin if lost == "earliest" else cursors.end_index(spans)
-        return cursors.at_index(spans, nearest), nearest - index
-
     def pending(self, partition: int, position: Position | None) -> int:
         """How many records come after a position; None is the beginning."""
         spans = self.spans[partition]
@@ -51,14 +40,14 @@ class LogSnapshot:
 
 
 class Source:
-    def __init__(self, log: LocalLog, data: Path, settings: LogSettings) -> None:
-        self._log = log
+    def __init__(self, event_types: EventTypes, data: Path, settings: LogSettings) -> None:
+        self._event_types = event_types
         self._data = data
         self._settings = settings
 
     def look(self, event_type: str, read_ms: int) -> LogSnapshot:
         """The event type as it is now, at or after `read_ms`. NotFound if it does not exist."""
-        view = self._log.view(event_type)
+        view = self._event_types.view(event_type)
         spans = view.spans()
         entry = view.entry
         return LogSnapshot(entry.id, entry.timelines, spans, read_ms)
@@ -68,7 +57,7 @@ class Source:
     ) -> PartitionRange:
         """The records between two positions, as a value that another process can read them by."""
         spans = snapshot.spans[partition]
-        storages = {storage.id: storage for storage in self._log.storages()}
+        storages = self._event_types.storages()
         timelines = {timeline.order: timeline for timeline in snapshot.timelines}
         between = cut(spans, cursors.index_of(spans, start), cursors.index_of(spans, end))
         pieces = tuple(

@@ -32,7 +32,7 @@ _EARLIEST_S = 1_735_689_600  # 2025-01-01
 _AHEAD_S = 60
 
 
-class Check(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """What was looked at, how it is, and what to do if it is not well."""
 
     name: str
@@ -52,7 +52,7 @@ def doctor(target: Target) -> int:
     return FAILED if any(check.status == "fail" for check in found) else 0
 
 
-def _checks(target: Target) -> Iterator[Check]:
+def _checks(target: Target) -> Iterator[CheckResult]:
     yield _python()
     yield _sqlite()
     yield _java()
@@ -67,31 +67,31 @@ def _checks(target: Target) -> Iterator[Check]:
     yield _clock(target.data)
 
 
-def _python() -> Check:
+def _python() -> CheckResult:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < _OLDEST_PYTHON:
-        return Check("python", "fail", f"{version}; install 3.11 or newer")
-    return Check("python", "ok", version)
+        return CheckResult("python", "fail", f"{version}; install 3.11 or newer")
+    return CheckResult("python", "ok", version)
 
 
-def _sqlite() -> Check:
+def _sqlite() -> CheckResult:
     try:
         sqlite.check_library()
     except StrandlineError as error:
-        return Check("sqlite", "fail", error.detail)
-    return Check("sqlite", "ok", sqlite.library_version())
+        return CheckResult("sqlite", "fail", error.detail)
+    return CheckResult("sqlite", "ok", sqlite.library_version())
 
 
-def _java() -> Check:
+def _java() -> CheckResult:
     program = shutil.which("java")
     if program is None:
-        return Check("java", "warn", "not found; Spark jobs need Java 17 or newer")
+        return CheckResult("java", "warn", "not found; Spark jobs need Java 17 or newer")
     try:
         asked = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        return Check("java", "warn", f"{program} does not run ({error}); Spark jobs need Java 17 or newer")
+        return CheckResult("java", "warn", f"{program} does not run ({error}); Spark jobs need Java 17 or newer")
     lines = asked.stderr.splitlines() or asked.stdout.splitlines() or ["unknown version"]
-    return Check("java", "ok", lines[0])
+    return CheckResult("java", "ok", lines[0])
 
 
 def _existing(path: Path) -> Path:
@@ -99,37 +99,37 @@ def _existing(path: Path) -> Path:
     return next(place for place in (path, *path.absolute().parents) if place.exists())
 
 
-def _directory(data: Path, place: Path) -> Check:
+def _directory(data: Path, place: Path) -> CheckResult:
     if not place.is_dir():
-        return Check("data directory", "fail", f"{place} is not a directory; name another with --data")
+        return CheckResult("data directory", "fail", f"{place} is not a directory; name another with --data")
     if not os.access(place, os.W_OK | os.X_OK):
-        return Check("data directory", "fail", f"{place} cannot be written; change its owner or use another")
+        return CheckResult("data directory", "fail", f"{place} cannot be written; change its owner or use another")
     if place != data:
-        return Check("data directory", "ok", f"{data} does not exist yet; the first start makes it")
-    return Check("data directory", "ok", str(data))
+        return CheckResult("data directory", "ok", f"{data} does not exist yet; the first start makes it")
+    return CheckResult("data directory", "ok", str(data))
 
 
-def _space(place: Path) -> Check:
+def _space(place: Path) -> CheckResult:
     free = shutil.disk_usage(place).free
     text = f"{free / (1 << 30):.1f} GiB free"
     if free < _NO_SPACE:
-        return Check("disk space", "fail", f"{text}; free some before you start")
+        return CheckResult("disk space", "fail", f"{text}; free some before you start")
     if free < _LITTLE_SPACE:
-        return Check("disk space", "warn", f"{text}; that is little")
-    return Check("disk space", "ok", text)
+        return CheckResult("disk space", "warn", f"{text}; that is little")
+    return CheckResult("disk space", "ok", text)
 
 
-def _fsync(place: Path) -> Check:
+def _fsync(place: Path) -> CheckResult:
     """Every acknowledged publish waits for one."""
     try:
         with tempfile.TemporaryFile(dir=place) as file:
             times = [_timed(lambda: _write_and_sync(file.fileno())) for _ in range(_SYNCS)]
     except OSError as error:
-        return Check("fsync", "fail", f"writing to {place} failed: {error.strerror}; use another directory")
+        return CheckResult("fsync", "fail", f"writing to {place} failed: {error.strerror}; use another directory")
     median = statistics.median(times)
     if median > _SLOW_FSYNC_MS:
-        return Check("fsync", "warn", f"{median:.1f} ms; publishes will be slow: use a faster disk")
-    return Check("fsync", "ok", f"{median:.2f} ms")
+        return CheckResult("fsync", "warn", f"{median:.1f} ms; publishes will be slow: use a faster disk")
+    return CheckResult("fsync", "ok", f"{median:.2f} ms")
 
 
 def _write_and_sync(descriptor: int) -> None:
@@ -143,21 +143,21 @@ def _timed(call: Callable[[], None]) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-def _clock(data: Path | None) -> Check:
+def _clock(data: Path | None) -> CheckResult:
     now = time.time()
     text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
     if now < _EARLIEST_S:
-        return Check("clock", "fail", f"{text} is in the past; set the clock")
+        return CheckResult("clock", "fail", f"{text} is in the past; set the clock")
     catalog = None if data is None else data / "catalog.db"
     if catalog is not None and catalog.exists() and catalog.stat().st_mtime > now + _AHEAD_S:
-        return Check("clock", "warn", f"{text}, but the data directory was written later; check the clock")
-    return Check("clock", "ok", text)
+        return CheckResult("clock", "warn", f"{text}, but the data directory was written later; check the clock")
+    return CheckResult("clock", "ok", text)
 
 
-def _server(url: str, token: str | None) -> Check:
+def _server(url: str, token: str | None) -> CheckResult:
     try:
         with strandline.connect(url, token=token, timeout=10) as remote:
             remote.check_ready()
     except StrandlineError as error:
-        return Check("server", "fail", error.detail)
-    return Check("server", "ok", f"{url} is ready")
+        return CheckResult("server", "fail", error.detail)
+    return CheckResult("server", "ok", f"{url} is ready")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from strandline.log import publishing
+from strandline.log import preparation
 
 # A publish stays well below the server's limit for a body, whatever the batch size.
 _BATCH_BYTES = 8 << 20
@@ -33,7 +33,7 @@ def events(file: BinaryIO) -> Iterator[Line]:
 
 
 def _array(text: bytes) -> Iterator[Line]:
-    return (Line(number, item) for number, item in enumerate(publishing.to_items(text, sys.maxsize), 1))
+    return (Line(number, item) for number, item in enumerate(preparation.to_items(text, sys.maxsize), 1))
 
 
 def batches(lines: Iterable[Line], size: int) -> Iterator[Sequence[Line]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from strandline import logs
+from strandline import logging_setup
 from strandline.cli import output
 from strandline.cli.progress import label, shown
 from strandline.cli.settings import config_option, load, setting_options
@@ -85,7 +85,7 @@ def run(
 ) -> None:
     settings = load(data, config_file, flags)
     _check_exists(data)
-    logs.configure(settings.logs)
+    logging_setup.configure(settings.logs)
     run_application = _application()
     from strandline.platform import Platform  # noqa: PLC0415 - slow to load
 

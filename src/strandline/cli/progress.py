@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from strandline.cli import output
-from strandline.logs import fields
+from strandline.logging_setup import fields
 from strandline.progress import JobProgress
 
 log = logging.getLogger(__name__)

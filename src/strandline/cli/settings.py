@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from strandline import config
-from strandline.config import Settings
+from strandline.config import Setting
 from strandline.errors import Invalid
+from strandline.settings import Settings
 
 Command = Callable[..., Any]
 
@@ -24,13 +24,13 @@ config_option = click.option(
 )
 
 
-def _parameter(setting: config.Setting) -> str:
+def _parameter(setting: Setting) -> str:
     return f"{setting.section}__{setting.name}"
 
 
 def setting_options(command: Command) -> Command:
     """One flag per declared setting; the values are checked where files and environment are."""
-    for setting in reversed(list(config.declared())):
+    for setting in reversed(list(Settings.declared())):
         text = f"{setting.help} [default: {setting.default}]"
         kind = "N" if setting.type is int else "TEXT"
         command = click.option(setting.flag, _parameter(setting), metavar=kind, help=text)(command)
@@ -42,6 +42,8 @@ def load(data: Path, file: Path | None, flags: Mapping[str, str | None]) -> Sett
     if file is None and (data / "strandline.toml").exists():
         file = data / "strandline.toml"
     try:
-        return config.load(file, flags={setting.key: flags[_parameter(setting)] for setting in config.declared()})
+        return Settings.load(
+            file, flags={setting.key: flags[_parameter(setting)] for setting in Settings.declared()}
+        )
     except Invalid as error:
         raise click.UsageError(error.detail) from error

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
 
 from strandline.cli import output
 from strandline.cli.target import Target, on_target
-from strandline.log.model import KafkaConfiguration, SqliteConfiguration, StorageInfo
+from strandline.log.model import StorageInfo
+from strandline.log.storage.registry import STORAGE_TYPES
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @click.group()
@@ -26,32 +32,37 @@ def list_storages(target: Target) -> None:
     output.print_table(
         ("id", "type", "default", "where", "created"),
         (
-            (info.id, info.storage_type, "yes" if info.default else "", _where(info), info.created_at)
-            for info in found
+            (one.id, one.storage_type, "yes" if one.default else "", one.configuration.location, one.created_at)
+            for one in found
         ),
         "no storages",
     )
 
 
+def _location_options(command: _Command) -> _Command:
+    """Add one option for each type of storage."""
+    for name, kind in reversed(STORAGE_TYPES.items()):
+        command = click.option(f"--{name}", metavar=kind.location_format, help=kind.location_help)(command)
+    return command
+
+
 @storages.command("add")
 @click.argument("storage_id", metavar="ID")
-@click.option("--kafka", "servers", metavar="HOST:PORT,…", help="Bootstrap servers of a Kafka cluster.")
+@_location_options
 @click.option(
-    "--property", "properties", multiple=True, metavar="NAME=VALUE", help="Kafka setting; may be repeated."
+    "--property", "properties", multiple=True, metavar="NAME=VALUE", help="Driver setting; may be repeated."
 )
-@click.option("--sqlite", "directory", metavar="DIR", help="Directory for SQLite files, below the data directory.")
 @on_target
-def add(
-    target: Target, storage_id: str, servers: str | None, properties: tuple[str, ...], directory: str | None
-) -> None:
-    """Make a storage known: either --kafka or --sqlite says where it is."""
-    if (servers is None) == (directory is None):
-        raise click.UsageError("say where it is: either --kafka or --sqlite")
-    kafka = None if servers is None else KafkaConfiguration(servers, _pairs(properties))
-    sqlite = None if directory is None else SqliteConfiguration(directory)
-    info = StorageInfo(storage_id, "sqlite" if servers is None else "kafka", kafka, sqlite)
+def add(target: Target, storage_id: str, properties: tuple[str, ...], **locations: str | None) -> None:
+    """Add a storage. Its type is the option that says where it is."""
+    given = {name: location for name, location in locations.items() if location is not None}
+    if len(given) != 1:
+        raise click.UsageError(f"give exactly one of {', '.join(f'--{name}' for name in STORAGE_TYPES)}")
+    ((name, location),) = given.items()
+    configuration = STORAGE_TYPES[name].parse(location, _pairs(properties))
+    fields: dict[str, Any] = {"storage_type": name, f"{name}_configuration": configuration}
     with target.open() as rooms:
-        added = rooms.log.admin.add_storage(info)
+        added = rooms.log.admin.add_storage(StorageInfo(storage_id, **fields))
     output.print_done(f"storage {added.id} added", added, as_json=target.as_json)
 
 
@@ -83,9 +94,3 @@ def _pairs(properties: tuple[str, ...]) -> dict[str, str]:
             raise click.UsageError(f"--property must look like name=value, not {text!r}")
         found[name] = value
     return found
-
-
-def _where(info: StorageInfo) -> str | None:
-    if info.kafka_configuration is not None:
-        return info.kafka_configuration.bootstrap_servers
-    return info.sqlite_configuration.directory if info.sqlite_configuration else None

@@ -15,11 +15,11 @@ import msgspec
 
 from strandline.client.admin import HttpAdmin
 from strandline.client.lanes import Lanes
-from strandline.client.reading import Reading, identity, plan
+from strandline.client.reading import HttpReader, identity, plan
 from strandline.client.subscriptions import HttpSubscriptions
 from strandline.client.transport import Transport, check
 from strandline.errors import InvalidCursor, NotFound, OutcomeUnknown, StrandlineError, Unavailable
-from strandline.log import publishing
+from strandline.log import preparation
 from strandline.log.model import (
     OUTCOME_UNKNOWN,
     CursorText,
@@ -34,7 +34,7 @@ from strandline.log.model import (
     StorageInfo,
     Timeline,
 )
-from strandline.log.publishing import Events
+from strandline.log.preparation import Events
 from strandline.log.reading import Batch
 from strandline.log.room import Log, Start
 
@@ -93,18 +93,18 @@ class HttpLog(Log):
     # -- events
 
     def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[PublishReport]:
-        items = publishing.to_items(events, sys.maxsize)
+        items = preparation.to_items(events, sys.maxsize)
         return self._lanes.submit(_lane(name), lambda: self._publish(name, items, flow_id))
 
     def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
         if self._lanes.busy(_lane(name)):
             return self.submit(name, events, flow_id=flow_id).result()
         # Nothing of this thread is under way, and only this thread could start something.
-        return self._publish(name, publishing.to_items(events, sys.maxsize), flow_id)
+        return self._publish(name, preparation.to_items(events, sys.maxsize), flow_id)
 
     def _publish(self, name: str, items: Sequence[bytes], flow_id: str | None) -> PublishReport:
         body = b"[" + b",".join(items) + b"]"
-        if not _holds(body, items) and (report := publishing.undecodable(items)) is not None:
+        if not _holds(body, items) and (report := preparation.undecodable(items)) is not None:
             # Texts that are not JSON would melt into their neighbours on the way.
             self.get(name)
             return report
@@ -152,8 +152,8 @@ class HttpLog(Log):
             if identity(self, name) != known:
                 raise InvalidCursor(f"event type {name!r} was deleted and made anew", reason="UNAVAILABLE")
 
-        places = plan(self, name, start, follow=follow)
-        return Reading(self._transport, name, places, check_identity, batch_size, limit).batches()
+        reads = plan(self, name, start, follow=follow)
+        return HttpReader(self._transport, name, reads, check_identity, batch_size, limit).batches()
 
     def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
         # Two requests: the cursors of a thousand partitions are too long for an address.

@@ -31,8 +31,8 @@ _FLUSH_S = 1
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where one partition is read from and, unless it is followed, up to which record and how many these are."""
+class PartitionRead:
+    """Where one partition is read from and, unless it is followed, its last record and the number of records."""
 
     offset: str
     end: Position | None = None
@@ -40,15 +40,15 @@ class Place:
 
 
 def identity(log: Log, name: str) -> str:
-    """What tells an event type from one of the same name that was made after its deletion."""
+    """What distinguishes an event type from a later one of the same name."""
     return log.timelines(name)[0].id
 
 
-def plan(log: Log, name: str, start: Start, *, follow: bool) -> dict[str, Place]:
+def plan(log: Log, name: str, start: Start, *, follow: bool) -> dict[str, PartitionRead]:
     """What to read of which partition; every given position is checked to be available."""
     if isinstance(start, str) and start.upper() == "END":
         infos = log.partitions(name)
-        return {info.partition: Place(info.newest_available_offset) for info in infos} if follow else {}
+        return {info.partition: PartitionRead(info.newest_available_offset) for info in infos} if follow else {}
     if isinstance(start, str):
         if start.upper() != cursors.BEGIN:
             raise InvalidCursor(
@@ -60,38 +60,38 @@ def plan(log: Log, name: str, start: Start, *, follow: bool) -> dict[str, Place]
     else:
         asked = list(start)
     offsets = {cursor.partition: cursor.offset or "" for cursor in asked}
-    places = {}
+    reads = {}
     for info in log.lag(name, asked):
         offset = _pinned(offsets[info.partition], info)
         end = None if follow else cursors.parse(info.newest_available_offset)
         if follow or info.unconsumed_events:
-            places[info.partition] = Place(offset, end, info.unconsumed_events or 0)
-    return places
+            reads[info.partition] = PartitionRead(offset, end, info.unconsumed_events or 0)
+    return reads
 
 
 def _pinned(offset: str, info: PartitionInfo) -> str:
-    """BEGIN as the place it means now: records that expire before they are read must not be skipped in silence."""
+    """BEGIN as the position it means now, so that records which expire before they are read are not skipped."""
     if cursors.parse(offset) is not None:
         return offset
     oldest = cursors.parse(info.oldest_available_offset)
     return offset if oldest is None else str(Position(oldest.order, oldest.offset - 1))
 
 
-class Reading:
-    """One reader: remembers where each partition is, so that a broken stream goes on where it was."""
+class HttpReader:
+    """Reads event types over HTTP. Keeps the position of each partition and resumes there when a stream breaks."""
 
     def __init__(
         self,
         transport: Transport,
         name: str,
-        places: Mapping[str, Place],
+        reads: Mapping[str, PartitionRead],
         check_identity: Callable[[], None],
         batch_size: int,
         limit: int | None,
     ) -> None:
         self._transport = transport
         self._name = name
-        self._places = dict(places)
+        self._reads = dict(reads)
         self._check_identity = check_identity
         self._batch_size = batch_size
         self._left = limit
@@ -113,13 +113,13 @@ class Reading:
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     def _unfinished(self) -> bool:
-        return bool(self._places) and (self._left is None or self._left > 0)
+        return bool(self._reads) and (self._left is None or self._left > 0)
 
     def _lost_for_long(self) -> bool:
         return self._alive_at is None or time.monotonic() - self._alive_at > _PATIENCE_S
 
     def _one_stream(self) -> Iterator[Batch]:
-        asked = [CursorText(partition, place.offset) for partition, place in self._places.items()]
+        asked = [CursorText(partition, read.offset) for partition, read in self._reads.items()]
         headers = {"Accept": ARROW_STREAM, "X-Nakadi-Cursors": msgspec.json.encode(asked).decode()}
         path = f"/event-types/{self._name}/events"
         with self._transport.stream(path, self._limits(), headers) as response:
@@ -135,28 +135,28 @@ class Reading:
 
     def _limits(self) -> dict[str, int]:
         """A stream that is to end gets its exact length: the server then need not wait to fill a batch."""
-        counts = [place.count for place in self._places.values() if place.end is not None]
+        counts = [read.count for read in self._reads.values() if read.end is not None]
         bounds = [bound for bound in (sum(counts), self._left) if bound]
         limits = {"batch_limit": min([self._batch_size, *bounds]), "batch_flush_timeout": _FLUSH_S}
         return {**limits, "stream_limit": min(bounds)} if bounds else limits
 
     def _accept(self, records: pa.RecordBatch) -> Batch | None:
-        """The part of a batch that was asked for; moves the partition's place past it."""
+        """The part of a batch that was asked for; moves the partition's position past it."""
         partition, timeline = records["partition"][0].as_py(), records["timeline"][0].as_py()
-        place = self._places.get(partition)
-        if place is None:
+        read = self._reads.get(partition)
+        if read is None:
             return None
         records = records.select(READ.names)
-        if place.end is not None:
-            records = _up_to(records, timeline, place.end)
+        if read.end is not None:
+            records = _up_to(records, timeline, read.end)
         if self._left is not None:
             records = records.slice(0, self._left)
             self._left -= records.num_rows
         batch = Batch(self._name, partition, timeline, records)
-        if place.end is not None and Position(timeline, records["offset"][-1].as_py()) >= place.end:
-            del self._places[partition]
+        if read.end is not None and Position(timeline, records["offset"][-1].as_py()) >= read.end:
+            del self._reads[partition]
         else:
-            self._places[partition] = Place(batch.offset, place.end, max(place.count - len(batch), 1))
+            self._reads[partition] = PartitionRead(batch.offset, read.end, max(read.count - len(batch), 1))
         return batch
 
 

@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 from strandline.client.archive import HttpArchive
 from strandline.client.log import HttpLog
 from strandline.client.transport import Transport
-from strandline.engine import values
+from strandline.engine import decoders
+from strandline.room import Closable, Rooms, room
 
 
-class Remote:
-    """The rooms of a server. Use it as a context manager or close it."""
+class Remote(Rooms[Closable]):
+    """The rooms of a server. A method marked with `room` registers the HTTP client of a room."""
 
     def __init__(self, transport: Transport, *, retry_unknown: bool) -> None:
-        values.prepare()
+        decoders.prepare_types()
         self._transport = transport
-        self.log = HttpLog(transport, retry_unknown=retry_unknown)
-        self.archive = HttpArchive(transport)
+        self._retry_unknown = retry_unknown
+        super().__init__()
+
+    @room
+    def log(self) -> HttpLog:
+        return HttpLog(self._transport, retry_unknown=self._retry_unknown)
+
+    @room
+    def archive(self) -> HttpArchive:
+        return HttpArchive(self._transport)
 
     @property
     def url(self) -> str:
         return self._transport.url
 
     def check_ready(self) -> None:
-        """Return when the server takes requests; Unavailable otherwise."""
+        """Return if the server takes requests; Unavailable otherwise."""
         self._transport.get("/ready")
 
     def close(self) -> None:
-        self.archive.close()
-        self.log.close()
+        super().close()
         self._transport.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def connect(url: str, *, token: str | None = None, timeout: float = 60.0, retry_unknown: bool = False) -> Remote:

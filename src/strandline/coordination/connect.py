@@ -1,16 +1,16 @@
-"""Opens the coordination that the settings name."""
+"""Opens the coordination that is configured in the settings."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from strandline.config import CoordinationSettings
 from strandline.coordination.port import Coordination
+from strandline.coordination.settings import CoordinationSettings
 from strandline.coordination.sqlite import SqliteCoordination
 from strandline.errors import Invalid
 
-# A name, an address, or an address in brackets; the root is a path without empty parts.
+# A host is a name, an IPv4 address, or an IPv6 address in brackets. The root is a path without empty parts.
 _HOST = r"(?:[\w.-]+|\[[\da-fA-F:]+\])(?::\d+)?"
 _URL = re.compile(rf"zookeeper://({_HOST}(?:,{_HOST})*)((?:/[^/?#]+)*)/?")
 _ROOT = "/strandline"

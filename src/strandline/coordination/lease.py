@@ -1,4 +1,4 @@
-"""What a process may believe about its own session without asking anybody."""
+"""What a process knows about its own session without a round trip."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from strandline.clock import boot_ms
 
 @dataclass(frozen=True)
 class Beat:
-    """The last heartbeat that was answered: in which session, and when it was sent."""
+    """The last heartbeat that was answered: its session, and when it was sent."""
 
     session: str
     sent_ms: int
     lease_ms: int
 
     def fresh(self) -> bool:
-        """Whether the session surely lasts: with a third of the lease to spare.
+        """Whether the session has certainly not expired, with a third of the lease as a safety margin.
 
-        The margin pays for clocks that differ a little, and for a server that dies with heartbeats it answered
-        and did not pass on yet: ZooKeeper's do that every half tick, and a lease is at least two ticks.
+        The margin covers small differences between clocks. It also covers a server that crashes after it has
+        answered a heartbeat and before it has passed it on: ZooKeeper's followers do that every half tick, and
+        a lease is at least two ticks.
         """
         return boot_ms() - self.sent_ms < self.lease_ms * 2 // 3
 
 
 class Holdings:
-    """What this process believes to have, and the session it got it in.
+    """The locks and the membership that this process believes it holds, each with the session it was taken in.
 
-    Writers take turns by themselves; readers need no lock.
+    Callers must serialise `take` and `drop`; reading needs no lock.
     """
 
     def __init__(self) -> None:
@@ -47,9 +48,9 @@ class Holdings:
 
 
 def sure(beat: Beat | None, holdings: Holdings) -> bool:
-    """Whether others certainly still see the session and all that this process believes to have.
+    """Whether other processes certainly still see this session and everything that this process believes it holds.
 
-    What went with an earlier session keeps it false until it is joined again or let go: otherwise a process that
-    slept through the loss could look before and after, and see the new session only.
+    False while anything was taken in an earlier session and is neither taken again nor dropped. Otherwise a
+    process that slept through the loss could check before and after it, and never notice.
     """
     return beat is not None and holdings.all_from(beat.session) and beat.fresh()

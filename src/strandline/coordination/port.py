@@ -1,11 +1,11 @@
-"""The coordination port: what processes need of each other to change something together.
+"""The coordination port: locks, a version and membership, shared by all processes.
 
-It makes things fast and fair, it decides nothing: whoever acts on what it says asks the catalog as well. Its
-data look like this, in every engine:
+Coordination makes processes react quickly. It does not decide anything: a process that acts on it checks the
+catalog as well. Every engine stores the same data:
 
     version: 7                    grows by one with every announcement
-    locked_et/<name>: <value>     a lock on an event type, gone with its owner
-    nodes/<node>: <value>         a member, gone with its process
+    locked_et/<name>: <value>     a lock on an event type; removed when its owner is gone
+    nodes/<node>: <value>         a member; removed when its process is gone
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Callable
 
 
 class Coordination(ABC):
-    """One process's session. Thread-safe.
+    """The session of one process. Thread-safe.
 
-    Locks and membership belong to the session: when the process dies, sleeps longer than the session timeout or
-    loses its connection for that long, others see them vanish. The session comes back by itself; what was lost
-    with it does not: `sure` says whether it may still be relied on.
+    Locks and membership belong to the session. The session expires when the process dies, or sleeps or is
+    disconnected for longer than the session timeout; then other processes see its locks and its membership vanish.
+    A new session starts by itself, but locks and membership are not restored. `sure` tells whether they are valid.
     """
 
     @abstractmethod
     def join(self, node: str, value: str) -> None:
-        """Become a member under an id that is used once; again after the session was lost."""
+        """Become a member. The id must be unique to this process; join with it again after a lost session."""
 
     @abstractmethod
     def update(self, value: str) -> None:
@@ -32,7 +32,7 @@ class Coordination(ABC):
 
     @abstractmethod
     def members(self) -> dict[str, str]:
-        """The value of every live member by id."""
+        """The value of every member, by id."""
 
     @abstractmethod
     def version(self) -> int:
@@ -40,41 +40,41 @@ class Coordination(ABC):
 
     @abstractmethod
     def bump(self) -> int:
-        """Raise the version by one and return it; concurrent calls get different ones."""
+        """Increase the version by one and return it. Concurrent calls get different versions."""
 
     @abstractmethod
     def lock(self, name: str, value: str) -> bool:
-        """Take the lock of that name; False if somebody has it, this session included."""
+        """Take the lock of that name. False if it is taken, also if this session holds it."""
 
     @abstractmethod
     def relock(self, name: str, value: str) -> None:
-        """Change the value of a lock this session holds. LeaseLost if it does not hold it any more."""
+        """Change the value of a lock. LeaseLost if this session does not hold it any more."""
 
     @abstractmethod
     def unlock(self, name: str) -> None:
-        """Let go of a lock; one that is not, or no longer, this session's stays untouched."""
+        """Release a lock. Does nothing if this session does not hold it."""
 
     @abstractmethod
     def locks(self) -> dict[str, str]:
-        """The value of every lock by name."""
+        """The value of every lock, by name."""
 
     @abstractmethod
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back, from some thread, soon after the version, a lock, a member or `sure` changed.
+        """Call back soon after the version, a lock, a member or `sure` has changed, in any thread.
 
-        Returns how to stop. Calls may come without news; news never come without a call, also after a lost
-        connection is back.
+        Returns a function that ends this. A call may come without a change; a change never comes without a call,
+        also if it happened while the connection was lost.
         """
 
     @abstractmethod
     def sure(self) -> bool:
-        """Whether others certainly still see this session: false as soon as there is doubt, without a round trip.
+        """Whether other processes certainly still see this session. False in case of doubt; no round trip.
 
-        Counted from when the last answered heartbeat was sent, on a clock that runs while the machine sleeps.
-        After a lost session it stays false until the membership was joined again and every lost lock let go, so
-        that nobody who looks before and after can miss the loss.
+        The time is counted from when the last answered heartbeat was sent, on a clock that runs while the machine
+        sleeps. After a lost session the answer stays false until the process has joined again and released every
+        lost lock, so that a caller that checks before and after its work cannot miss the loss.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Leave: membership and locks are gone at once."""
+        """End the session. Its membership and locks vanish at once."""

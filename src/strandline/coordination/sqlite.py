@@ -8,62 +8,52 @@ does, and with them go all sessions and everybody who remembered a version; so c
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
 from strandline.clock import boot_id, boot_ms
 from strandline.coordination.lease import Beat, Holdings, sure
 from strandline.coordination.port import Coordination
-from strandline.coordination.watchers import Watchers
 from strandline.engine import sql, sqlite
+from strandline.engine.database import Tables
+from strandline.engine.heartbeat import Heartbeat
+from strandline.engine.sqlite_database import SqliteDatabase
+from strandline.engine.watcher import Watcher
 from strandline.errors import Conflict, LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
 
 log = logging.getLogger(__name__)
 
-_SQL = sql.load("strandline.coordination", "sqlite.sql")
-_LAYOUT = 1
+_SQL = sql.load("strandline.coordination", "coordination.sql", "sqlite")
 # Measured: a look costs up to 0.2 ms of processor time, nearly all of it for waking up.
 _LOOK_EVERY, _LOOK_QUICKLY = 0.03, 0.005
-_RETRY_EVERY = 0.1
 _T = TypeVar("_T")
 
 
 class SqliteCoordination(Coordination):
     def __init__(self, path: Path, session_timeout_ms: int = 6_000) -> None:
-        sqlite.check_library()
-        sqlite.make_directory(path.parent)
         self._lease_ms = session_timeout_ms
         self._boot = boot_id()
         self._db = _open(path)
         # Lookups never wait behind a commit, and see our own commits like those of anybody else.
-        self._reader = sqlite.Database(path)
+        self._reader = sqlite.SqliteConnection(path)
         self._glance = _Glance(self._reader, self._boot)
         self._beat: Beat | None = None
         self._holdings = Holdings()
         self._node: str | None = None
         # Statements that failed but must take effect; they go ahead of the next transaction.
         self._owed: list[tuple[str, tuple[Any, ...]]] = []
+        self._renew()
+        self._watcher = Watcher(self._versions, _LOOK_EVERY, _LOOK_QUICKLY)
+        self._heartbeat = Heartbeat("renewing the coordination session", self._renew, session_timeout_ms)
+        self._heartbeat.start()
+
+    def _renew(self) -> None:
         self._within_session(lambda _db, _session: None)
-        self._watchers = Watchers(lambda: (self._glance.look(), self.sure()), _LOOK_EVERY, _LOOK_QUICKLY)
-        self._closed = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="strandline-coordination", daemon=True)
-        self._keeper.start()
 
-    def _keep(self) -> None:
-        failing, pause = False, self._lease_ms / 3000
-        while not self._closed.wait(_RETRY_EVERY if failing else pause):
-            try:
-                self._within_session(lambda _db, _session: None)
-                failing = False
-            except StrandlineError as error:
-                if not failing:
-                    log.warning("the coordination session could not be extended: %s", error)
-                failing = True
-
-    def _within_session(self, work: Callable[[sqlite.Database, str], _T]) -> _T:
+    def _within_session(self, work: Callable[[sqlite.SqliteConnection, str], _T]) -> _T:
         """One transaction that extends the session as well, or begins a new one if it is gone."""
         with self._db:
             before, sent_ms = self._beat, boot_ms()
@@ -80,11 +70,11 @@ class SqliteCoordination(Coordination):
             if before and session == before.session and boot_ms() >= before.sent_ms + before.lease_ms:
                 # We slept with the transaction open. Others saw the session vanish: it must not reappear.
                 self._start_over(before)
-                raise Unavailable("the coordination session ran out meanwhile", retry_after=_RETRY_EVERY)
+                raise Unavailable("the coordination session expired during the call; call again", retry_after=0.1)
             self._beat = Beat(session, sent_ms, self._lease_ms)
             return result
 
-    def _extend(self, db: sqlite.Database, beat: Beat | None, sent_ms: int) -> str:
+    def _extend(self, db: sqlite.SqliteConnection, beat: Beat | None, sent_ms: int) -> str:
         db.execute(_SQL["remove_dead"], (self._boot, boot_ms()))
         if beat and db.execute(_SQL["extend"], (sent_ms + self._lease_ms, beat.session)):
             return beat.session
@@ -98,7 +88,7 @@ class SqliteCoordination(Coordination):
             self._owed.append((_SQL["end"], (beat.session,)))
 
     def join(self, node: str, value: str) -> None:
-        def work(db: sqlite.Database, session: str) -> str:
+        def work(db: sqlite.SqliteConnection, session: str) -> str:
             if self._node not in {None, node} and self._holdings.session_of(f"nodes/{self._node}") == session:
                 raise Conflict(f"this process is a member already, as {self._node}")
             db.execute(_SQL["join"], (node, session, value))
@@ -110,7 +100,7 @@ class SqliteCoordination(Coordination):
             self._holdings.drop(f"nodes/{self._node}")
             self._holdings.take(f"nodes/{node}", session)
             self._node = node
-        self._watchers.wake()
+        self._watcher.wake()
 
     def update(self, value: str) -> None:
         self._change(f"nodes/{self._node}", "update", value, self._node)
@@ -119,7 +109,7 @@ class SqliteCoordination(Coordination):
         self._change(f"locked_et/{name}", "relock", value, name)
 
     def _change(self, thing: str, statement: str, value: str, key: str | None) -> None:
-        def work(db: sqlite.Database, session: str) -> None:
+        def work(db: sqlite.SqliteConnection, session: str) -> None:
             if self._holdings.session_of(thing) != session or not db.execute(
                 _SQL[statement], (value, key, session)
             ):
@@ -127,7 +117,7 @@ class SqliteCoordination(Coordination):
             db.execute(_SQL["changed"])
 
         self._within_session(work)
-        self._watchers.wake()
+        self._watcher.wake()
 
     def members(self) -> dict[str, str]:
         return dict(self._reader.execute(_SQL["members"], (self._boot, boot_ms())))
@@ -138,11 +128,11 @@ class SqliteCoordination(Coordination):
     def bump(self) -> int:
         with self._db.transaction() as db:
             version = int(db.execute(_SQL["bump"])[0][0])
-        self._watchers.wake()
+        self._watcher.wake()
         return version
 
     def lock(self, name: str, value: str) -> bool:
-        def work(db: sqlite.Database, session: str) -> str | None:
+        def work(db: sqlite.SqliteConnection, session: str) -> str | None:
             if not db.execute(_SQL["lock"], (name, session, value)):
                 return None
             db.execute(_SQL["changed"])
@@ -152,7 +142,7 @@ class SqliteCoordination(Coordination):
             session = self._within_session(work)
             if session:
                 self._holdings.take(f"locked_et/{name}", session)
-        self._watchers.wake()
+        self._watcher.wake()
         return session is not None
 
     def unlock(self, name: str) -> None:
@@ -163,26 +153,30 @@ class SqliteCoordination(Coordination):
                 return
             self._owed += [(_SQL["unlock"], (name, session)), (_SQL["changed"], ())]
             try:
-                self._within_session(lambda _db, _session: None)
+                self._renew()
             except StrandlineError as error:
                 log.warning("the lock on %s is let go with the next heartbeat: %s", name, error)
-        self._watchers.wake()
+        self._watcher.wake()
 
     def locks(self) -> dict[str, str]:
         return dict(self._reader.execute(_SQL["locks"], (self._boot, boot_ms())))
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._watchers.watch(callback)
+        return self._watcher.watch("", callback)
+
+    def _versions(self, keys: Sequence[str]) -> dict[str, object]:
+        try:
+            seen = self._glance.look()
+        except StrandlineError as error:
+            seen = error.code  # `sure` can change while the file cannot be read
+        return dict.fromkeys(keys, (seen, self.sure()))
 
     def sure(self) -> bool:
         return sure(self._beat, self._holdings)
 
     def close(self) -> None:
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        self._keeper.join()
-        self._watchers.close()
+        self._heartbeat.stop()
+        self._watcher.close()
         beat, self._beat = self._beat, None
         try:
             if beat:
@@ -197,7 +191,7 @@ class SqliteCoordination(Coordination):
 class _Glance:
     """Sees whether anything changed, mostly without a query; used by one thread."""
 
-    def __init__(self, reader: sqlite.Database, boot: str) -> None:
+    def __init__(self, reader: sqlite.SqliteConnection, boot: str) -> None:
         self._reader = reader
         self._boot = boot
         self._data_version = -1
@@ -215,13 +209,9 @@ class _Glance:
         return self._seen
 
 
-def _open(path: Path) -> sqlite.Database:
-    database = sqlite.Database(path, create=True)
-    database.execute("PRAGMA synchronous = NORMAL")
-    with database.transaction() as db:
-        (layout,) = db.execute("PRAGMA user_version")[0]
-        if layout > _LAYOUT:
-            raise Unavailable(f"{path} was written by a newer Strandline (layout {layout}); upgrade this one")
-        db.execute(_SQL["create"])
-        db.execute(f"PRAGMA user_version = {_LAYOUT}")
-    return database
+def _open(path: Path) -> sqlite.SqliteConnection:
+    with closing(SqliteDatabase(path)) as database:
+        Tables(database, "coordination", "strandline.coordination", "coordination.sql")
+    connection = sqlite.SqliteConnection(path)
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return connection

@@ -1,8 +1,8 @@
-"""Coordination through ZooKeeper: `lock`, `version`, `locked_et/…` and `nodes/…` below a root, as in the seed.
+"""Coordination through ZooKeeper: the nodes `lock`, `version`, `locked_et/…` and `nodes/…` below a root.
 
-Members and locks are ephemeral nodes; beside them `sessions/…` marks every session (see `zookeeper_session`). When
-the answer to a create or a delete gets lost, this process believes not to have the node, and makes that true as
-soon as there is a connection; without one the session's end does.
+Members and locks are ephemeral nodes. In addition, `sessions/…` marks every session (see `zookeeper_session`).
+When the answer to a create or a delete is lost, this process assumes that it does not hold the node, and deletes
+the node as soon as it is connected again. If it stays disconnected, the node vanishes with the session.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from urllib.parse import quote, unquote
 from strandline.clock import boot_ms
 from strandline.coordination.lease import Holdings, sure
 from strandline.coordination.port import Coordination
-from strandline.coordination.watchers import Watchers
-from strandline.coordination.zookeeper_session import Session
-from strandline.engine.zookeeper import Check, Create, Delete, Refusal, Set, Step
+from strandline.coordination.zookeeper_session import ZookeeperSession
+from strandline.engine.watcher import Watcher
+from strandline.engine.zookeeper import Create, Delete, MustExist, Refusal, Set, Step
 from strandline.errors import Conflict, LeaseLost, OutcomeUnknown, Unavailable
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _ATTEMPTS = 5
 
 class ZookeeperCoordination(Coordination):
     def __init__(self, hosts: str, root: str, session_timeout_ms: int = 6_000) -> None:
-        # Held while locks and membership of this process change.
+        # Held while this process changes its locks or its membership.
         self._own = threading.Lock()
         self._bumping = threading.Lock()
         self._holdings = Holdings()
@@ -36,23 +36,24 @@ class ZookeeperCoordination(Coordination):
         self._node: str | None = None
         self._counter = itertools.count()
         self._news = 0
-        # Changes are told by ZooKeeper; looking is for `sure`, which time alone can change.
-        every = session_timeout_ms / 20_000
-        self._watchers = Watchers(lambda: (self._news, self.sure()), every, every)
-        self._session = Session(hosts, root, session_timeout_ms, self._tell, self._settle)
+        # ZooKeeper reports changes by itself. Polling is for `sure`, which can change by time alone.
+        self._watcher = Watcher(
+            lambda keys: dict.fromkeys(keys, (self._news, self.sure())), session_timeout_ms / 20_000
+        )
+        self._session = ZookeeperSession(hosts, root, session_timeout_ms, self._tell, self._settle)
         self._zk = self._session.zk
         self._session.start()
 
     def _tell(self) -> None:
         self._news = next(self._counter)
-        self._watchers.wake()
+        self._watcher.wake()
 
     def join(self, node: str, value: str) -> None:
         thing = _thing("nodes", node)
         with self._own:
             session = self._session.name
             if self._node not in {None, thing} and self._holdings.session_of(self._node or "") == session:
-                raise Conflict(f"this process is a member already, as {self._node}")
+                raise Conflict(f"this process is already a member, as {self._node}")
             if all(self._took_over(thing, value, session) for _ in range(_ATTEMPTS)):
                 raise Unavailable(f"{thing} cannot be created", retry_after=1)
             self._holdings.drop(self._node or "")
@@ -60,7 +61,7 @@ class ZookeeperCoordination(Coordination):
             self._node = thing
 
     def _took_over(self, thing: str, value: str, session: str) -> Refusal | None:
-        """Ids are used once: a node of that name is an earlier session's of this process, and may go just now."""
+        """Replace the node of an earlier session of this process, which may vanish at any moment."""
         path = self._session.path(thing)
         old = self._zk.get(path)
         removal = [Delete(path, old.version)] if old else []
@@ -68,12 +69,12 @@ class ZookeeperCoordination(Coordination):
 
     def _take(self, thing: str, session: str, *steps: Step) -> Refusal | None:
         try:
-            refusal = self._zk.write(Check(self._session.mark(session)), *steps)
+            refusal = self._zk.write(MustExist(self._session.mark(session)), *steps)
         except OutcomeUnknown:
             self._doubtful.add(thing)
             raise
         if refusal is not None and refusal.step == 0:
-            raise Unavailable("the coordination session is lost; a new one is on its way", retry_after=1)
+            raise Unavailable("the coordination session was lost; a new one is being started", retry_after=1)
         return refusal
 
     def update(self, value: str) -> None:
@@ -85,15 +86,15 @@ class ZookeeperCoordination(Coordination):
     def _change(self, thing: str, value: str) -> None:
         with self._own:
             session = self._holdings.session_of(thing)
-            if session is None or self._write_again_and_again(session, Set(self._session.path(thing), value)):
-                raise LeaseLost(f"{thing or 'membership'} is not, or no longer, this session's")
+            if session is None or self._write_with_retries(session, Set(self._session.path(thing), value)):
+                raise LeaseLost(f"this session does not hold {thing or 'a membership'} any more")
 
-    def _write_again_and_again(self, session: str, step: Set) -> Refusal | None:
-        """Setting a value twice is setting it: worth waiting for a connection, until the session must be gone."""
+    def _write_with_retries(self, session: str, step: Set) -> Refusal | None:
+        """Setting a value is idempotent, so it is retried until the session must have expired."""
         deadline_ms = boot_ms() + self._zk.session_timeout_ms
         while True:
             try:
-                return self._zk.write(Check(self._session.mark(session)), step)
+                return self._zk.write(MustExist(self._session.mark(session)), step)
             except (Unavailable, OutcomeUnknown):
                 left_ms = deadline_ms - boot_ms()
                 if left_ms <= 0 or not self._zk.wait_connected(left_ms / 1000):
@@ -115,14 +116,14 @@ class ZookeeperCoordination(Coordination):
         return self._version()[0]
 
     def _version(self) -> tuple[int, int]:
-        """The version, and the one that ZooKeeper keeps of its node."""
+        """The version, and the version of its node in ZooKeeper."""
         node = self._zk.get(self._session.path("version"))
         if node is None:
-            raise Unavailable(f"ZooKeeper has lost {self._session.root}", retry_after=5)
+            raise Unavailable(f"the nodes below {self._session.root} were deleted in ZooKeeper", retry_after=5)
         return int(node.value), node.version
 
     def bump(self) -> int:
-        """OutcomeUnknown if the answer got lost; call again then: an announcement too many says nothing wrong."""
+        """OutcomeUnknown if the answer was lost; retry then, because an extra version does no harm."""
         with self._bumping:
             while True:
                 current, expected = self._version()
@@ -131,12 +132,12 @@ class ZookeeperCoordination(Coordination):
                     return current + 1
 
     def lock(self, name: str, value: str) -> bool:
-        """OutcomeUnknown if the answer got lost; the lock is then let go as soon as there is a connection."""
+        """OutcomeUnknown if the answer was lost; the lock is then released as soon as there is a connection."""
         thing = _thing("locked_et", name)
         with self._own:
             session = self._session.name
             if thing in self._doubtful:
-                self._let_go(thing)
+                self._delete_doubtful(thing)
             refusal = self._take(thing, session, Create(self._session.path(thing), value))
             if refusal is None:
                 self._holdings.take(thing, session)
@@ -152,40 +153,40 @@ class ZookeeperCoordination(Coordination):
                 return
             self._holdings.drop(thing)
             try:
-                self._zk.write(Check(self._session.mark(session)), Delete(self._session.path(thing)))
+                self._zk.write(MustExist(self._session.mark(session)), Delete(self._session.path(thing)))
             except (Unavailable, OutcomeUnknown) as error:
                 self._doubtful.add(thing)
-                log.warning("the lock on %s is let go when there is a connection: %s", name, error)
+                log.warning("the lock on %s will be released after a reconnect: %s", name, error)
 
     def _settle(self) -> None:
-        if self._doubtful:  # else heartbeats would wait for whoever holds the lock
+        if self._doubtful:  # otherwise heartbeats would wait for calls that hold the mutex
             with self._own:
                 for thing in list(self._doubtful):
-                    self._let_go(thing)
+                    self._delete_doubtful(thing)
 
-    def _let_go(self, thing: str) -> None:
-        """Have nothing there that this process does not believe to have."""
+    def _delete_doubtful(self, thing: str) -> None:
+        """Delete a node of this session that this process does not believe it holds."""
         if self._holdings.session_of(thing) is None:
             path, session = self._session.path(thing), self._session.name
             self._zk.sync(path)
             node = self._zk.get(path)
             if node is not None and node.owner == self._zk.session_id:
-                self._zk.write(Check(self._session.mark(session)), Delete(path, node.version))
+                self._zk.write(MustExist(self._session.mark(session)), Delete(path, node.version))
         self._doubtful.discard(thing)
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._watchers.watch(callback)
+        return self._watcher.watch("", callback)
 
     def sure(self) -> bool:
         return sure(self._session.beat, self._holdings)
 
     def close(self) -> None:
         self._session.close()
-        self._watchers.close()
+        self._watcher.close()
 
 
 def _thing(folder: str, name: str) -> str:
-    """A path below the root; any name makes one part of it."""
+    """A path below the root, with the name escaped to a single part."""
     escaped = quote(name, safe="")
-    # The only names that are safe to quote and yet mean something else in a path.
+    # `quote` leaves these two unchanged, but they have a meaning in a path.
     return f"{folder}/{escaped.replace('.', '%2E') if escaped in {'.', '..'} else escaped}"

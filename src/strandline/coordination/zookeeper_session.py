@@ -1,7 +1,7 @@
-"""Keeps a ZooKeeper session usable: its mark, its heartbeat, its watches.
+"""Maintains a ZooKeeper session: its mark, its heartbeat and its watches.
 
-The mark is an ephemeral node, one per session. Writes that belong to the session are made together with a check
-for it: one that was begun in a session and comes to the server in the next, after a long sleep, does nothing.
+The mark is an ephemeral node, one per session. Every write that belongs to the session also checks that the mark
+exists. So a write that was started in one session and reaches the server in the next, after a long sleep, fails.
 """
 
 from __future__ import annotations
@@ -23,15 +23,23 @@ log = logging.getLogger(__name__)
 _RETRY_EVERY_MS = 100
 
 
-class Session:
-    """`told` is called after every change, `settle` with every heartbeat, from threads that nobody knows."""
+class ZookeeperSession:
+    """`on_change` is called after every change and `on_heartbeat` with every heartbeat, in any thread.
+
+    One thread handles events and sends heartbeats, because a heartbeat may find that watches must be set again.
+    """
 
     def __init__(
-        self, hosts: str, root: str, timeout_ms: int, told: Callable[[], None], settle: Callable[[], None]
+        self,
+        hosts: str,
+        root: str,
+        timeout_ms: int,
+        on_change: Callable[[], None],
+        on_heartbeat: Callable[[], None],
     ) -> None:
         self.root = root
-        self._told = told
-        self._settle = settle
+        self._on_change = on_change
+        self._on_heartbeat = on_heartbeat
         self._state = threading.Lock()
         self._losses = 0
         self._beat: Beat | None = None
@@ -53,14 +61,14 @@ class Session:
 
     @property
     def beat(self) -> Beat | None:
-        """The last answered heartbeat; None while there is doubt."""
+        """The last answered heartbeat; None while the connection is lost or in doubt."""
         return self._beat
 
     @property
     def name(self) -> str:
-        """Of the current session."""
+        """The name of the current session. Unavailable while there is none."""
         if self._name is None:
-            raise Unavailable("the coordination session is lost; a new one is on its way", retry_after=1)
+            raise Unavailable("the coordination session was lost; a new one is being started", retry_after=1)
         return self._name
 
     def path(self, *names: str) -> str:
@@ -70,16 +78,16 @@ class Session:
         return self.path("sessions", session)
 
     def _connection_changed(self, connected: bool) -> None:
-        """Runs in the driver's thread. Suspended is doubt already: lost may never come."""
+        """Called in the driver's thread. A suspended connection counts as lost: "lost" may never be reported."""
         if not connected:
             with self._state:
                 self._losses += 1
                 self._beat = None
         self._events.put("")
-        self._told()
+        self._on_change()
 
     def _changed(self, event: Any) -> None:
-        if event.path:  # without one it only repeats that the connection is gone
+        if event.path:  # events without a path report the connection, which `_connection_changed` handles
             self._events.put(event.path)
 
     def _keep(self) -> None:
@@ -87,11 +95,11 @@ class Session:
         while not self._closed:
             path = self._next_event()
             try:
-                self._attend(path)
+                self._handle(path)
                 failing = False
             except StrandlineError as error:
                 if not failing and not self._closed:
-                    log.warning("the coordination session is in doubt: %s", error)
+                    log.warning("renewing the coordination session failed; retrying: %s", error)
                 failing = True
                 with self._state:
                     self._beat = None
@@ -104,31 +112,31 @@ class Session:
         except queue.Empty:
             return ""
 
-    def _attend(self, path: str) -> None:
+    def _handle(self, path: str) -> None:
         beat = self._beat
         if beat is None:
             self._restore()
             return
         if path:
             self._arm(path)
-            self._told()
+            self._on_change()
         if boot_ms() >= beat.sent_ms + beat.lease_ms // 3:
             self._heartbeat()
 
     def _restore(self) -> None:
-        """After every new connection: watches do not survive, and the session may be another one."""
+        """Set up the session after a reconnect: watches are lost, and it may be a new session."""
         if self._name is None or not self._is_marked(self._name):
             self._name = None
             self._make_tree()
             name = uuid.uuid4().hex
-            # If the answer gets lost the next attempt makes another: one too many goes with its session.
+            # If the answer is lost, the next attempt creates another mark; the first one ends with its session.
             self.zk.write(Create(self.mark(name), ""))
             self._name = name
         self._armed.clear()
         for path in ("version", "locked_et", "nodes"):
             self._arm(self.path(path))
         self._heartbeat()
-        self._told()
+        self._on_change()
 
     def _make_tree(self) -> None:
         version = self.path("version")
@@ -136,7 +144,7 @@ class Session:
             with self.zk.locked(self.path("lock")):
                 for name in ("locked_et", "nodes", "sessions"):
                     self.zk.ensure(self.path(name))
-                # The last one: where it is, the others are.
+                # Created last: where it exists, the others exist.
                 self.zk.ensure(version, "0")
 
     def _is_marked(self, session: str) -> bool:
@@ -147,15 +155,15 @@ class Session:
         losses, sent_ms, session = self._losses, boot_ms(), self.name
         if not self._is_marked(session):
             self._name = None
-            raise Unavailable("the session has run out", retry_after=1)
+            raise Unavailable("the coordination session has expired", retry_after=1)
         with self._state:
-            # One that was answered before the connection broke says nothing about now.
+            # An answer from before a lost connection does not prove that the session still exists.
             if losses == self._losses:
                 self._beat = Beat(session, sent_ms, self.zk.session_timeout_ms)
-        self._settle()
+        self._on_heartbeat()
 
     def _arm(self, path: str) -> None:
-        """Watch again what has just changed, and what is new below it."""
+        """Set the watch again on a path that has changed, and on new nodes below it."""
         if path in {self.path("locked_et"), self.path("nodes")}:
             children = [f"{path}/{child}" for child in self.zk.children(path, self._changed)]
             self._arm_values([child for child in children if child not in self._armed])

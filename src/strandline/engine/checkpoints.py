@@ -1,8 +1,9 @@
-"""Copies SQLite's log into its file beside the writing, not within it.
+"""Checkpoints of SQLite's write-ahead log (WAL) that do not block the writer.
 
-SQLite by itself copies all of it within the commit that made the log too long, and nobody writes meanwhile. Here
-another thread copies while the writer goes on, and the writer copies only what came since then: a log starts anew
-only when it was copied to its end, and under load only the writer sees that moment.
+SQLite checkpoints within the commit that made the WAL too long, and nobody can write meanwhile. Here another
+thread checkpoints while the writer continues, and the writer then copies only the rest. The writer must take part,
+because the WAL restarts from its beginning only when it has been copied completely, and under load only the writer
+can reach that state.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from strandline.errors import NotFound, StrandlineError
 
 log = logging.getLogger(__name__)
 
-# The second one copies what was written during the first, and leaves far less.
+# The second pass copies what was written during the first one, and leaves far less to the writer.
 _PASSES = 2
-# So long the writer waits for readers once a log is far too long.
+# How long the writer waits for readers when the WAL is far too long.
 _PATIENCE_MS = 100
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a log may grow.
+    """How far the WAL may grow before it is checkpointed.
 
-    A long one is copied seldom, but growing is slower than starting anew. So it grows to `least_bytes`, and
-    further only for large commits: for so many `commits` of them, up to `most_bytes`.
+    A long WAL needs fewer checkpoints, but extending the file is slower than overwriting it. So it grows to
+    `least_bytes`, and beyond that only until it has this many `commits`, up to `most_bytes`.
     """
 
     least_bytes: int = 4 << 20
@@ -42,51 +43,51 @@ class Limits:
 
 
 class Checkpoints:
-    """Of the file of one writer."""
+    """The checkpoints of one database file that has one writer in this process."""
 
     def __init__(self, path: Path, executor: Executor, limits: Limits | None = None) -> None:
         self._path = path
         self._executor = executor
         self._limits = limits or Limits()
-        self._from = 0  # where the log was when it was last copied; 0 when it was copied to its end
+        self._from = 0  # the length of the WAL after the last incomplete checkpoint; 0 after a complete one
         self._commits = 0
         self._copying: Future[None] | None = None
 
-    def committed(self, writer: sqlite.Database, log_bytes: int) -> None:
-        """For the writer's `Database`. What was committed stays so, whatever goes wrong here."""
+    def committed(self, writer: sqlite.SqliteConnection, log_bytes: int) -> None:
+        """The writer's connection calls this after each commit. An error here does not affect the commit."""
         self._commits += 1
         if log_bytes < self._from:
-            self._from = 0  # another process has copied it to its end, and it started anew
+            self._from = 0  # another process has checkpointed it completely, and the WAL restarted
         if self._copying is not None and self._copying.done():
             self._copying = None
             self._commits = 0
-            # A reader of old pages may be in the way: then the log grows on, and it is tried again later.
+            # A reader of old pages can prevent a complete checkpoint: the WAL grows, and a later one is tried.
             self._from = 0 if _copy(writer, self._patience_ms(log_bytes)) else log_bytes
         elif self._copying is None and self._limits.reached(log_bytes - self._from, self._commits):
-            with suppress(RuntimeError):  # it is shut down; closing the file copies all
+            with suppress(RuntimeError):  # the executor is shut down; closing the file checkpoints it
                 self._copying = self._executor.submit(self._copy)
 
     def _patience_ms(self, log_bytes: int) -> int:
-        """Readers that follow one another leave no moment for a new start unless they are waited for."""
+        """Overlapping readers prevent a restart of the WAL unless the writer waits for them."""
         return _PATIENCE_MS if log_bytes >= 2 * self._limits.most_bytes else 0
 
     def _copy(self) -> None:
         try:
-            with closing(sqlite.Database(self._path)) as database:
+            with closing(sqlite.SqliteConnection(self._path)) as database:
                 for _ in range(_PASSES):
                     _copy(database)
-                    # SQLite does this only at the end of the log, where the writer would wait for it.
+                    # SQLite flushes only after a complete checkpoint, and then the writer would wait for it.
                     OPEN.sync(self._path)
         except (NotFound, FileNotFoundError):
             pass  # the file was deleted
         except (StrandlineError, OSError) as error:
-            log.warning("the log of %s is left to its writer to copy: %s", self._path.name, error)
+            log.warning("the checkpoint of %s failed; its writer does it: %s", self._path.name, error)
 
 
-def _copy(database: sqlite.Database, patience_ms: int = 0) -> bool:
-    """Whether all of the log is in the file now."""
+def _copy(database: sqlite.SqliteConnection, patience_ms: int = 0) -> bool:
+    """Checkpoint; whether the WAL is now copied completely."""
     try:
         return database.checkpoint(patience_ms)
     except StrandlineError as error:
-        log.warning("the log of %s could not be copied, and grows: %s", database.path.name, error)
+        log.warning("the checkpoint of %s failed; its WAL grows: %s", database.path.name, error)
         return False

@@ -1,9 +1,9 @@
-"""How we talk to HDFS: every call has an end, and its errors are ours.
+"""How we talk to HDFS: every call has a timeout, and its errors are mapped to ours.
 
-The only importer of the driver. The driver waits for an answer for ever, so each call runs in a thread of its
-own and is waited for with a timeout. (Its asynchronous client dies when it has to try again.) Some of its
-releases send a lost call once more, and the NameNode cannot tell the two apart: whoever changes something must
-bear both, no answer and doing it twice.
+The only importer of the driver. The driver has no timeouts, so each call runs in a thread of its own and is waited
+for with a timeout. (The driver's asynchronous client crashes when it retries.) Some releases of the driver repeat
+a call whose answer was lost, and the NameNode does not recognise the repetition. So callers that change something
+must cope with a missing answer and with a call that is carried out twice.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _T = TypeVar("_T")
 
 # A standby NameNode takes over within half a minute.
 _ANSWER_SECONDS = 60.0
-# How often a NameNode without a standby is looked for again, after 0.5 s, 1 s, 2 s.
+# Attempts to connect to a NameNode without a standby, after 0.5 s, 1 s and 2 s.
 _ATTEMPTS = 3
-# A call costs a thread.
+# Writes are collected up to this size, because every call costs a thread.
 _CHUNK_BYTES = 1 << 20
 
 _EXCEPTION = re.compile(r'(?:Fatal)?RPCError\("(?:[\w.$]*\.)?([\w$]+)", "(.*)', re.DOTALL)
-# The NameNode's exceptions, by what they mean to us; any other is `Unavailable`.
+# Exceptions of the NameNode and our errors for them; all others are `Unavailable`.
 _KINDS: dict[str, type[StrandlineError]] = {
     "AccessControlException": Forbidden,
     "AuthorizationException": Forbidden,
@@ -57,20 +57,20 @@ _KINDS: dict[str, type[StrandlineError]] = {
     "FSLimitException$PathComponentTooLongException": Invalid,
     "PathComponentTooLongException": Invalid,
 }
-# Before these nothing was sent.
+# Errors after which certainly nothing was sent.
 _NOT_SENT = ("Connection refused", "failed to lookup", "unreachable", "No route to host")
 
 
 @dataclass(frozen=True)
-class Status:
+class FileStatus:
     """`size` is None for a directory."""
 
     name: str
     size: int | None
 
 
-class Connection:
-    """A NameNode, or a nameservice that Hadoop's configuration files describe. Thread-safe, not to be forked."""
+class HdfsConnection:
+    """A NameNode, or a nameservice from Hadoop's configuration files. Thread-safe; do not fork with it open."""
 
     def __init__(self, address: str) -> None:
         self._where = address
@@ -80,50 +80,55 @@ class Connection:
             alone = {"dfs.client.failover.max.attempts": str(_ATTEMPTS)} if parts.port else None
             self._client = Client(address, alone)
         except (RuntimeError, ValueError) as error:
-            raise Invalid(f"{address} is not an HDFS that can be found: {_text(error)}") from error
+            raise Invalid(f"{address} is not the address of an HDFS: {_text(error)}") from error
 
-    def status(self, path: str) -> Status | None:
+    def status(self, path: str) -> FileStatus | None:
         try:
             found = self.run(lambda: self._client.get_file_info(path))
         except NotFound:
             return None
-        return Status(_name(path), None if found.isdir else found.length)
+        return FileStatus(_name(path), None if found.isdir else found.length)
 
-    def children(self, path: str) -> list[Status]:
-        """What is in a directory; a path that is none has none."""
+    def children(self, path: str) -> list[FileStatus]:
+        """The entries of a directory; empty if the path does not exist."""
         try:
             found = self.run(lambda: list(self._client.list_status(path)))
         except NotFound:
             return []
         return [
-            Status(_name(item.path), None if item.isdir else item.length) for item in found if item.path != path
+            FileStatus(_name(item.path), None if item.isdir else item.length)
+            for item in found
+            if item.path != path
         ]
 
-    def create(self, path: str) -> Writer:
-        """A new file; directories come with it. Conflict if there is one."""
+    def create(self, path: str) -> HdfsWriter:
+        """Create a file and its parent directories. Conflict if the file exists."""
         options = WriteOptions(overwrite=False, create_parent=True)
-        return Writer(self, self.run(lambda: self._client.create(path, options), changes=True))
+        return HdfsWriter(self, self.run(lambda: self._client.create(path, options), changes=True))
 
-    def open(self, path: str) -> Reader:
-        return Reader(self, self.run(lambda: self._client.read(path)))
+    def open(self, path: str) -> HdfsReader:
+        return HdfsReader(self, self.run(lambda: self._client.read(path)))
 
     def rename(self, source: str, target: str, *, over: bool) -> None:
-        """One step of the NameNode. Conflict if there is a target and not `over`; NotFound without a source."""
+        """Atomic. Conflict if the target exists, unless `over`; NotFound if the source does not exist."""
         self.run(lambda: self._client.rename(source, target, over), changes=True)
 
     def make_directories(self, path: str) -> None:
         self.run(lambda: self._client.mkdirs(path, create_parent=True), changes=True)
 
     def delete(self, path: str, *, tree: bool = False) -> None:
-        """A missing one is fine."""
+        """Delete a file, or with `tree` a directory; do nothing if the path does not exist."""
         self.run(lambda: self._client.delete(path, tree), changes=True)
 
     def run(self, call: Callable[[], _T], *, changes: bool = False) -> _T:
-        """The answer, within a minute, or one of our errors."""
+        """Run a call of the driver with a timeout of one minute and map its errors.
+
+        `changes`: without an answer, raise OutcomeUnknown instead of Unavailable.
+        """
         if self._closed:
             raise Unavailable(f"the connection to {self._where} is closed")
         answer: Future[_T] = Future()
-        # One that never gets its answer must not keep the process from ending, as a pool's threads would.
+        # Not a thread pool: a call that never returns would keep the process from exiting.
         threading.Thread(target=_fulfil, args=(answer, call), name="strandline-hdfs", daemon=True).start()
         try:
             return answer.result(_ANSWER_SECONDS)
@@ -147,10 +152,10 @@ class Connection:
         self._closed = True
 
 
-class Writer:
-    """A file under construction; `close` completes it. For one thread."""
+class HdfsWriter:
+    """A file that is being written; `close` completes it. Not thread-safe."""
 
-    def __init__(self, connection: Connection, file: FileWriter) -> None:
+    def __init__(self, connection: HdfsConnection, file: FileWriter) -> None:
         self._connection = connection
         self._file = file
         self._pending = bytearray()
@@ -170,10 +175,10 @@ class Writer:
         self._connection.run(self._file.close, changes=True)
 
 
-class Reader(io.RawIOBase):
-    """Random reads for pyarrow."""
+class HdfsReader(io.RawIOBase):
+    """A file for random reads by pyarrow."""
 
-    def __init__(self, connection: Connection, file: FileReader) -> None:
+    def __init__(self, connection: HdfsConnection, file: FileReader) -> None:
         self._connection = connection
         self._file = file
 
@@ -185,7 +190,7 @@ class Reader(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._file.tell(), os.SEEK_END: len(self._file)}[whence]
-        # The driver panics past the end.
+        # The driver panics when it seeks past the end.
         self._file.seek(min(base + offset, len(self._file)))
         return self._file.tell()
 
@@ -199,7 +204,7 @@ class Reader(io.RawIOBase):
 def _fulfil(answer: Future[_T], call: Callable[[], _T]) -> None:
     try:
         answer.set_result(call())
-    except BaseException as error:  # noqa: BLE001 - whoever waits for the answer gets it
+    except BaseException as error:  # noqa: BLE001 - it is raised in the waiting thread
         answer.set_exception(error)
 
 
@@ -208,7 +213,7 @@ def _name(path: str) -> str:
 
 
 def _text(error: Exception) -> str:
-    """The driver's message without the NameNode's stack."""
+    """The driver's message without the stack trace of the NameNode."""
     if isinstance(error, TimeoutError):
         return f"no answer within {_ANSWER_SECONDS:.0f} s"
     match = _EXCEPTION.match(str(error))

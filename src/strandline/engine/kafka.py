@@ -1,7 +1,7 @@
-"""How we talk to Kafka: clients with the settings our promises rest on, and its errors as ours.
+"""How we talk to Kafka: clients with the settings that our guarantees need, and its errors mapped to ours.
 
-The only importer of the driver. Settings of a storage are passed through to it, but for those that would
-break a promise; a value `env:NAME` is read from the environment here and shown nowhere.
+The only importer of the driver. The properties of a storage are passed to the driver, except those that would
+break a guarantee. A value `env:NAME` is read from the environment here and never shown.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ __all__ = [
     "AlterConfigOpType",
     "ConfigEntry",
     "ConfigResource",
-    "Connection",
     "Consumer",
     "IsolationLevel",
+    "KafkaConnection",
     "KafkaError",
     "KafkaException",
     "Message",
@@ -70,7 +70,7 @@ _driver_log = logging.getLogger("strandline.engine.kafka.driver")
 _SECRETS = frozenset(
     {"sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.password", "ssl.keystore.password", "ssl.key.pem"}
 )
-# What our promises rest on is not for a storage's properties to change.
+# A storage must not set these: our guarantees depend on them.
 _OURS = frozenset(
     {
         *("bootstrap.servers", "metadata.broker.list", "acks", "request.required.acks", "enable.idempotence"),
@@ -88,33 +88,33 @@ _PRODUCER_ONLY = frozenset(
 )
 _CONSUMER_ONLY = ("fetch.", "queued.", "check.crcs")
 
-# Kafka's names of errors, by what they mean to us.
+# Names of Kafka's errors, grouped by what they mean for us.
 _MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
 _WRONG = frozenset(
     {"INVALID_CONFIG", "INVALID_PARTITIONS", "INVALID_REPLICATION_FACTOR", "POLICY_VIOLATION", "TOPIC_EXCEPTION"}
 )
-# A partition's leader is being chosen or has just moved: asking again helps.
+# The leader of a partition is being elected or has just moved; a retry helps.
 _MOVING = frozenset(
     {
         *("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE"),
         *("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "_NOENT"),
     }
 )
-# The broker's answers to a write that it did not even begin.
+# Errors with which the broker rejects a write without starting it.
 _REFUSED = frozenset(
     {
         *("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_TIMESTAMP", "INVALID_RECORD"),
         *("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION"),
     }
 )
-# A second attempt comes no sooner than the driver's backoff after the first: 100 ms, less a fifth for jitter.
+# The driver retries after its backoff of 100 ms at the earliest, minus 20 % jitter.
 _RETRY_BACKOFF_MS = 100
 _ONE_ATTEMPT_SECONDS = 0.08
 
 
 @dataclass(frozen=True)
-class Connection:
-    """A cluster and how to reach it; gives out clients. Invalid when a property is unknown or not allowed."""
+class KafkaConnection:
+    """Creates clients for one cluster. Invalid if a property is unknown or not allowed."""
 
     bootstrap_servers: str
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -122,12 +122,14 @@ class Connection:
     def __post_init__(self) -> None:
         for name, value in self.properties.items():
             if name in _OURS:
-                raise Invalid(f"the Kafka property {name!r} is decided by Strandline; leave it out")
+                raise Invalid(f"the Kafka property {name!r} is set by Strandline; remove it")
             if name in _SECRETS and not value.startswith("env:"):
-                raise Invalid(f"give the Kafka property {name!r} by reference: env:NAME of a variable that has it")
+                raise Invalid(
+                    f"the Kafka property {name!r} is a secret; write env:NAME of a variable that holds it"
+                )
 
     def producer(self, *, message_bytes: int, delivery_timeout_ms: int) -> Producer:
-        """Idempotent: what it stores is stored once and in order, whatever is sent again on the way."""
+        """An idempotent producer: retries inside the driver neither duplicate nor reorder records."""
         settings = {
             "acks": "all",
             "enable.idempotence": True,
@@ -138,7 +140,7 @@ class Connection:
             "message.max.bytes": message_bytes,
             "queue.buffering.max.messages": 500_000,
             "queue.buffering.max.kbytes": 256 << 10,
-            # Records of a topic that is gone are given up after this, not after the delivery timeout.
+            # Records of a deleted topic fail after this time, not after the delivery timeout.
             "topic.metadata.propagation.max.ms": 5_000,
             "delivery.timeout.ms": delivery_timeout_ms,
         }
@@ -146,16 +148,16 @@ class Connection:
         return self._client(Producer, {**settings, **mine})
 
     def consumer(self) -> Consumer:
-        """For reading one partition at a time; it joins no group and commits nothing."""
+        """A consumer for one partition at a time. It joins no group and commits no offsets."""
         settings = {
-            "group.id": "strandline",  # the driver wants a name; it is never used
+            "group.id": "strandline",  # required by the driver, but never used
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 100,
             "queued.max.messages.kbytes": 16 << 10,
-            # How soon a consumer that has fetched that much ahead looks whether there is room again.
+            # How long a consumer with a full queue waits before it fetches again.
             "fetch.queue.backoff.ms": 10,
         }
         return self._client(Consumer, {**settings, **self._shared(consumer=True)})
@@ -178,8 +180,8 @@ class Connection:
             text = _text(error.args[0])
             secrets = [given[n] for n, value in settings.items() if str(value).startswith("env:")]
             if any(secret and secret in text for secret in secrets):
-                raise Invalid("a Kafka property given by reference has a value that Kafka does not take") from None
-            raise Invalid(f"Kafka cannot be reached with these properties: {text}") from error
+                raise Invalid("Kafka rejects the value of a property that is given as env:NAME") from None
+            raise Invalid(f"Kafka rejects these properties: {text}") from error
 
 
 def _resolved(name: str, value: Any) -> Any:
@@ -195,7 +197,7 @@ def _resolved(name: str, value: Any) -> Any:
 
 @contextmanager
 def mapping(what: str) -> Iterator[None]:
-    """Kafka's errors inside come out as ours; `what` says what was tried."""
+    """Map Kafka's errors to ours; `what` describes the attempt."""
     try:
         yield
     except KafkaException as error:
@@ -203,7 +205,7 @@ def mapping(what: str) -> Iterator[None]:
 
 
 def mapped(error: KafkaError, what: str) -> StrandlineError:
-    """Our error for one of Kafka's, to be raised from it."""
+    """Our error for one of Kafka's; raise it from the original."""
     detail = f"{what}: {_text(error)}"
     if says_missing(error):
         return NotFound(detail)
@@ -215,11 +217,11 @@ def mapped(error: KafkaError, what: str) -> StrandlineError:
 
 
 def undelivered(error: KafkaError, seconds: float | None) -> StrandlineError:
-    """Why a record that was handed to the driver has no offset: OutcomeUnknown unless it is certainly not stored.
+    """The error for a record that was not confirmed: OutcomeUnknown unless it is certainly not stored.
 
-    The driver knows whether a record was ever sent but does not tell. A broker's refusal is proof only if
-    there was no earlier attempt, whose answer may have been lost: `seconds`, the time from handing it over
-    to the report, must have been too short for two.
+    The driver does not report whether it has sent a record before. So a rejection by the broker proves that the
+    record is not stored only if there was a single attempt, because the answer to an earlier one may have been
+    lost. `seconds` is the time from handing the record to the driver to its report: it must be too short for two.
     """
     if error.name() in _REFUSED and seconds is not None and 0 <= seconds < _ONE_ATTEMPT_SECONDS:
         failure = mapped(error, "Kafka refused the record")
@@ -230,12 +232,12 @@ def undelivered(error: KafkaError, seconds: float | None) -> StrandlineError:
 
 
 def says_missing(error: KafkaError) -> bool:
-    """Whether the topic or partition was not found, by whoever was asked; others may know better."""
+    """Whether the broker that was asked does not know the topic or partition; other brokers may know it."""
     return error.name() in _MISSING
 
 
 def says_moving(error: KafkaError) -> bool:
-    """Whether the partition has no leader just now but will have one soon, if the topic is there at all."""
+    """Whether the partition has no leader at the moment. If the topic exists, it will have one soon."""
     return error.name() in _MOVING
 
 

@@ -1,7 +1,7 @@
-"""The files that this process has open through SQLite, and a descriptor of our own for those that need one.
+"""The files that this process has open through SQLite, and our own descriptors of some of them.
 
-To close any descriptor of a file ends all locks the process has on it, SQLite's as well. So ours is closed only
-when SQLite has none left.
+Closing any descriptor of a file releases all POSIX locks of the process on that file, including SQLite's. So our
+own descriptor is closed only after SQLite has closed all of its descriptors.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class OpenFiles:
     def __init__(self) -> None:
         self._renew_lock()
         self._files: dict[str, OpenFile] = {}
-        # A thread of the parent may have held it, and would never let go of it in the child.
+        # A thread of the parent may have held the lock during the fork; it does not exist in the child.
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()
 
     def enter(self, path: Path) -> OpenFile:
-        """To be called before SQLite opens it."""
-        # One file has one entry, by whatever links it is reached, and keeps it when the working directory changes.
+        """Call this before SQLite opens the file."""
+        # The real path: one entry per file, however it is linked, also after a change of the working directory.
         place = os.path.realpath(path)
         with self._lock:
             file = self._files.setdefault(place, OpenFile(place))
@@ -39,7 +39,7 @@ class OpenFiles:
             return file
 
     def leave(self, file: OpenFile) -> None:
-        """To be called when SQLite has closed it."""
+        """Call this after SQLite has closed the file."""
         with self._lock:
             file.users -= 1
             if not file.users:
@@ -48,8 +48,8 @@ class OpenFiles:
                     os.close(file.descriptor)
 
     def sync(self, path: Path) -> None:
-        """Have what was written to it on the disk, beside whatever SQLite does with it."""
-        file = self.enter(path)  # nobody closes it meanwhile
+        """Flush the file to disk, independently of SQLite."""
+        file = self.enter(path)  # so that the descriptor is not closed during the call
         try:
             with self._lock:
                 if file.descriptor is None:

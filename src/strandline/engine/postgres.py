@@ -12,9 +12,11 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
+from strandline.engine.database import Database, Rows, Session, Values
+from strandline.engine.sql import Dialect
 from strandline.errors import Invalid, OutcomeUnknown, StorageFull, StrandlineError, Unavailable
 
 try:
@@ -41,7 +43,10 @@ _SETTINGS = {
     "lock_timeout": 7_000,
     # A node that sleeps in the middle of a transaction holds up others for no longer, and they wait longer.
     "idle_in_transaction_session_timeout": 5_000,
+    "search_path": "strandline",
 }
+_NOW = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_NONE: Values = {}
 # What our promises rest on is not for the address to change.
 _OURS = frozenset({"options", "client_encoding", "application_name", "fallback_application_name"})
 _SECRETS = frozenset({"password", "sslpassword"})
@@ -73,29 +78,32 @@ class _Connection(psycopg.Connection[tuple[Any, ...]]):
             raise _Silent(f"no answer within {_ANSWER_SECONDS:.0f} seconds") from error
 
 
-class Session:
-    """One transaction, as the work inside it sees it."""
-
+class PostgresSession(Session):
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
 
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        cursor = self._connection.execute(sql.encode(), values or None)
+    def execute(self, statement: str, values: Values = _NONE) -> Rows:
+        cursor = self._connection.execute(statement.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
 
-    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+    def execute_many(self, statement: str, rows: Sequence[Values]) -> None:
         with self._connection.cursor() as cursor:
-            cursor.executemany(sql.encode(), rows)
+            cursor.executemany(statement.encode(), rows)
 
 
-class Postgres:
-    """A database and our connections to it. Thread-safe."""
+class PostgresDatabase(Database):
+    """A schema of its own, `strandline`, in a database that processes on several machines share."""
+
+    dialect: Dialect = "postgres"
+    shared = True
+    boot = ""
 
     def __init__(self, url: str) -> None:
-        """Invalid if the address cannot be used, Unavailable if nobody answers there."""
+        """Invalid if the address cannot be used, Unavailable if no server answers there."""
         self._parameters = _parameters(url)
-        self.where = _where(self._parameters)
-        self._connect().close()
+        self._host = _where(self._parameters)
+        self.where = f"PostgreSQL at {self._host}"
+        self._check()
         self._pool = psycopg_pool.ConnectionPool(
             kwargs=self._parameters,
             connection_class=_Connection,
@@ -114,22 +122,28 @@ class Postgres:
             _configure(connection)
             return connection
 
-    def fetch(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """One statement that only reads, in a snapshot of its own that has all that was committed before."""
-        return self._run(lambda connection: Session(connection).execute(sql, values))
+    def _check(self) -> None:
+        with closing(self._connect()) as connection, self._mapped():
+            ((encoding,),) = connection.execute(b"SELECT current_setting('server_encoding')").fetchall()
+        if encoding != "UTF8":
+            raise Unavailable(f"the database is encoded in {encoding}; make one with ENCODING 'UTF8'")
+
+    def fetch(self, statement: str, values: Values) -> Rows:
+        return self._run(lambda connection: PostgresSession(connection).execute(statement, values))
 
     def transaction(self, work: Callable[[Session], _T]) -> _T:
-        """All of the work or nothing. It may be run again from its beginning: it must leave no traces elsewhere.
-
-        Every statement sees what was committed before it began. OutcomeUnknown if the answer to the commit
-        got lost; after any other error nothing was stored.
-        """
         return self._run(lambda connection: self._transact(connection, work))
+
+    def data_version(self) -> None:
+        return None
+
+    def lease_ms(self, session: Session | None = None) -> int | None:
+        return None if session is None else int(session.execute(_NOW)[0][0])
 
     def _transact(self, connection: _Connection, work: Callable[[Session], _T]) -> _T:
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED", prepare=False)
         try:
-            result = work(Session(connection))
+            result = work(PostgresSession(connection))
         except BaseException:
             with suppress(psycopg.Error):  # a connection that is gone has rolled back
                 connection.execute("ROLLBACK", prepare=False)
@@ -138,9 +152,7 @@ class Postgres:
             connection.execute("COMMIT", prepare=False)
         except psycopg.Error as error:
             if _lost(connection, error):
-                raise OutcomeUnknown(
-                    f"PostgreSQL at {self.where} did not confirm the commit: {_text(error)}"
-                ) from error
+                raise OutcomeUnknown(f"{self.where} did not confirm the commit: {_text(error)}") from error
             raise
         return result
 
@@ -173,7 +185,7 @@ class Postgres:
             raise Unavailable("the connections to PostgreSQL are closed") from error
         except psycopg_pool.PoolTimeout as error:
             self._connect().close()  # raises what keeps the pool from it, if anything does
-            raise Unavailable(f"all connections to PostgreSQL at {self.where} are busy", retry_after=1) from error
+            raise Unavailable(f"all connections to {self.where} are busy", retry_after=1) from error
         try:
             yield connection
         finally:
@@ -189,20 +201,15 @@ class Postgres:
     def _map(self, error: psycopg.Error, text: str) -> StrandlineError:
         state = error.sqlstate or ""
         if state == _FULL:
-            return StorageFull(f"PostgreSQL at {self.where} has no room left; nothing was written: {text}")
+            return StorageFull(f"{self.where} has no room left; nothing was written: {text}")
         if isinstance(error, psycopg.OperationalError) and (not state or state.startswith(_GONE)):
-            return Unavailable(f"PostgreSQL cannot be reached at {self.where}: {text}", retry_after=2)
+            return Unavailable(f"PostgreSQL cannot be reached at {self._host}: {text}", retry_after=2)
         if state in _COLLISIONS or state in {"55P03", "57014"}:
-            return Unavailable(f"PostgreSQL at {self.where} is busy: {text}", retry_after=1)
-        return Unavailable(f"PostgreSQL at {self.where} failed: {text}", retry_after=5)
+            return Unavailable(f"{self.where} is busy: {text}", retry_after=1)
+        return Unavailable(f"{self.where} failed: {text}", retry_after=5)
 
     def close(self) -> None:
         self._pool.close()
-
-
-def is_plain(name: str) -> bool:
-    """Whether a name from outside can be one of ours; others may hold what PostgreSQL does not take for text."""
-    return name.isascii() and "\0" not in name
 
 
 def _configure(connection: _Connection) -> None:

@@ -1,8 +1,8 @@
-"""How we talk to S3 and to what answers like it: a client with timeouts, and its errors as ours.
+"""How we talk to S3 and compatible services: a client with timeouts, and its errors mapped to ours.
 
-The only importer of the driver. Credentials come the way AWS's own tools find them (environment, profile,
-role), never with an address. The driver repeats a request by itself when an answer is missing or says 5xx, so a
-write with a condition may meet its own first attempt: whoever gets `Conflict` must look what is there.
+The only importer of the driver. Credentials are found as AWS's own tools find them (environment, profile, role);
+they are never part of an address. The driver retries a request by itself when the answer is missing or 5xx, so a
+conditional write may conflict with its own first attempt: after `Conflict` the caller must check what is stored.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ATTEMPTS = 3
 _CONNECTIONS = 32
 _DELETE_KEYS = 1000
 
-# The product's codes, then its HTTP statuses, by what they mean to us.
+# Error codes of S3, then HTTP statuses, and our errors for them.
 _CODES: dict[str, type[StrandlineError]] = {
     **dict.fromkeys(("404", "NotFound", "NoSuchKey", "NoSuchBucket", "NoSuchUpload"), NotFound),
     **dict.fromkeys(("XMinioStorageFull", "QuotaExceeded", "InsufficientStorage", "507"), StorageFull),
@@ -52,7 +52,7 @@ _CODES: dict[str, type[StrandlineError]] = {
 _STATUSES: dict[int, type[StrandlineError]] = {
     401: Forbidden,
     403: Forbidden,
-    409: Unavailable,  # a condition that could not be checked just now
+    409: Unavailable,  # the condition could not be checked at the moment
     412: Conflict,
     429: Unavailable,
     503: Unavailable,
@@ -68,12 +68,12 @@ class Head:
 
 
 class Bucket:
-    """One bucket, thread-safe. Keys are whole; a missing one is NotFound."""
+    """One bucket. Thread-safe. Keys are complete; NotFound if a key does not exist."""
 
     def __init__(self, name: str, *, endpoint: str | None, region: str | None, profile: str | None) -> None:
-        """What is not given is found by AWS's own rules."""
+        """Arguments that are None are found as AWS's own tools find them."""
         self._name = name
-        # Other products seldom have a host name per bucket.
+        # Compatible services seldom have a host name per bucket.
         style = {"addressing_style": "path"} if endpoint else {}
         config = Config(
             connect_timeout=_CONNECT_SECONDS,
@@ -86,7 +86,7 @@ class Bucket:
             session = Session(profile_name=profile, region_name=region)
             self._client = session.client("s3", endpoint_url=endpoint, config=config)
         except (BotoCoreError, ValueError) as error:
-            raise Invalid(f"S3 cannot be used like this: {error}") from error
+            raise Invalid(f"the S3 client cannot be configured: {error}") from error
 
     def head(self, key: str) -> Head | None:
         try:
@@ -103,7 +103,7 @@ class Bucket:
             return found["Body"].read(), found["ETag"]
 
     def get_range(self, key: str, etag: str, first: int, size: int) -> bytes:
-        """Conflict if the object is another one by now."""
+        """Part of an object. Conflict if its ETag is not `etag` any more."""
         span = f"bytes={first}-{first + size - 1}"
         with self._mapped(key):
             found = self._client.get_object(Bucket=self._name, Key=key, Range=span, IfMatch=etag)
@@ -111,25 +111,25 @@ class Bucket:
             return content
 
     def put(self, key: str, data: bytes, *, etag: str | None, metadata: Mapping[str, str]) -> None:
-        """Only over the object with that ETag; None: only where there is none. Else Conflict or NotFound."""
+        """Replace the object with that ETag, or create it if `etag` is None. Else Conflict or NotFound."""
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         with self._mapped(key, changes=True):
             self._client.put_object(Bucket=self._name, Key=key, Body=data, Metadata=metadata, **condition)
 
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
-        """Start a multipart upload; nobody sees its object before `complete`."""
+        """Start a multipart upload and return its id. The object is not visible before `complete`."""
         with self._mapped(key, changes=True):
             started = self._client.create_multipart_upload(Bucket=self._name, Key=key, Metadata=metadata)
             return str(started["UploadId"])
 
     def send_part(self, key: str, upload: str, number: int, data: bytes) -> str:
-        """What `complete` needs to know of the part."""
+        """Upload a part and return its ETag for `complete`."""
         part = {"Bucket": self._name, "Key": key, "UploadId": upload, "PartNumber": number}
         with self._mapped(key, changes=True):
             return str(self._client.upload_part(**part, Body=data)["ETag"])
 
     def copy_part(self, key: str, upload: str, number: int, source: str, etag: str, span: str) -> str:
-        """The same, taken from another object while it has that ETag; `span` like `bytes=0-9`."""
+        """Like `send_part`, but copy the bytes from an object with this ETag; `span` is like `bytes=0-9`."""
         part = {"Bucket": self._name, "Key": key, "UploadId": upload, "PartNumber": number}
         origin = {"CopySource": {"Bucket": self._name, "Key": source}, "CopySourceIfMatch": etag}
         with self._mapped(key, changes=True):
@@ -138,7 +138,7 @@ class Bucket:
             )
 
     def complete(self, key: str, upload: str, parts: Sequence[str]) -> None:
-        """The object is there, or Conflict if there is one already."""
+        """Create the object from its parts. Conflict if an object of that key exists."""
         listed = {"Parts": [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(parts, start=1)]}
         with self._mapped(key, changes=True):
             self._client.complete_multipart_upload(
@@ -146,12 +146,12 @@ class Bucket:
             )
 
     def abort(self, key: str, upload: str) -> None:
-        """One that is completed or aborted already is fine."""
+        """Give up an upload; do nothing if it is already completed or aborted."""
         with suppress(NotFound), self._mapped(key, changes=True):
             self._client.abort_multipart_upload(Bucket=self._name, Key=key, UploadId=upload)
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """Key and id of every upload that was begun and neither completed nor aborted."""
+        """Key and id of every upload that is neither completed nor aborted."""
         found = self._pages("list_multipart_uploads", "Uploads", Prefix=prefix)
         return [(item["Key"], item["UploadId"]) for item in found]
 
@@ -160,7 +160,7 @@ class Bucket:
         return ((item["Key"], item["Size"]) for item in self._pages("list_objects_v2", "Contents", Prefix=prefix))
 
     def folder(self, prefix: str) -> tuple[list[tuple[str, int]], list[str]]:
-        """The objects directly below the prefix, with sizes, and the prefixes of what is deeper."""
+        """The objects directly below the prefix with their sizes, and the prefixes of the next level."""
         objects: list[tuple[str, int]] = []
         deeper: list[str] = []
         with self._mapped(prefix):
@@ -176,7 +176,7 @@ class Bucket:
                 yield from page.get(member, ())
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Missing ones are fine."""
+        """Delete objects; keys that do not exist are ignored."""
         keys = iter(keys)
         while batch := [{"Key": key} for key in islice(keys, _DELETE_KEYS)]:
             with self._mapped(batch[0]["Key"], changes=True):

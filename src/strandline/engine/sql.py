@@ -1,20 +1,41 @@
-"""SQL lives in `.sql` files, in blocks that start with `-- name: <identifier>`."""
+"""SQL lives in `.sql` files, in blocks that start with `-- name: <identifier>`.
+
+A block is for every database, or for one dialect: `-- name: <identifier> (postgres)`. Statements are written in
+PostgreSQL's form with named parameters, `:name`; `= ANY (:name)` compares with each item of a list. `load` turns
+both into what the dialect's driver takes, so that most statements are written once.
+"""
 
 from __future__ import annotations
 
 import re
 from importlib import resources
+from typing import Literal
 
-_BLOCK = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+Dialect = Literal["sqlite", "postgres"]
+
+_BLOCK = re.compile(r"^-- name: (\w+)(?: \((sqlite|postgres)\))?[ \t]*$", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
+_ANY = re.compile(r"= ANY \(:(\w+)\)")
+# Not the second colon of a cast like `x::bigint`.
+_PARAMETER = re.compile(r"(?<!:):([a-z]\w*)")
 
 
-def load(package: str, file: str) -> dict[str, str]:
-    """The named blocks of a `.sql` file that lies beside the modules of `package`."""
+def load(package: str, file: str, dialect: Dialect) -> dict[str, str]:
+    """The statements of a `.sql` file beside the modules of `package`, by name, for one dialect."""
     text = resources.files(package).joinpath(file).read_text(encoding="utf-8")
     blocks: dict[str, str] = {}
     parts = _BLOCK.split(text)
-    for name, block in zip(parts[1::2], parts[2::2], strict=True):
+    for name, only, block in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        if only not in {None, dialect}:
+            continue
         if name in blocks:
-            raise ValueError(f"{file} of {package} has two blocks named {name}")
-        blocks[name] = block.strip()
+            raise ValueError(f"{file} of {package} has two blocks named {name} for {dialect}")
+        blocks[name] = _translated(block, dialect)
     return blocks
+
+
+def _translated(block: str, dialect: Dialect) -> str:
+    statement = _COMMENT.sub("", block).strip()
+    if dialect == "sqlite":
+        return _ANY.sub(r"IN (SELECT value FROM json_each(:\1))", statement)
+    return _PARAMETER.sub(r"%(\1)s", statement)

@@ -11,7 +11,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -47,7 +47,7 @@ def map_error(error: apsw.Error, path: Path) -> StrandlineError:
     return Unavailable(f"{where} failed: {error}", retry_after=5)
 
 
-class Database:
+class SqliteConnection:
     """One connection, used by one thread at a time (`with database:` takes it), errors mapped.
 
     `committed` hears after every transaction how long SQLite's log is, and sees to it that it is copied into the
@@ -59,7 +59,7 @@ class Database:
         path: Path,
         *,
         create: bool = False,
-        committed: Callable[[Database, int], None] | None = None,
+        committed: Callable[[SqliteConnection, int], None] | None = None,
     ) -> None:
         self.path = path
         self._lock = threading.RLock()
@@ -130,7 +130,7 @@ class Database:
         except apsw.Error as error:
             raise map_error(error, self.path) from error
 
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def execute(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock:
             try:
                 return self._connection.execute(sql, values).fetchall()
@@ -147,12 +147,12 @@ class Database:
             finally:
                 cursor.close(force=True)
 
-    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
         with self._lock, self.mapped():
             self._connection.executemany(sql, rows)
 
     @contextmanager
-    def transaction(self) -> Iterator[Database]:
+    def transaction(self) -> Iterator[SqliteConnection]:
         """One write transaction: all or nothing.
 
         An I/O error while committing is `OutcomeUnknown`: the frames may have reached the file. Every other

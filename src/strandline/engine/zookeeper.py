@@ -1,7 +1,7 @@
-"""How we talk to ZooKeeper: one connection that comes back by itself, and its errors as ours.
+"""How we talk to ZooKeeper: one connection that reconnects by itself, and its errors mapped to ours.
 
-The only importer of the driver. Every call ends within the session timeout. A call is never repeated here: a write
-whose answer got lost is `OutcomeUnknown`, and may even be carried out later, when the connection is back.
+The only importer of the driver. Every call ends within the session timeout. No call is retried here: a write whose
+answer was lost is `OutcomeUnknown`, and may be carried out later, after a reconnect.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ _ANY = -1
 
 
 @dataclass(frozen=True)
-class Node:
+class Znode:
     value: str
     version: int
     owner: int
-    """The session that an ephemeral node belongs to; 0 for others."""
+    """The session that an ephemeral node belongs to; 0 for persistent nodes."""
 
 
 @dataclass(frozen=True)
-class Check:
-    """The node must be there."""
+class MustExist:
+    """The write fails if the node does not exist."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class Create:
-    """The node must not be there; it goes with this session."""
+    """Create an ephemeral node. The write fails if the node exists."""
 
     path: str
     value: str
@@ -71,19 +71,22 @@ class Delete:
     version: int = _ANY
 
 
-Step = Check | Create | Set | Delete
+Step = MustExist | Create | Set | Delete
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Which step of a write could not be done; none of them was."""
+    """Why a write was refused: the number of the first step that failed. No step was carried out."""
 
     step: int
     why: str
 
 
 class Zookeeper:
-    """One session after the other. `listener` hears from the driver's thread when a connection comes or goes."""
+    """A client that starts a new session when one is lost.
+
+    `listener` is called in the driver's thread with True when the connection is made and False when it is lost.
+    """
 
     def __init__(self, hosts: str, session_timeout_ms: int, listener: Callable[[bool], None]) -> None:
         self.hosts = hosts
@@ -94,28 +97,28 @@ class Zookeeper:
         self._client = KazooClient(
             hosts,
             timeout=seconds,
-            # Its own default would wait for up to an hour between two attempts.
+            # The driver's default waits up to an hour between two attempts.
             connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": min(1.0, seconds / 6)},
             command_retry={"max_tries": 3, "max_delay": min(1.0, seconds / 6)},
         )
-        self._attend_to_handshakes()
+        self._patch_handshake()
         self._client.add_listener(self._state_changed)
 
-    def _attend_to_handshakes(self) -> None:
-        connection = self._client._connection  # noqa: SLF001 - there is no other way to either of the two
+    def _patch_handshake(self) -> None:
+        connection = self._client._connection  # noqa: SLF001 - the driver has no public way to do either
         invoke = connection._invoke  # noqa: SLF001 - same
 
-        def shaking(timeout: float, request: Any, xid: int | None = None) -> Any:
+        def handshake(timeout: float, request: Any, xid: int | None = None) -> Any:
             if not isinstance(request, Connect):
                 return invoke(timeout, request, xid)
-            # A server that has just started may never answer; waiting for the whole timeout costs the session.
+            # A server that is starting may never answer; waiting for the whole timeout would cost the session.
             answer = invoke(timeout / 3, request, xid)
-            # It may grant less than what was asked for, which the driver keeps to itself.
+            # The server may grant a shorter timeout than requested; the driver does not report it.
             if answer[0].time_out > 0:
                 self.session_timeout_ms = answer[0].time_out
             return answer
 
-        connection._invoke = shaking  # noqa: SLF001 - same
+        connection._invoke = handshake  # noqa: SLF001 - same
 
     def _state_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:
@@ -140,36 +143,36 @@ class Zookeeper:
 
     @property
     def session_id(self) -> int:
-        """0 while there is none."""
+        """0 while there is no session."""
         client_id = self._client.client_id
         return int(client_id[0] or 0) if client_id else 0
 
-    def get(self, path: str, watch: Callable[[Any], None] | None = None) -> Node | None:
+    def get(self, path: str, watch: Callable[[Any], None] | None = None) -> Znode | None:
         return self.get_many([path], watch)[0]
 
-    def get_many(self, paths: Sequence[str], watch: Callable[[Any], None] | None = None) -> list[Node | None]:
-        """All in one round trip; None for one that is not there, which leaves no watch either."""
+    def get_many(self, paths: Sequence[str], watch: Callable[[Any], None] | None = None) -> list[Znode | None]:
+        """All nodes in one round trip; None for a node that does not exist, which is not watched either."""
         with self._calling(Unavailable):
             asked = [self._client.get_async(path, watch) for path in paths]
             return [self._node(answer) for answer in asked]
 
-    def _node(self, answer: Any) -> Node | None:
+    def _node(self, answer: Any) -> Znode | None:
         try:
             value, stat = self._wait(answer)
         except NoNodeError:
             return None
-        return Node(value.decode(), stat.version, stat.ephemeralOwner)
+        return Znode(value.decode(), stat.version, stat.ephemeralOwner)
 
     def children(self, path: str, watch: Callable[[Any], None] | None = None) -> list[str]:
         with self._calling(Unavailable):
             return list(self._wait(self._client.get_children_async(path, watch)))
 
     def write(self, *steps: Step) -> Refusal | None:
-        """All steps or none; None if they are done."""
+        """Carry out all steps or none. Returns None when they are done."""
         transaction = self._client.transaction()
         for step in steps:
             match step:
-                case Check(path):
+                case MustExist(path):
                     transaction.check(path, _ANY)
                 case Create(path, value):
                     transaction.create(path, value.encode(), ephemeral=True)
@@ -181,12 +184,12 @@ class Zookeeper:
             return _refusal(self._wait(transaction.commit_async()))
 
     def sync(self, path: str) -> None:
-        """What was written before, by whoever and through whichever server, can be read after this."""
+        """After this, reads see every write that was completed before, through whichever server."""
         with self._calling(Unavailable):
             self._wait(self._client.sync_async(path))
 
     def ensure(self, path: str, value: str = "") -> None:
-        """Have a lasting node, with its parents; one that is there stays as it is."""
+        """Create a persistent node and its parents; a node that exists is not changed."""
         with self._calling(OutcomeUnknown):
             try:
                 self._wait(self._client.create_async(path, value.encode(), makepath=True))
@@ -195,7 +198,7 @@ class Zookeeper:
 
     @contextmanager
     def locked(self, path: str) -> Iterator[None]:
-        """Hold ZooKeeper's usual kind of lock at that path."""
+        """Hold the lock of ZooKeeper's lock recipe at that path."""
         with self._calling(OutcomeUnknown):
             lock = self._client.Lock(path)
             lock.acquire(timeout=_START_SECONDS)
@@ -216,7 +219,7 @@ class Zookeeper:
 
     @contextmanager
     def _mapped(self, lost: type[OutcomeUnknown | Unavailable]) -> Iterator[None]:
-        """`lost` says what it means that the answer did not come."""
+        """Map the driver's errors; `lost` is the error for an answer that did not come."""
         try:
             yield
         except (ConnectionLoss, OperationTimeoutError, KazooTimeoutError) as cause:
@@ -225,7 +228,7 @@ class Zookeeper:
             raise Unavailable(f"ZooKeeper at {self.hosts}: {cause!r}", retry_after=1) from cause
 
     def close(self) -> None:
-        """End the session; its ephemeral nodes are gone at once if there is a connection."""
+        """End the session. Its ephemeral nodes vanish at once if there is a connection."""
         self._client.remove_listener(self._state_changed)
         self._client.stop()
         self._client.close()

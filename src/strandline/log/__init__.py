@@ -1,21 +1,26 @@
 """The log room: event types in partitions, over timelines of storages."""
 
-from strandline.log.model import (
-    CursorText,
-    Distance,
-    DistanceQuery,
-    EventType,
-    ItemResult,
-    Options,
-    PartitionInfo,
-    PublishReport,
-    Schema,
-    ShiftedCursor,
-    StorageInfo,
-    Timeline,
-)
-from strandline.log.reading import Batch
-from strandline.log.room import Log
+from typing import TYPE_CHECKING
+
+from strandline.lazy import lazy
+
+if TYPE_CHECKING:
+    from strandline.log.model import (
+        CursorText,
+        Distance,
+        DistanceQuery,
+        EventType,
+        ItemResult,
+        Options,
+        PartitionInfo,
+        PublishReport,
+        Schema,
+        ShiftedCursor,
+        StorageInfo,
+        Timeline,
+    )
+    from strandline.log.reading import Batch
+    from strandline.log.room import Log
 
 __all__ = [
     "Batch",
@@ -33,3 +38,11 @@ __all__ = [
     "StorageInfo",
     "Timeline",
 ]
+
+if not TYPE_CHECKING:
+    # The settings of the log, and with them the help of commands, must not wait for Arrow.
+    __getattr__ = lazy(
+        __name__,
+        dict.fromkeys(__all__, "strandline.log.model")
+        | {"Batch": "strandline.log.reading", "Log": "strandline.log.room"},
+    )

@@ -1,40 +1,26 @@
-"""Storages and timelines under their operator's hands, in this process."""
+"""The operator's verbs for storages and timelines, in this process."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Protocol
-
 import msgspec
 
-from strandline.errors import Conflict, Invalid, NotFound
+from strandline.errors import Conflict, NotFound
 from strandline.log.catalog import Catalog
+from strandline.log.event_types import EventTypes
 from strandline.log.initiator import Initiator
-from strandline.log.model import CatalogEntry, StorageInfo, Switch, Timeline
+from strandline.log.model import StorageInfo, Switch, Timeline
 from strandline.log.node import decided
 from strandline.log.room import Admin
 
 
-class _Entries(Protocol):
-    def entry(self, name: str) -> CatalogEntry: ...
-
-
 class LocalAdmin(Admin):
-    def __init__(self, entries: _Entries, catalog: Catalog, initiator: Initiator) -> None:
-        self._entries = entries
+    def __init__(self, event_types: EventTypes, catalog: Catalog, initiator: Initiator) -> None:
+        self._event_types = event_types
         self._catalog = catalog
         self._initiator = initiator
 
     def add_storage(self, storage: StorageInfo) -> StorageInfo:
-        configured = {
-            "sqlite": storage.sqlite_configuration,
-            "kafka": storage.kafka_configuration,
-        }
-        if configured[storage.storage_type] is None:
-            raise Invalid(f"a storage of type {storage.storage_type} needs {storage.storage_type}_configuration")
-        place = storage.sqlite_configuration
-        if place is not None and (not place.directory or ".." in Path(place.directory).parts):
-            raise Invalid(f"{place.directory!r} is not a directory; write a path, relative to the data directory")
+        storage.configuration.check()
         stored = msgspec.structs.replace(storage, default=False)
         self._catalog.storages.add(stored)
         return self._storage(storage.id)
@@ -44,7 +30,7 @@ class LocalAdmin(Admin):
         return self._storage(storage_id)
 
     def _storage(self, storage_id: str) -> StorageInfo:
-        """As the catalog has it: the first one of all is the default without being asked."""
+        """The storage as the catalog has it now: the first one that is added becomes the default."""
         for storage in self._catalog.storages.list():
             if storage.id == storage_id:
                 return storage
@@ -54,28 +40,28 @@ class LocalAdmin(Admin):
         self._catalog.storages.remove(storage_id)
 
     def switch(self, name: str, storage_id: str) -> Timeline:
-        self._initiator.switch(self._entries.entry(name), storage_id)
-        return self._entries.entry(name).active
+        self._initiator.switch(self._event_types.entry(name), storage_id)
+        return self._event_types.entry(name).active
 
     def check_switch(self, name: str, storage_id: str) -> list[Timeline]:
-        entry = self._entries.entry(name)
+        entry = self._event_types.entry(name)
         self._initiator.check(entry, storage_id)
         return [*entry.timelines]
 
     def current_switch(self, name: str) -> Switch | None:
-        return self._entries.entry(name).switch
+        return self._event_types.entry(name).switch
 
     def abort_switch(self, name: str) -> Switch:
-        entry = self._entries.entry(name)
+        entry = self._event_types.entry(name)
         if entry.switch is None or decided(entry.switch):
             raise Conflict(f"no switch of {name!r} is under way")
         if not self._initiator.abort(entry, entry.switch):
             raise Conflict(f"the switch of {name!r} is done already")
-        aborted = self._entries.entry(name).switch
+        aborted = self._event_types.entry(name).switch
         if aborted is None:
             raise NotFound(f"event type {name!r} does not exist")
         return aborted
 
     def grow(self, name: str, partitions: int) -> None:
-        entry = self._entries.entry(name)
+        entry = self._event_types.entry(name)
         self._initiator.grow(entry, partitions)

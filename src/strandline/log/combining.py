@@ -1,7 +1,7 @@
-"""Work of many threads done in groups, by one of them at a time.
+"""Group commit: jobs of many threads are done in groups, by one thread at a time.
 
-What comes while a group is worked on becomes the next group, and one commit serves all of it. What costs most is
-waking threads, so that the larger the groups the better, and nobody is woken who would have to wait again.
+Jobs that are queued while a group is in progress form the next group, and one commit serves the whole group.
+Waking threads is the largest cost, so large groups are better, and no thread is woken only to wait again.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Generic, TypeVar, cast
 
 from strandline.errors import OutcomeUnknown, StrandlineError, Unavailable
 
-# While jobs come in, the next group is not begun; each look takes so long.
+# The next group is not started while more jobs arrive; the queue is checked in this interval.
 _GATHER_SECONDS = 0.00005
-# Then a thread of the executor lets the work of other combiners come first.
+# After this many groups a thread of the executor yields to other combiners.
 _TURN_GROUPS = 16
 
 _G = TypeVar("_G")
 _R = TypeVar("_R")
 
 
-class Job(Future[_R], Generic[_G, _R]):
-    """One piece of work, queued. Whoever waits for it does it, if nobody is at work yet."""
+class QueuedJob(Future[_R], Generic[_G, _R]):
+    """A queued job. A thread that waits for the result does the work itself if no other thread is working."""
 
     def __init__(self, given: _G, combiner: Combiner[_G, _R]) -> None:
         super().__init__()
-        self.set_running_or_notify_cancel()  # what is queued will be done: it cannot be cancelled
+        self.set_running_or_notify_cancel()  # a queued job cannot be cancelled
         self.given = given
         self._combiner = combiner
 
@@ -40,18 +40,18 @@ class Job(Future[_R], Generic[_G, _R]):
         return super().result(timeout)
 
 
-class QuickJob(Generic[_G, _R]):
-    """The same for callers that do nothing but wait: a lock costs a third of a future."""
+class WaitedJob(Generic[_G, _R]):
+    """A job for callers that only wait for the result: a lock costs a third of a future."""
 
     __slots__ = ("_answer", "_combiner", "_pending", "given", "left")
 
     def __init__(self, given: _G, combiner: Combiner[_G, _R]) -> None:
         self.given = given
         self._combiner = combiner
-        self.left = False  # nobody waits for it any more
+        self.left = False  # its caller no longer waits
         self._answer: tuple[_R | None, BaseException | None] | None = None
         self._pending = threading.Lock()
-        self._pending.acquire()  # whoever answers lets go of it
+        self._pending.acquire()  # released with the answer
 
     def done(self) -> bool:
         return self._answer is not None
@@ -83,14 +83,14 @@ class QuickJob(Generic[_G, _R]):
 
 
 class Combiner(Generic[_G, _R]):
-    """Calls `act` for one group after the other, never twice at a time, in the order of the jobs.
+    """Calls `act` for one group after the other, never concurrently, in the order of the jobs.
 
-    `act` answers every job with its result or an error of its own; what it raises is the answer to all. A group
+    `act` returns a result or an error for every job; an error that it raises is the answer to all of them. A group
     takes jobs up to a total `weight` of 1.
 
-    A thread of the executor works, so that nobody has to wait for a job to be done. A caller that waits works by
-    itself if nobody else does: that saves waking one thread and being woken by it. It does so only if `free`
-    says that nothing is likely to hold it up, for it may have to be back in time.
+    A thread of the executor does the work, so that a job is done even if its caller does not wait. A caller that
+    waits does the work itself if no other thread does, which saves two thread switches. It does so only if `free`
+    says that it is unlikely to be blocked, because the caller may have a deadline.
     """
 
     def __init__(
@@ -105,45 +105,45 @@ class Combiner(Generic[_G, _R]):
         self._executor = executor
         self._weight = weight
         self._free = free
-        # Entered by itself it is safe from Ctrl-C; a condition may be interrupted between taking it and the block.
+        # Used directly: `with` on a condition may be interrupted by Ctrl-C after it has acquired the lock.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        # Anybody adds to it; only the one at work takes away.
-        self._queue: deque[Job[_G, _R] | QuickJob[_G, _R]] = deque()
-        # Answered, and still asleep. Each wakes the next when it goes: all at once would only wait again, for the
-        # interpreter.
-        self._asleep: deque[QuickJob[_G, _R]] = deque()
+        # Any thread appends; only the working thread removes.
+        self._queue: deque[QueuedJob[_G, _R] | WaitedJob[_G, _R]] = deque()
+        # Answered jobs whose callers are still asleep. Each caller wakes the next one: all at once would only wait
+        # again, for the interpreter.
+        self._asleep: deque[WaitedJob[_G, _R]] = deque()
         self._working = False
-        self._called = False  # a thread of the executor is on its way
+        self._called = False  # the executor has been asked for a thread
 
-    def add(self, given: _G, *, waits: bool) -> Job[_G, _R]:
-        """Queue a job; if its caller waits for the result at once, nobody is called to do it."""
-        job = Job(given, self)
+    def add(self, given: _G, *, waits: bool) -> QueuedJob[_G, _R]:
+        """Queue a job. If the caller waits for the result at once, the executor is not asked for a thread."""
+        job = QueuedJob(given, self)
         self._queue.append(job)
         if not waits:
             self._call()
         return job
 
     def do(self, given: _G, timeout: float) -> _R:
-        """Queue a job and wait until it is done, by whomever. TimeoutError if that takes too long."""
-        job = QuickJob(given, self)
+        """Queue a job and wait for its result. TimeoutError if that takes too long."""
+        job = WaitedJob(given, self)
         self._queue.append(job)
         return job.result(timeout)
 
-    def wake_later(self, job: QuickJob[_G, _R]) -> None:
+    def wake_later(self, job: WaitedJob[_G, _R]) -> None:
         self._asleep.append(job)
 
     def wake_next(self) -> None:
-        """Wake one of those that were answered, to be called whenever some were and by everyone who goes."""
-        with suppress(IndexError):  # there is none
+        """Wake one caller whose job was answered. Called after every group and by every caller that leaves."""
+        with suppress(IndexError):  # none is asleep
             while (job := self._asleep.popleft()).left:
                 pass
             job.wake()
 
-    def help(self, job: Job[_G, _R] | QuickJob[_G, _R]) -> None:
-        """See to it that a job is done, best by this thread."""
+    def help(self, job: QueuedJob[_G, _R] | WaitedJob[_G, _R]) -> None:
+        """Make sure that a job gets done, preferably by this thread."""
         if self._working or self._called:
-            return  # whoever is at it, or comes, looks at the queue once more after letting go of it
+            return  # that thread checks the queue once more after it has stopped working
         if self._free():
             self._work(job)
         if not job.done():
@@ -160,22 +160,22 @@ class Combiner(Generic[_G, _R]):
             self._work()
 
     def _call(self) -> None:
-        """Have what is queued done by the executor, unless somebody is at it, who will not leave before."""
+        """Ask the executor for a thread, unless a thread is working, which checks the queue before it stops."""
         if self._working:
             return
         with self._lock:
             if self._working or self._called or not self._queue:
                 return
-            with suppress(RuntimeError):  # it is shut down: `finish` does the rest, or whoever comes
+            with suppress(RuntimeError):  # it is shut down: `finish` or a waiting caller does the rest
                 self._executor.submit(self._answer_call)
-                self._called = True  # never without one who comes: nobody else would begin
+                self._called = True  # only after a successful submit, because it keeps others from starting
 
     def _answer_call(self) -> None:
         with self._lock:
             self._called = False
         self._work()
 
-    def _work(self, until: Job[_G, _R] | QuickJob[_G, _R] | None = None) -> None:
+    def _work(self, until: QueuedJob[_G, _R] | WaitedJob[_G, _R] | None = None) -> None:
         mine = False
         try:
             with self._lock:
@@ -190,33 +190,35 @@ class Combiner(Generic[_G, _R]):
                     self._gather(2 * size)
         finally:
             if mine:
-                self._working = False  # first of all: an interrupt here would end all work for good
+                self._working = False  # first, because an interrupt before it would stop all work for good
                 with self._lock:
                     self._changed.notify_all()
                 self._call()
 
     def _gather(self, most: int) -> None:
-        """Let those who were answered come back, and be in the next group."""
+        """Wait briefly for the callers that were answered to queue their next jobs."""
         before = -1
         while before < len(self._queue) < most:
             before = len(self._queue)
             time.sleep(_GATHER_SECONDS)
 
     def _do_group(self) -> int:
-        group: list[Job[_G, _R] | QuickJob[_G, _R]] = []
+        group: list[QueuedJob[_G, _R] | WaitedJob[_G, _R]] = []
         try:
             self._take(group)
             self._answer(group, self._act([job.given for job in group]))
-        except Exception as error:  # noqa: BLE001 - whoever waits must be told
+        except Exception as error:  # noqa: BLE001 - the callers get it as their answer
             self._answer(group, [error if isinstance(error, StrandlineError) else _unexpected(error)] * len(group))
         except BaseException:
-            # The caller that works was interrupted, perhaps after the commit, perhaps while it answered.
+            # The working caller was interrupted, perhaps after the commit or in the middle of the answers.
             self._answer(group, [OutcomeUnknown("storing was interrupted")] * len(group))
             raise
         return len(group)
 
-    def _answer(self, group: Sequence[Job[_G, _R] | QuickJob[_G, _R]], results: Sequence[_R | Exception]) -> None:
-        """Tell everybody who was not told yet."""
+    def _answer(
+        self, group: Sequence[QueuedJob[_G, _R] | WaitedJob[_G, _R]], results: Sequence[_R | Exception]
+    ) -> None:
+        """Answer the jobs that have no answer yet."""
         for job, result in zip(group, results, strict=True):
             if job.done():
                 continue
@@ -226,12 +228,12 @@ class Combiner(Generic[_G, _R]):
                 job.set_result(result)
         self.wake_next()
 
-    def _take(self, group: list[Job[_G, _R] | QuickJob[_G, _R]]) -> None:
+    def _take(self, group: list[QueuedJob[_G, _R] | WaitedJob[_G, _R]]) -> None:
         weight = 0.0
         while self._queue and weight < 1:
-            group.append(self._queue[0])  # first, so that an interrupt between the two loses nothing
+            group.append(self._queue[0])  # before popleft, so that an interrupt between the two loses no job
             self._queue.popleft()
-            if self._queue:  # nothing to weigh it against otherwise
+            if self._queue:  # the weight of the last job does not matter
                 weight += self._weight(group[-1].given)
 
 

@@ -14,11 +14,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from strandline.errors import InvalidCursor
+from strandline.errors import InvalidCursor, Unavailable
 
 BEGIN = "BEGIN"
+
+#: What a reader does when it cannot continue at its stored position: see `resume`.
+OnUnavailable = Literal["fail", "earliest", "latest"]
+
 _TEXT = re.compile(r"001-([0-9a-fA-F]{4})-(\d{18}|-1)", re.ASCII)
 _PLAIN = re.compile(r"\d{1,18}|-1", re.ASCII)
 
@@ -39,17 +43,32 @@ class Span:
     """One timeline as one partition sees it.
 
     `first` is the oldest offset that is still there (`last + 1` when none is: empty or removed), `last` the
-    newest one ever written, −1 when the partition never got a record in this timeline.
+    newest one ever written, −1 when the partition never got a record in this timeline. While a switch is `closing`
+    the timeline, `last` is what this process knows of it; other processes may have seen more.
     """
 
     order: int
     first: int
     last: int
     closed: bool = True
+    closing: bool = False
 
     @property
     def size(self) -> int:
         return self.last + 1
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where a reader continues: the position and its index.
+
+    `problem` says why this is not its stored position, None if it is. `skipped` counts the records in between.
+    """
+
+    position: Position
+    index: int
+    skipped: int = 0
+    problem: str | None = None
 
 
 def parse(text: str) -> Position | None:
@@ -133,6 +152,47 @@ def available(spans: Sequence[Span], position: Position | None) -> Position:
     if not begin <= index <= end:
         raise _unavailable(spans, position, "its records are gone" if index < begin else "it is in the future")
     return position
+
+
+def ahead(spans: Sequence[Span], position: Position | None) -> bool:
+    """Whether the position lies past what this process knows of a timeline that a switch is closing."""
+    newest = spans[-1]
+    return (
+        newest.closing
+        and position is not None
+        and position.order == newest.order
+        and position.offset > newest.last
+    )
+
+
+def resume(spans: Sequence[Span], position: Position | None, on_unavailable: OnUnavailable) -> Resumed:
+    """Where a reader continues that has read up to and including `position`; None starts at the oldest record.
+
+    A position can become unavailable: its records expired, or the log lost its newest records, for example because
+    it was restored from a backup. Then `fail` raises InvalidCursor, `earliest` continues with the oldest available
+    record that the reader has not read, and `latest` continues at the end. Unavailable if the position is ahead of
+    a timeline that is being closed: retry when the switch is decided.
+    """
+    begin, end = begin_index(spans), end_index(spans)
+    if position is None:
+        return Resumed(at_index(spans, begin), begin)
+    if ahead(spans, position):
+        raise Unavailable("a timeline switch is not decided yet", retry_after=1)
+    read = _records_up_to(spans, position)
+    try:
+        available(spans, position)
+    except InvalidCursor as error:
+        if on_unavailable == "fail":
+            raise
+        index = end if on_unavailable == "latest" else max(begin, read)
+        return Resumed(at_index(spans, index), index, index - read, error.detail)
+    return Resumed(at_index(spans, read), read)
+
+
+def _records_up_to(spans: Sequence[Span], position: Position) -> int:
+    """The index of the position, or of the last record before it if the position does not exist."""
+    older = sum(span.size for span in spans if span.order < position.order)
+    return older + sum(min(span.size, position.offset + 1) for span in spans if span.order == position.order)
 
 
 def shift(spans: Sequence[Span], position: Position | None, by: int) -> Position:

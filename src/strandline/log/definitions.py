@@ -7,10 +7,10 @@ import re
 import msgspec
 
 from strandline.clock import to_rfc3339
-from strandline.config import LogSettings
 from strandline.errors import Invalid
 from strandline.log import schemas
 from strandline.log.model import NAME_PATTERN, EventType, Options, Schema, Statistics
+from strandline.log.settings import LogSettings
 
 _NAME = re.compile(NAME_PATTERN).fullmatch
 _FIXED = ("category", "compatibility_mode", "cleanup_policy", "partition_strategy", "partition_key_fields")

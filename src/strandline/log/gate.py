@@ -1,4 +1,4 @@
-"""Lets the publishes of one event type start, or keeps them waiting: in order, bounded, without a thread each."""
+"""Starts the publishes of one event type, or queues them during a switch: in order, bounded, without threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strandline.errors import StrandlineError, Unavailable
 
 @dataclass(frozen=True)
 class Waiting:
-    """A publish that has not started: how to start it, or to refuse it after its deadline."""
+    """A queued publish: how to start it, and how to refuse it after its deadline."""
 
     start: Callable[[], None]
     refuse: Callable[[StrandlineError], None]
@@ -22,7 +22,7 @@ class Waiting:
 class Gate:
     """Open, or held by a switch.
 
-    What was parked (a record that met a seal) goes before what waits, and both before what comes later, so that
+    Parked publishes (those that met a seal) continue before queued ones, and both before later ones, so that
     publishes keep their order through a hold.
     """
 
@@ -58,7 +58,7 @@ class Gate:
             self._on_drained()
 
     def park(self, resume: Callable[[], None]) -> None:
-        """Keep a started publish, and all that come later, until `resume_parked`."""
+        """Hold a started publish, and all later ones, until `resume_parked`."""
         with self._lock:
             self._parked.append(resume)
 
@@ -67,9 +67,9 @@ class Gate:
         return bool(self._parked)
 
     def resume_parked(self) -> None:
-        """The switch that parked them is decided."""
-        for _ in range(len(self._parked)):  # not those that park again, for a newer switch
-            # It stays in the queue until it has been started: nothing may overtake it.
+        """Continue the parked publishes; their switch is decided."""
+        for _ in range(len(self._parked)):  # a publish that parks again waits for a newer switch
+            # It stays in the queue until it has been started, so that no other publish overtakes it.
             self._parked[0]()
             with self._lock:
                 self._parked.popleft()
@@ -87,12 +87,12 @@ class Gate:
 
     @property
     def drained(self) -> bool:
-        """Nothing that was started is without its outcome; what is parked waits for the very switch that asks."""
+        """Whether all started publishes have their outcome, except parked ones, which wait for the switch."""
         with self._lock:
             return self._running <= len(self._parked)
 
     def release(self) -> None:
-        """Start all that waits, in order, then let everybody through."""
+        """Start the queued publishes in order, then open the gate."""
         while True:
             with self._lock:
                 if self._parked or not self._waiting:
@@ -104,7 +104,7 @@ class Gate:
             publish.start()
 
     def expire(self, now_ms: int) -> None:
-        """Refuse what has waited too long."""
+        """Refuse publishes that have waited past their deadline."""
         with self._lock:
             late = [publish for publish in self._waiting if publish.deadline_ms <= now_ms]
             self._waiting = deque(publish for publish in self._waiting if publish.deadline_ms > now_ms)

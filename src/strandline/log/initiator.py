@@ -1,4 +1,4 @@
-"""Carries out a timeline switch, or the growth of a partition count, step by step (`switching.Step`)."""
+"""Performs a timeline switch, or the growth of a partition count, step by step (`switching.Step`)."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ import msgspec
 
 from strandline import failpoints
 from strandline.clock import Clock, to_rfc3339
-from strandline.config import LogSettings
 from strandline.errors import Conflict, Invalid, LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, Timeline
 from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, decided, encode
+from strandline.log.settings import LogSettings
 from strandline.log.storage import SealableStorage
 from strandline.log.storages import Storages, unseal
 from strandline.log.switching import Outcome, Phase, State, Step, next_step
-from strandline.logs import fields
+from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
 
-# A new topic that is owned by no timeline after this long was left behind by a crash.
+# A new topic that no timeline owns after this long was left behind by a crash.
 _SWEEP_MS = 600_000
 _INSPECT_SECONDS = 0.2
 
 
 class Refused(Exception):
-    """A step met a state that forbids it; its cause is what the caller is told."""
+    """The state does not allow a step; the cause is the error that the caller gets."""
 
 
 @dataclass
-class _Run:
-    """One switch under way."""
+class _SwitchInProgress:
+    """One switch in progress."""
 
     entry: CatalogEntry
     switch: Switch
@@ -61,7 +61,7 @@ class Initiator:
         self._run(entry, self._switch_row(entry, "switch", storage_id, topic, entry.event_type.partition_count))
 
     def check(self, entry: CatalogEntry, storage_id: str) -> None:
-        """Raise what a switch would be refused with: storage, another switch, nodes that cannot take part."""
+        """Raise the error that a switch would fail with: storage, another switch, nodes that cannot take part."""
         self._refuse_unknown(storage_id)
         name = entry.event_type.name
         if name in self._node.coordination.locks() or not decided(entry.switch):
@@ -85,13 +85,13 @@ class Initiator:
         self._run(entry, self._switch_row(entry, "grow", active.storage_id, active.topic, partitions))
 
     def abort(self, entry: CatalogEntry, switch: Switch) -> bool:
-        """Give up an undecided switch, whoever started it."""
+        """Abort an undecided switch that any node started."""
         aborted = self._node.abort(entry, switch)
         if aborted:
             try:
                 self._node.coordination.bump()
             except StrandlineError as error:
-                log.warning("nodes find out by themselves that the switch was aborted: %s", error)
+                log.warning("nodes will notice later that the switch was aborted: %s", error)
         return aborted
 
     def _switch_row(self, entry: CatalogEntry, kind: str, storage_id: str, topic: str, partitions: int) -> Switch:
@@ -111,7 +111,7 @@ class Initiator:
         )
 
     def _run(self, entry: CatalogEntry, switch: Switch) -> None:
-        run = _Run(entry, switch)
+        run = _SwitchInProgress(entry, switch)
         step = Step.LOCK
         while step is not Step.END:
             failpoints.hit(f"initiator.{step}")
@@ -119,9 +119,9 @@ class Initiator:
             step = next_step(step, outcome)
         log.info("switch ended", extra=fields(event_type=switch.event_type, kind=switch.kind, done=run.done))
         if not run.done:
-            raise _told(run.error)
+            raise _reported(run.error)
 
-    def _do(self, step: Step, run: _Run) -> Outcome:
+    def _do(self, step: Step, run: _SwitchInProgress) -> Outcome:
         try:
             _STEPS[step](self, run)
         except Refused as error:
@@ -133,7 +133,7 @@ class Initiator:
         return Outcome.OK
 
     @staticmethod
-    def _failed(step: Step, run: _Run, error: BaseException, outcome: Outcome) -> Outcome:
+    def _failed(step: Step, run: _SwitchInProgress, error: BaseException, outcome: Outcome) -> Outcome:
         log.warning("step %s of the switch of %s: %s", step, run.switch.event_type, error)
         if run.error is None and isinstance(error, StrandlineError):
             run.error = error
@@ -141,25 +141,25 @@ class Initiator:
 
     # -- the steps
 
-    def _lock(self, run: _Run) -> None:
+    def _lock(self, run: _SwitchInProgress) -> None:
         value = encode(LockValue(run.switch.token, Phase.WARM))
         if not self._node.coordination.lock(run.switch.event_type, value):
             raise Refused from Conflict(f"another switch of {run.switch.event_type!r} is under way")
 
-    def _record(self, run: _Run) -> None:
+    def _record(self, run: _SwitchInProgress) -> None:
         self._abort_orphan(run)
         try:
             self._catalog.switches.begin(run.entry, run.switch, self._clock.now_ms() + _SWEEP_MS)
         except Conflict as error:
             raise Refused from error
 
-    def _abort_orphan(self, run: _Run) -> None:
-        """We hold the lock, so an undecided switch has lost its initiator."""
+    def _abort_orphan(self, run: _SwitchInProgress) -> None:
+        """Abort an earlier undecided switch. Its initiator is gone, because this node holds the lock."""
         for other in self._catalog.switches.undecided():
             if other.event_type == run.switch.event_type:
                 self._node.abort(run.entry, other)
 
-    def _create(self, run: _Run) -> None:
+    def _create(self, run: _SwitchInProgress) -> None:
         storage = self._storages.get(run.switch.storage_id)
         if run.switch.kind == "grow":
             storage.grow(run.switch.topic, run.switch.partitions)
@@ -167,16 +167,16 @@ class Initiator:
         retention_ms = run.entry.event_type.retention_ms(self._settings.retention_ms)
         storage.create_topic(run.switch.topic, run.switch.partitions, retention_ms)
 
-    def _warm(self, run: _Run) -> None:  # noqa: ARG002 - every step has the same form
+    def _warm(self, run: _SwitchInProgress) -> None:  # noqa: ARG002 - every step has the same form
         self._await_all(self._node.coordination.bump())
 
-    def _hold(self, run: _Run) -> None:
+    def _hold(self, run: _SwitchInProgress) -> None:
         coordination = self._node.coordination
         coordination.relock(run.switch.event_type, encode(LockValue(run.switch.token, Phase.HOLD)))
         self._await_all(coordination.bump())
 
     def _await_all(self, version: int) -> None:
-        """Until every live member has confirmed the version; bounded."""
+        """Wait until every live member has confirmed the version; Unavailable after the timeout."""
         coordination = self._node.coordination
         news = threading.Event()
         unwatch = coordination.watch(news.set)
@@ -205,23 +205,23 @@ class Initiator:
                 waiting.append(node)
         return waiting
 
-    def _close(self, run: _Run) -> None:
+    def _close(self, run: _SwitchInProgress) -> None:
         if not self._catalog.switches.close(run.switch.token):
             raise Refused from Unavailable("the switch was aborted", retry_after=1)
 
-    def _seal(self, run: _Run) -> None:
+    def _seal(self, run: _SwitchInProgress) -> None:
         active = run.entry.active
         storage = self._storages.get(active.storage_id)
         if run.switch.kind == "switch" and isinstance(storage, SealableStorage):
             storage.seal(active.topic, run.switch.token)
 
-    def _snapshot(self, run: _Run) -> None:
+    def _snapshot(self, run: _SwitchInProgress) -> None:
         if run.switch.kind == "switch":
             active = run.entry.active
             bounds = self._storages.get(active.storage_id).bounds(active.topic)
             run.ends = {str(partition): bound.last for partition, bound in enumerate(bounds)}
 
-    def _commit(self, run: _Run) -> None:
+    def _commit(self, run: _SwitchInProgress) -> None:
         now = to_rfc3339(self._clock.now_ms())
         kind, switch, active = run.entry.event_type, run.switch, run.entry.active
         if switch.kind == "grow":
@@ -237,42 +237,42 @@ class Initiator:
             raise Refused from Unavailable("the switch was aborted by another node", retry_after=1)
         run.done = True
 
-    def _inspect(self, run: _Run) -> None:
+    def _inspect(self, run: _SwitchInProgress) -> None:
         threading.Event().wait(_INSPECT_SECONDS)
         row = self._catalog.switches.get(run.switch.token)
         if row is None or row.state is not State.DONE:
             raise Refused from Unavailable("the switch was aborted", retry_after=1)
         run.done = True
 
-    def _abort(self, run: _Run) -> None:
+    def _abort(self, run: _SwitchInProgress) -> None:
         if not self._catalog.switches.abort(run.switch.token):
             run.done = True
-            raise Refused("it was done after all")
+            raise Refused("the switch is done already")
 
-    def _unseal(self, run: _Run) -> None:
+    def _unseal(self, run: _SwitchInProgress) -> None:
         if run.switch.kind == "switch":
             unseal(self._storages, run.entry.active, run.switch.token)
 
-    def _discard(self, run: _Run) -> None:
+    def _discard(self, run: _SwitchInProgress) -> None:
         if run.switch.kind == "switch":
-            self._catalog.doom_topic(run.switch.storage_id, run.switch.topic, self._clock.now_ms())
+            self._catalog.mark_for_deletion(run.switch.storage_id, run.switch.topic, self._clock.now_ms())
 
-    def _unlock(self, run: _Run) -> None:
+    def _unlock(self, run: _SwitchInProgress) -> None:
         self._node.coordination.unlock(run.switch.event_type)
 
-    def _announce(self, run: _Run) -> None:  # noqa: ARG002 - every step has the same form
+    def _announce(self, run: _SwitchInProgress) -> None:  # noqa: ARG002 - every step has the same form
         self._node.coordination.bump()
 
 
-_STEPS: dict[Step, Callable[[Initiator, _Run], None]] = {
+_STEPS: dict[Step, Callable[[Initiator, _SwitchInProgress], None]] = {
     step: getattr(Initiator, f"_{step}") for step in Step if step is not Step.END
 }
 
 
-def _told(error: StrandlineError | None) -> StrandlineError:
-    """Why there was no switch. That is certain, whatever answer got lost on the way: try again."""
+def _reported(error: StrandlineError | None) -> StrandlineError:
+    """The error for the caller. It is certain that no switch happened, even if an answer was lost."""
     if error is None or isinstance(error, OutcomeUnknown | LeaseLost):
-        return Unavailable("the switch was aborted; publishing goes on as before", retry_after=1)
+        return Unavailable("the switch was aborted; publishing continues as before; try again", retry_after=1)
     return error
 
 

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 from strandline.clock import Clock, to_rfc3339
-from strandline.config import LogSettings
-from strandline.errors import Conflict, InvalidCursor, NotFound
+from strandline.errors import Conflict, InvalidCursor
 from strandline.log import cursors as rules
 from strandline.log import definitions
 from strandline.log.admin import LocalAdmin
 from strandline.log.catalog import Catalog
 from strandline.log.cursors import Position, Span
+from strandline.log.event_type_stream import EventTypeStream
+from strandline.log.event_types import EventTypes
 from strandline.log.initiator import Initiator
 from strandline.log.model import (
-    CatalogEntry,
     CursorText,
     Distance,
     DistanceQuery,
@@ -31,15 +31,20 @@ from strandline.log.model import (
     Timeline,
 )
 from strandline.log.node import Node
-from strandline.log.publication import Surroundings
+from strandline.log.preparation import Events
+from strandline.log.publish_attempt import PublishContext
 from strandline.log.publisher import Publisher
-from strandline.log.publishing import Events, Plan
-from strandline.log.reading import Batch, Ends, Reader, View
-from strandline.log.room import Log, Start
-from strandline.log.storage.watcher import Watcher
+from strandline.log.reading import Batch, Reader, View
+from strandline.log.room import Start
+from strandline.log.serving import ServedLog, Wake
+from strandline.log.settings import LogSections
+from strandline.log.storage.registry import SHARED_TYPES
 from strandline.log.storages import Storages
+from strandline.log.streaming import StreamLimits, StreamState
 from strandline.log.subscriptions.local import LocalSubscriptions
+from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.log.upkeep import Upkeep
+from strandline.room import Chore, CounterValues, Room
 
 # A topic that no event type owns after this long was left behind by a crash.
 _CREATION_MS = 600_000
@@ -50,25 +55,30 @@ _IDLE_SECONDS = 5
 _Place = tuple[int, Position | None]
 
 
-class LocalLog(Log):
+class LocalLog(ServedLog, Room):
     subscriptions: LocalSubscriptions
 
     def __init__(
-        self, catalog: Catalog, storages: Storages, node: Node, settings: LogSettings, clock: Clock
+        self,
+        catalog: Catalog,
+        storages: Storages,
+        node: Node,
+        store: SubscriptionStore,
+        settings: LogSections,
+        clock: Clock,
     ) -> None:
         self._catalog = catalog
         self._storages = storages
-        self._settings = settings
+        self._settings = settings.log
+        self.publish_deadline_ms = settings.log.publish_deadline_ms
         self._clock = clock
-        self._plans: dict[str, tuple[int, Plan]] = {}
-        self._visible = Ends()
-        self._changes = Watcher(
-            lambda names: dict.fromkeys(names, catalog.version()), settings.poll_interval_ms / 1000
-        )
         self.node = node
-        self._publisher = Publisher(Surroundings(node, catalog, storages, self.plan, clock), settings)
-        self.upkeep = Upkeep(catalog, storages, settings, clock)
-        self.admin = LocalAdmin(self, catalog, Initiator(node, catalog, storages, settings, clock))
+        #: What publishing, reading and the other rooms of this process use of an event type.
+        self.types = EventTypes(catalog, storages, settings.log)
+        self._publisher = Publisher(PublishContext(node, catalog, storages, self.types, clock), settings.log)
+        self.upkeep = Upkeep(catalog, storages, store, settings.log, clock)
+        self.admin = LocalAdmin(self.types, catalog, Initiator(node, catalog, storages, settings.log, clock))
+        self.subscriptions = LocalSubscriptions(store, self.types, settings, clock)
 
     # -- event types
 
@@ -77,44 +87,46 @@ class LocalLog(Log):
         complete = definitions.new(event_type, self._settings, now_ms)
         storage = next((s for s in self._catalog.storages.list() if s.default), None)
         if storage is None:
-            raise Conflict("there is no storage for events yet; add one of type kafka first (POST /storages)")
+            raise Conflict(
+                f"there is no storage for events yet; add one of type {SHARED_TYPES} first (POST /storages)"
+            )
         topic = f"{complete.name[:120]}.{uuid.uuid4().hex}"
         timeline = Timeline(str(uuid.uuid4()), complete.name, 1, storage.id, topic, created_at=to_rfc3339(now_ms))
-        # Announced before it is made: whatever crashes from here on, the topic is owned or swept.
-        self._catalog.doom_topic(storage.id, topic, now_ms + _CREATION_MS)
+        # The topic is recorded before it exists, so that a sweep deletes it after a crash at any later step.
+        self._catalog.mark_for_deletion(storage.id, topic, now_ms + _CREATION_MS)
         retention_ms = complete.retention_ms(self._settings.retention_ms)
         self._storages.get(storage.id).create_topic(topic, complete.partition_count, retention_ms)
         try:
             self._catalog.create(str(uuid.uuid4()), complete, timeline)
         except Conflict:
-            # Only now it is certain that nobody owns the topic; after any other error it waits for the sweep.
-            self._catalog.doom_topic(storage.id, topic, now_ms)
+            # Nothing owns the topic. After any other error that is not certain, so a later sweep decides.
+            self._catalog.mark_for_deletion(storage.id, topic, now_ms)
             self.upkeep.sweep([(storage.id, topic)])
             raise
         return complete
 
     def get(self, name: str) -> EventType:
-        return self.entry(name).event_type
+        return self.types.entry(name).event_type
 
     def event_types(self) -> list[EventType]:
         return [entry.event_type for entry in self._catalog.entries()]
 
     def update(self, event_type: EventType) -> EventType:
-        entry = self.entry(event_type.name)
+        entry = self.types.entry(event_type.name)
         changed = definitions.changed(entry.event_type, event_type, self._settings, self._clock.now_ms())
         self._catalog.update(entry, changed)
         return changed
 
     def delete(self, name: str) -> None:
-        entry = self.entry(name)
-        # One that is created at this very moment finds its cursors unavailable.
+        entry = self.types.entry(name)
+        # A subscription that is created after this check gets cursors that are unavailable.
         if readers := self.subscriptions.search(event_types=[name], limit=1):
             raise Conflict(f"event type {name!r} has subscriptions, {readers[0].id} among them; delete them first")
         self._catalog.delete(entry, self._clock.now_ms())
         self.upkeep.sweep({(timeline.storage_id, timeline.topic) for timeline in entry.timelines})
 
     def schemas(self, name: str) -> list[Schema]:
-        return self._catalog.schemas(self.entry(name))
+        return self._catalog.schemas(self.types.entry(name))
 
     # -- events
 
@@ -133,7 +145,7 @@ class LocalLog(Log):
         limit: int | None = None,
         batch_size: int = 10_000,
     ) -> Iterator[Batch]:
-        reader = self.reader(name, start)
+        reader = self.types.reader(name, start)
         ends = {} if follow else self._ends(name)
         return self._batches(reader, ends, follow=follow, limit=limit, batch_size=batch_size)
 
@@ -157,7 +169,7 @@ class LocalLog(Log):
                     left = None if left is None else left - len(batch)
                     yield batch
                 if follow and not batches:
-                    # Not for ever: that the event type was deleted is no news of its topic.
+                    # With a timeout: the deletion of the event type does not wake a watch on its topic.
                     news.wait(_IDLE_SECONDS)
                 elif not follow and (not batches or reader.reached(ends)):
                     return
@@ -166,32 +178,16 @@ class LocalLog(Log):
                 unwatch()
 
     def _ends(self, name: str) -> dict[int, Position]:
-        spans = self.view(name).spans()
+        spans = self.types.view(name).spans()
         return {p: rules.at_index(s, rules.end_index(s)) for p, s in enumerate(spans)}
 
-    def reader(self, name: str, start: Start) -> Reader:
-        """A reader from the given start, every position checked to be available."""
-        view = self.view(name)
-        entry_id = view.entry.id
-        positions: dict[int, Position]
-        whole = isinstance(start, str) and start.upper() in {"BEGIN", "END"}
-        if isinstance(start, str) and whole:
-            place = rules.begin_index if start.upper() == "BEGIN" else rules.end_index
-            positions = {p: rules.at_index(s, place(s)) for p, s in enumerate(view.spans())}
-        else:
-            given = view.positions(_cursor_list(start))
-            spans = view.spans(given.items())
-            positions = {p: rules.available(spans[p], position) for p, position in given.items()}
-        return Reader(lambda: self._same(name, entry_id), positions, self._changes, whole=whole)
-
-    def _same(self, name: str, entry_id: str) -> View:
-        view = self.view(name)
-        if view.entry.id != entry_id:
-            raise InvalidCursor(f"event type {name!r} was deleted and made anew", reason="UNAVAILABLE")
-        return view
+    def stream(self, name: str, start: Start, limits: StreamLimits, wake: Wake, *, eager: bool) -> EventTypeStream:
+        reader = self.types.reader(name, start)
+        state = StreamState(name, limits, reader.positions, self._clock.steady_ms(), eager=eager)
+        return EventTypeStream(reader, state, self._clock, wake)
 
     def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
-        view = self.view(name)
+        view = self.types.view(name)
         given = view.positions(cursors)
         spans = view.spans(given.items())
         lags = {p: rules.lag(spans[p], position) for p, position in given.items()}
@@ -200,7 +196,7 @@ class LocalLog(Log):
     # -- cursors
 
     def distances(self, name: str, queries: Sequence[DistanceQuery]) -> list[Distance]:
-        view = self.view(name)
+        view = self.types.view(name)
         pairs = [(_parsed(view, query.initial_cursor), _parsed(view, query.final_cursor)) for query in queries]
         spans = view.spans(itertools.chain(*pairs))
 
@@ -219,7 +215,7 @@ class LocalLog(Log):
         return [distance(query, pair) for query, pair in zip(queries, pairs, strict=True)]
 
     def shift(self, name: str, cursors: Sequence[ShiftedCursor]) -> list[CursorText]:
-        view = self.view(name)
+        view = self.types.view(name)
         given = [_parsed(view, CursorText(cursor.partition, cursor.offset)) for cursor in cursors]
         spans = view.spans(given)
         shifted = []
@@ -235,54 +231,36 @@ class LocalLog(Log):
     # -- where it is stored
 
     def timelines(self, name: str) -> list[Timeline]:
-        return [*self.entry(name).timelines]
+        return [*self.types.entry(name).timelines]
 
     def storages(self) -> list[StorageInfo]:
         return self._catalog.storages.list()
 
-    # -- shared by the methods above and the server
+    # -- for the process that holds the room
 
-    def entry(self, name: str) -> CatalogEntry:
-        return self.plan(name).entry
+    def start(self) -> None:
+        """Join the other nodes now, so that the first publish does not wait for it."""
+        self.node.join()
 
-    def view(self, name: str) -> View:
-        return View(lambda: self.entry(name), self._storages.get, self._visible)
+    def check_ready(self) -> None:
+        self.storages()
 
-    def plan(self, name: str) -> Plan:
-        """The event type compiled for publishing, as fresh as the catalog is now."""
-        version = self._catalog.version()
-        cached = self._plans.get(name)
-        if cached is not None and cached[0] == version:
-            return cached[1]
-        entry = self._catalog.get(name)
-        if entry is None:
-            self._plans.pop(name, None)
-            raise NotFound(f"event type {name!r} does not exist")
-        unchanged = cached is not None and cached[1].entry == entry
-        plan = cached[1] if cached is not None and unchanged else Plan.of(entry, self._settings.max_event_bytes)
-        self._plans[name] = (version, plan)
-        return plan
+    def chores(self) -> list[Chore]:
+        return [Chore("upkeep of the log", self._settings.purge_interval_ms, self.upkeep.run)]
+
+    def counts(self) -> CounterValues:
+        return self.upkeep.counts()
 
     def close(self) -> None:
+        self.subscriptions.close()
         self._publisher.close()
         self.node.close()
-        self._changes.close()
+        self.types.close()
         self._storages.close()
-        self._catalog.close()
-
-
-def _cursor_list(start: Start) -> Sequence[CursorText]:
-    if isinstance(start, str):
-        raise InvalidCursor(
-            f"start must be BEGIN, END or offsets by partition, not {start!r}", reason="INVALID_FORMAT"
-        )
-    if isinstance(start, Mapping):
-        return [CursorText(partition, offset) for partition, offset in start.items()]
-    return start
 
 
 def _parsed(view: View, cursor: CursorText) -> _Place:
-    """A cursor for arithmetic, whose texts have their own name for a broken form."""
+    """The position of a cursor for arithmetic, which has its own reason for a malformed text."""
     try:
         return view.position(cursor)
     except InvalidCursor as error:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from strandline.errors import OutcomeUnknown, PublishFailed
+from strandline.errors import Invalid, OutcomeUnknown, PublishFailed
+from strandline.log.storage.registry import StorageConfiguration, StorageConfigurations, StorageTypeName
 from strandline.log.switching import State
 
 NAME_PATTERN = r"^[a-zA-Z][-0-9a-zA-Z_]*(\.[0-9a-zA-Z][-0-9a-zA-Z_]*)*$"
@@ -26,7 +27,7 @@ _NON_NEGATIVE = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class Schema(msgspec.Struct, frozen=True, omit_defaults=False):
-    """A JSON schema as text, the way Nakadi carries it. The version is given by us."""
+    """A JSON schema as text, in Nakadi's form. The platform assigns the version."""
 
     type: Literal["json_schema"] = "json_schema"
     schema: str = "{}"
@@ -69,7 +70,7 @@ class EventType(msgspec.Struct, frozen=True):
     options: Options = Options()
     ordering_key_fields: tuple[str, ...] = ()
     ordering_instance_ids: tuple[str, ...] = ()
-    authorization: dict[str, Any] | None = None  # kept for those who ask for it; nobody is refused because of it
+    authorization: dict[str, Any] | None = None  # stored and returned, but not enforced
     audience: str | None = None
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -88,24 +89,21 @@ class EventType(msgspec.Struct, frozen=True):
         return self.options.retention_time or default_ms
 
 
-class KafkaConfiguration(msgspec.Struct, frozen=True):
-    bootstrap_servers: str
-    properties: dict[str, str] = {}
-
-
-class SqliteConfiguration(msgspec.Struct, frozen=True):
-    directory: str
-
-
-class StorageInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A named place for records."""
+class StorageInfo(StorageConfigurations, frozen=True, omit_defaults=True):
+    """A named place for records. The configuration of its type must be set."""
 
     id: Annotated[str, Meta(pattern=STORAGE_ID_PATTERN, max_length=36)]
-    storage_type: Literal["sqlite", "kafka"]
-    kafka_configuration: KafkaConfiguration | None = None
-    sqlite_configuration: SqliteConfiguration | None = None
+    storage_type: StorageTypeName
     default: bool = False
     created_at: str | None = None
+
+    @property
+    def configuration(self) -> StorageConfiguration:
+        """The configuration of the storage's own type; Invalid if it is missing."""
+        found: StorageConfiguration | None = getattr(self, f"{self.storage_type}_configuration")
+        if found is None:
+            raise Invalid(f"a storage of type {self.storage_type} needs {self.storage_type}_configuration")
+        return found
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -123,7 +121,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 class Switch(msgspec.Struct, frozen=True):
-    """A change of an event type's storage, or of its partition count, that all nodes make together."""
+    """A change of an event type's storage, or of its partition count, which all nodes take part in."""
 
     token: str
     event_type: str
@@ -137,12 +135,12 @@ class Switch(msgspec.Struct, frozen=True):
 
 
 class CatalogEntry(msgspec.Struct, frozen=True):
-    """An event type as the catalog holds it: its identity outlives neither deletion nor re-creation."""
+    """An event type as the catalog holds it. One that is deleted and created again gets a new id."""
 
     id: str
     event_type: EventType
     timelines: tuple[Timeline, ...]
-    #: The newest switch there was, whatever became of it.
+    #: The newest switch, in any state.
     switch: Switch | None = None
 
     @property
@@ -184,7 +182,7 @@ class PartitionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one event of a publish."""
+    """The outcome of one event of a publish."""
 
     publishing_status: PublishingStatus
     step: Step = "none"
@@ -193,7 +191,7 @@ class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PublishReport(msgspec.Struct, frozen=True):
-    """What became of a publish. `items` is empty when every event was submitted."""
+    """The outcome of a publish. `items` is empty if every event was submitted."""
 
     count: int
     items: tuple[ItemResult, ...] = ()
@@ -214,7 +212,7 @@ class PublishReport(msgspec.Struct, frozen=True):
         return sum(item.publishing_status == "submitted" for item in self.items)
 
     def raise_for_failed(self) -> PublishReport:
-        """Return self when all events are in, else raise with the first reason."""
+        """Return self if all events are stored, else raise with the first reason."""
         if self.ok:
             return self
         bad = next(item for item in self.items if item.publishing_status == "failed")

@@ -1,6 +1,6 @@
-"""One process's part in timeline switches: it watches, holds publishers, confirms, cleans up after the dead.
+"""The part of one process in timeline switches: it watches, holds publishers, confirms, and aborts orphaned ones.
 
-Every process that publishes is a node. It joins on its first publish; a process that only reads never does.
+Every process that publishes is a node. It joins on its first publish; a process that only reads never joins.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 
 from strandline import failpoints
 from strandline.clock import Clock
-from strandline.config import LogSettings
 from strandline.coordination import Coordination
 from strandline.errors import StrandlineError, Unavailable
 from strandline.log.catalog import Catalog
 from strandline.log.gate import Gate
 from strandline.log.model import CatalogEntry, Switch
+from strandline.log.settings import LogSettings
 from strandline.log.storages import Storages, unseal
 from strandline.log.switching import NodeAction, Phase, State, node_action
 
@@ -27,19 +27,19 @@ log = logging.getLogger(__name__)
 
 #: Nodes of different protocols do not switch together.
 PROTOCOL = 1
-# Watches make it quick; this finds what a lost watch call would have told.
+# Watches wake the thread at once; this interval covers a watch event that was lost.
 _LOOK_SECONDS = 0.5
 
 
 class LockValue(msgspec.Struct, frozen=True):
-    """What an event type's lock says."""
+    """The value of an event type's lock."""
 
     token: str
     phase: Phase
 
 
 class MemberValue(msgspec.Struct, frozen=True):
-    """What a member says of itself."""
+    """The value of a node's membership."""
 
     version: int
     protocol: int = PROTOCOL
@@ -73,7 +73,7 @@ class Node:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    # -- for whoever publishes or switches
+    # -- for publishers and switches
 
     @property
     def coordination(self) -> Coordination:
@@ -85,11 +85,13 @@ class Node:
             return self._coordination
 
     def ready_to_publish(self) -> None:
-        """Join on the first call; Unavailable while nobody can be sure that others see this node."""
+        """Join on the first call; Unavailable while it is not certain that other nodes see this one."""
         if not self._joined:
             self.join()
         if self._coordination is None or not self._coordination.sure():
-            raise Unavailable("this node has lost touch with the others; it comes back by itself", retry_after=1)
+            raise Unavailable(
+                "this node has lost its coordination session; it reconnects by itself", retry_after=1
+            )
 
     def has_gate(self, event_type: str) -> bool:
         return event_type in self._gates
@@ -104,18 +106,18 @@ class Node:
         return found
 
     def wake(self) -> None:
-        """Something is parked: look soon."""
+        """Look again soon, because a publish is parked."""
         self._news.set()
 
     # -- membership
 
     def join(self) -> None:
-        """Become a member, if this process is not one yet."""
+        """Become a member. Idempotent."""
         coordination = self.coordination
         with self._lock:
             if self._joined:
                 return
-            # Register, then read the state, then serve: a switch either counts on us or is seen by us.
+            # Register first, then read the state: a switch either waits for this node or is seen by it.
             coordination.join(self.id, encode(MemberValue(0)))
             self._confirmed = 0
             self.look()
@@ -132,32 +134,32 @@ class Node:
                 self.look()
                 failing = False
             except StrandlineError as error:
-                if not failing:  # said once, not twice a second
-                    log.warning("looking for switches failed; it is tried again: %s", error.detail)
+                if not failing:  # logged once, not on every attempt
+                    log.warning("looking for switches failed; it is retried: %s", error.detail)
                 failing = True
             except Exception:
                 log.exception("looking for switches failed")
             self._refuse_late()
 
     def _refuse_late(self) -> None:
-        """Whoever waits at a gate has a deadline, also while nobody can be asked about the switch."""
+        """Refuse queued publishes past their deadline, also while the coordination is unavailable."""
         now_ms = self._clock.now_ms()
         for gate in [*self._gates.values()]:
             gate.expire(now_ms)
 
     def look(self) -> None:
-        """Bring every gate in line with locks and catalog, then confirm the version that was seen."""
+        """Hold or release every gate as locks and catalog say, then confirm the version that was seen."""
         coordination = self._coordination
         if coordination is None:
             return
         if self.id not in coordination.members():
-            # A lost session is not sure again before we are back.
+            # After a lost session `sure` stays False until this node has joined again.
             coordination.join(self.id, encode(MemberValue(0)))
             self._confirmed = 0
         if not coordination.sure():
             return
         version = coordination.version()
-        # Rows before locks: a row whose lock is not there any more has lost its initiator.
+        # Rows are read before locks: a row whose lock is gone by then has lost its initiator.
         undecided = self._catalog.switches.undecided()
         locks = {n: msgspec.json.decode(v, type=LockValue) for n, v in coordination.locks().items()}
         if locks:
@@ -206,21 +208,21 @@ class Node:
             gate.release()
 
     def _warm(self, switch: Switch) -> None:
-        """Connect to the new storage before anybody is held."""
+        """Connect to the new storage before publishers are held."""
         try:
             self._storages.get(switch.storage_id).make_ready(switch.topic)
         except StrandlineError as error:
             log.info("the new topic of %s cannot be reached yet: %s", switch.event_type, error.detail)
 
     def abort(self, entry: CatalogEntry, switch: Switch) -> bool:
-        """Give up an undecided switch; True unless it is done. Publishers are released by the next look."""
+        """Abort an undecided switch; False if it is done. The next look releases the publishers."""
         if not self._catalog.switches.abort(switch.token):
             return False
         log.warning("the switch of %s was aborted", switch.event_type)
         active = entry.active
         if switch.kind == "switch":
             unseal(self._storages, active, switch.token)
-            self._catalog.doom_topic(switch.storage_id, switch.topic, self._clock.now_ms())
+            self._catalog.mark_for_deletion(switch.storage_id, switch.topic, self._clock.now_ms())
         self._news.set()
         return True
 

@@ -1,4 +1,4 @@
-"""Publishing in this process: through the event type's gate, the small ones together."""
+"""Publishes in this process: each goes through the gate of its event type, and small ones share one append."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from strandline.config import LogSettings
 from strandline.errors import Invalid
-from strandline.log import publishing
+from strandline.log import preparation
 from strandline.log.combining import Combiner
 from strandline.log.gate import Waiting
 from strandline.log.model import PublishReport
-from strandline.log.publication import Publication, PublishFuture, Surroundings
-from strandline.log.publishing import Events
+from strandline.log.preparation import Events
+from strandline.log.publish_attempt import PublishAttempt, PublishContext, PublishFuture
+from strandline.log.settings import LogSettings
 
 log = logging.getLogger(__name__)
 
@@ -24,33 +24,33 @@ _T = TypeVar("_T")
 _Publish = tuple[Events, str | None]
 
 _THREADS = 8
-# Of a publish no larger than this, looking at the catalog and waiting for the disk is most of the work.
+# For a publish no larger than this, the catalog lookup and the wait for the disk are most of the work.
 _SMALL_BYTES = 4096
 _SMALL_COUNT = 8
-# So many small ones share both, and no more, so that the first does not wait for long.
+# At most this many small publishes share one lookup and one wait, so that the first one does not wait long.
 _TOGETHER = 256
 
 
 class Publisher:
-    def __init__(self, around: Surroundings, settings: LogSettings) -> None:
-        self._around = around
+    def __init__(self, context: PublishContext, settings: LogSettings) -> None:
+        self._context = context
         self._settings = settings
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="strandline-publisher")
         self._combiners: dict[str, Combiner[_Publish, PublishReport]] = {}
 
     def submit(self, name: str, events: Events, flow_id: str | None, *, waits: bool = False) -> PublishFuture:
-        """Start a publish. `waits` is the caller's word that this thread asks for the result next."""
-        items = publishing.to_items(events, self._settings.max_batch_events)
+        """Start a publish. `waits`: this thread asks for the result next."""
+        items = preparation.to_items(events, self._settings.max_batch_events)
         return self._submit(name, items, flow_id, waits=waits)
 
     def _submit(self, name: str, items: Sequence[bytes], flow_id: str | None, *, waits: bool) -> PublishFuture:
-        node = self._around.node
+        node = self._context.node
         if not node.has_gate(name):
-            self._around.plan(name)  # names that are none leave nothing behind
+            self._context.event_types.compiled(name)  # NotFound before anything is kept for the name
         node.ready_to_publish()
         done = PublishFuture(items, threading.get_ident() if waits else None)
-        deadline_ms = self._around.clock.now_ms() + self._settings.publish_wait_ms
-        start = Publication(self._around, name, flow_id, done).start
+        deadline_ms = self._context.clock.now_ms() + self._settings.publish_wait_ms
+        start = PublishAttempt(self._context, name, flow_id, done).start
         node.gate(name).enter(Waiting(start, done.set_exception, deadline_ms))
         return done
 
@@ -60,7 +60,7 @@ class Publisher:
         try:
             return self._combiner(name).do((events, flow_id), self._timeout)
         except TimeoutError:
-            return publishing.unanswered_report(events)
+            return preparation.unanswered_report(events)
 
     def close(self) -> None:
         self._executor.shutdown(wait=True)
@@ -75,22 +75,22 @@ class Publisher:
         try:
             return future.result(self._timeout)
         except TimeoutError:
-            log.warning("a publish ended with unknown outcome: the storage did not answer in time")
-            return publishing.unanswered_report(future.items)
+            log.warning("the outcome of a publish is unknown: the storage did not answer in time")
+            return preparation.unanswered_report(future.items)
 
-    # -- many small ones
+    # -- small publishes
 
     def _combiner(self, name: str) -> Combiner[_Publish, PublishReport]:
         found = self._combiners.get(name)
         if found is None:
-            self._around.plan(name)  # names that are none leave nothing behind
+            self._context.event_types.compiled(name)  # NotFound before anything is kept for the name
             made = Combiner(partial(self._publish_all, name), self._executor, weight=lambda _: 1 / _TOGETHER)
             found = self._combiners.setdefault(name, made)
         return found
 
     def _publish_all(self, name: str, group: Sequence[_Publish]) -> list[PublishReport | Exception]:
-        """As one publish where nobody can tell the difference, else one by one."""
-        if len(group) > 1 and self._around.plan(name).entry.event_type.category == "undefined":
+        """Publish the group as one if no publisher can tell the difference, else one by one."""
+        if len(group) > 1 and self._context.event_types.entry(name).event_type.category == "undefined":
             together = self._as_one(name, group)
             if together is not None:
                 return together
@@ -98,17 +98,17 @@ class Publisher:
         return [found if isinstance(found, Exception) else _outcome(self._wait, found) for found in started]
 
     def _as_one(self, name: str, group: Sequence[_Publish]) -> list[PublishReport | Exception] | None:
-        """None if one of them breaks a rule: that must not be the others' failure."""
+        """None if one of them breaks a rule, because the others must not fail with it."""
         most = self._settings.max_batch_events
         try:
-            parts = [publishing.to_items(events, most) for events, _ in group]
+            parts = [preparation.to_items(events, most) for events, _ in group]
         except Invalid:
             return None
         items = [item for part in parts for item in part]
         report = self._wait(self._submit(name, items, None, waits=True))
         if report.rejected:
             return None
-        return [*publishing.split_report(report, [len(part) for part in parts])]
+        return [*preparation.split_report(report, [len(part) for part in parts])]
 
 
 def _is_small(events: Events) -> bool:
@@ -120,5 +120,5 @@ def _is_small(events: Events) -> bool:
 def _outcome(act: Callable[..., _T], *arguments: Any) -> _T | Exception:
     try:
         return act(*arguments)
-    except Exception as error:  # noqa: BLE001 - one publisher's error is not the others'
+    except Exception as error:  # noqa: BLE001 - the others must not fail with it
         return error

@@ -1,8 +1,7 @@
-"""A stretch of one partition, as a value that another process can read on its own.
+"""A range of one partition as a value, which another process can read without the catalog.
 
-It is cut where the catalog is and read where only the storages can be reached: in a Spark task, for example,
-on another machine. Storages are opened when first needed and kept for as long as the process lives, because
-the next stretch is likely to follow.
+It is made by a process that has the catalog and read by one that may have only the storages, such as a Spark task
+on another machine. Storages are opened when first needed and kept open, because more ranges are likely to follow.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from typing import TypeVar
 import msgspec
 import pyarrow as pa
 
-from strandline.config import LogSettings
 from strandline.errors import InvalidCursor, NotFound, Unavailable
 from strandline.log.cursors import Position, Span
 from strandline.log.model import StorageInfo
 from strandline.log.reading import Batch
+from strandline.log.settings import LogSettings
 from strandline.log.storage import Storage
 from strandline.log.storages import Storages
 
@@ -33,7 +32,7 @@ _T = TypeVar("_T")
 _PATIENCE_SECONDS = 60.0
 _READ_RECORDS = 100_000
 _READ_BYTES = 64 << 20
-# A process that reads many partitions in turn keeps the consumers of this many, with what they fetched ahead.
+# How many consumers, with the records they fetched ahead, a process keeps that reads many partitions in turn.
 _OPEN_READS = 16
 
 
@@ -54,10 +53,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class PartitionRange:
-    """Records of one partition that follow each other, through all its timelines.
+    """Consecutive records of one partition, through all its timelines.
 
-    `data` is the directory that SQLite storages lie in. Storages carry secrets as references only, to be
-    looked up by the process that reads.
+    `data` is the data directory, where local storages are. Storages carry secrets as references only, which the
+    process that reads resolves.
     """
 
     event_type: str
@@ -65,7 +64,7 @@ class PartitionRange:
     pieces: tuple[Piece, ...]
     data: str
     settings: LogSettings = field(default_factory=LogSettings)
-    #: Leave out what expired before it was read, and say so, instead of failing.
+    #: Skip records that expired before they were read, with a warning, instead of failing.
     skip_expired: bool = False
 
     @property
@@ -74,12 +73,12 @@ class PartitionRange:
 
     @property
     def of_one_machine(self) -> bool:
-        """Whether some of it lies in files that only the processes of one machine can read."""
-        return any(piece.storage.storage_type == "sqlite" for piece in self.pieces)
+        """Whether only the processes of one machine can read all of it."""
+        return any(piece.storage.configuration.local for piece in self.pieces)
 
 
 def cut(spans: Sequence[Span], start: int, end: int) -> Iterator[tuple[Span, int, int]]:
-    """The timelines between two indexes, each with its first and last offset there; what is gone is left out."""
+    """The timelines between two indexes, each with its first and last offset; expired offsets are left out."""
     before = 0
     for span in spans:
         first, last = max(start - before, span.first), min(end - before, span.size) - 1
@@ -91,8 +90,8 @@ def cut(spans: Sequence[Span], start: int, end: int) -> Iterator[tuple[Span, int
 def read_range(wanted: PartitionRange) -> Iterator[Batch]:
     """All records of the range, in order, in large batches.
 
-    What is not there any more is InvalidCursor, or left out if the range says so. A storage that does not answer
-    is asked again for a minute.
+    Expired records are InvalidCursor, or skipped if the range says so. An unavailable storage is retried for a
+    minute.
     """
     for piece in wanted.pieces:
         try:
@@ -119,14 +118,14 @@ def _read(storage: Storage, wanted: PartitionRange, piece: Piece, offset: int) -
     most = min(_READ_RECORDS, piece.last - offset + 1)
     records = storage.read(piece.topic, wanted.partition, offset, max_records=most, max_bytes=_READ_BYTES)
     if records.num_rows and records["offset"][-1].as_py() > piece.last:
-        # Offsets may have gaps, so that as many records as there are offsets reach too far.
+        # Offsets may have gaps, so this many records may reach past the end of the range.
         inside = sum(offset <= piece.last for offset in records["offset"].to_pylist())
         records = records.slice(0, inside)
     return records
 
 
 def _check_gap(storage: Storage, wanted: PartitionRange, piece: Piece, offset: int, found: int) -> None:
-    """There is nothing from `offset` up to `found`: fine if there never was, which the bounds tell."""
+    """No record from `offset` up to `found`: the bounds say whether there never was one or it expired."""
     bounds = patiently(lambda: storage.bounds(piece.topic))[wanted.partition]
     if bounds.last < piece.last:
         detail = f"{Position(piece.timeline, piece.last)} was there, but the newest offset is {bounds.last} now"
@@ -139,7 +138,7 @@ def _expired(wanted: PartitionRange, piece: Piece, offset: int, why: str) -> Non
     detail = f"{_name(wanted)}: {Position(piece.timeline, offset)} expired before it was read: {why}"
     if not wanted.skip_expired:
         raise InvalidCursor(detail, reason="UNAVAILABLE")
-    log.warning("%s; the records are left out", detail)
+    log.warning("%s; the records are skipped", detail)
 
 
 def _name(wanted: PartitionRange) -> str:
@@ -147,7 +146,7 @@ def _name(wanted: PartitionRange) -> str:
 
 
 def patiently(act: Callable[[], _T], seconds: float = _PATIENCE_SECONDS) -> _T:
-    """What `act` returns; as long as it is Unavailable it is tried again, but not for longer than that."""
+    """The result of `act`, which is retried for at most this long while it raises Unavailable."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -155,7 +154,7 @@ def patiently(act: Callable[[], _T], seconds: float = _PATIENCE_SECONDS) -> _T:
         except Unavailable as error:
             if time.monotonic() + error.retry_after > deadline:
                 raise
-            log.warning("%s; it is tried again", error)
+            log.warning("%s; it is retried", error)
             time.sleep(error.retry_after)
 
 
@@ -164,7 +163,7 @@ _open: dict[tuple[str, bytes], Storage] = {}
 
 
 def _storage(wanted: PartitionRange, info: StorageInfo) -> Storage:
-    """The storage, opened once per process for every way to reach it."""
+    """The storage, opened once per process, data directory and configuration."""
     key = (wanted.data, msgspec.json.encode(info))
     with _lock:
         for storage in _open.values():
@@ -177,7 +176,7 @@ def _storage(wanted: PartitionRange, info: StorageInfo) -> Storage:
 
 
 def close_storages() -> None:
-    """Let go of everything that this process has opened to read ranges."""
+    """Close the storages that this process has opened to read ranges."""
     with _lock:
         for storage in _open.values():
             storage.close()

@@ -1,4 +1,4 @@
-"""Reading an event type from a position on, through all its timelines."""
+"""Reads an event type from a position on, through all its timelines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import msgspec
 import pyarrow as pa
 
 from strandline import clock
+from strandline.engine.watcher import Watcher
 from strandline.errors import Invalid, InvalidCursor, NotFound, Unavailable
 from strandline.log import cursors, partitioning
 from strandline.log.cursors import Position, Span
 from strandline.log.model import CatalogEntry, CursorText, Timeline
 from strandline.log.storage import Bounds, Storage
-from strandline.log.storage.watcher import Watcher
 from strandline.log.switching import State, visible_end
 
 _decode = msgspec.json.Decoder()
@@ -28,7 +28,7 @@ _PATIENCE = 1000
 
 @dataclass(frozen=True)
 class Batch:
-    """Records of one partition that follow each other, and the cursor to go on from after them."""
+    """Consecutive records of one partition, and the cursor to continue from after them."""
 
     event_type: str
     partition: str
@@ -45,7 +45,7 @@ class Batch:
 
     @property
     def events(self) -> Iterator[Any]:
-        """Every event, decoded when it is its turn."""
+        """Every event, decoded one at a time."""
         return map(_decode.decode, self.values)
 
     @property
@@ -61,14 +61,17 @@ class Batch:
         return int(self.records.num_rows)
 
 
-class Ends:
-    """How far this process has seen every open timeline: what readers get while a switch closes it."""
+class VisibleEnds:
+    """The last offsets that this process has shown of every open timeline.
+
+    Readers get no more than that while a switch closes the timeline.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, list[int]] = {}
 
     def limit(self, entry: CatalogEntry, found: Sequence[Bounds]) -> list[Bounds] | None:
-        """The bounds of the active timeline that may be shown; None if that is not known before the decision."""
+        """The visible bounds of the active timeline; None if they are unknown until the switch is decided."""
         active, switch = entry.active, entry.switch
         state = switch.state if switch is not None and switch.kind == "switch" else None
         known = self._known.get(active.topic)
@@ -82,20 +85,22 @@ class Ends:
 
 
 class View:
-    """An event type's timelines with their storages, as one moment of the catalog has them."""
+    """An event type's timelines with their storages, as the catalog had them at one moment."""
 
-    def __init__(self, entry: Callable[[], CatalogEntry], storage: Callable[[str], Storage], ends: Ends) -> None:
+    def __init__(
+        self, entry: Callable[[], CatalogEntry], storage: Callable[[str], Storage], ends: VisibleEnds
+    ) -> None:
         self._fresh = entry
         self.entry = entry()
         self._storage = storage
         self._ends = ends
 
     def spans(self, asked: Iterable[tuple[int, Position | None]] = ()) -> list[list[Span]]:
-        """For every partition the timelines as that partition sees them, ends read now.
+        """For every partition the spans of its timelines, with their current ends.
 
-        The end of an open timeline is read from the storage first and limited by the switch's state read after
-        it, so that what lands too late for a switch is never seen. Where that is less than what another process
-        has shown to somebody who asks for positions now, the switch's decision is waited for.
+        The end of an open timeline is read from the storage first and limited by the state of the switch, which is
+        read after it, so that a record that came too late for a switch is never seen. If an asked position lies
+        past that limit, because another process has shown more, this waits for the decision of the switch.
         """
         asked = [*asked]
         for _ in range(_PATIENCE):
@@ -104,40 +109,40 @@ class View:
             try:
                 per_timeline = self._bounds()
             except NotFound as error:
-                missing = error  # it may have been removed since it was looked up
+                missing = error  # the timeline may have been removed meanwhile
             before, self.entry = self.entry, self._fresh()
             if self.entry.id != before.id:
-                raise NotFound(f"event type {before.event_type.name!r} was deleted and made anew")
+                raise NotFound(f"event type {before.event_type.name!r} was deleted and created again")
             if self.entry.timelines == before.timelines and self.entry.event_type == before.event_type:
                 if missing is not None:
                     raise missing
                 visible = self._ends.limit(self.entry, per_timeline[-1])
                 if visible is not None:
                     found = self._laid_out([*per_timeline[:-1], visible])
-                    if not any(self.ahead(found[partition], position) for partition, position in asked):
+                    if not any(cursors.ahead(found[partition], position) for partition, position in asked):
                         return found
                 time.sleep(_DECISION_SECONDS)
         raise Unavailable("a timeline switch is not decided yet", retry_after=1)
 
-    def ahead(self, spans: Sequence[Span], position: Position | None) -> bool:
-        """Whether a position lies past what is known here of a timeline that a switch closes just now."""
-        switch, newest = self.entry.switch, spans[-1]
-        closing = switch is not None and switch.kind == "switch" and switch.state is State.CLOSING
-        return (
-            closing and position is not None and position.order == newest.order and position.offset > newest.last
-        )
-
     def _laid_out(self, per_timeline: Sequence[Sequence[Bounds]]) -> list[list[Span]]:
+        switch = self.entry.switch
+        closing = switch is not None and switch.kind == "switch" and switch.state is State.CLOSING
         return [
             [
-                Span(timeline.order, bounds[partition].first, bounds[partition].last, _closed(timeline))
+                Span(
+                    timeline.order,
+                    bounds[partition].first,
+                    bounds[partition].last,
+                    closed=_closed(timeline),
+                    closing=closing and timeline is self.entry.active,
+                )
                 for timeline, bounds in zip(self.entry.timelines, per_timeline, strict=True)
             ]
             for partition in range(self.entry.event_type.partition_count)
         ]
 
     def _bounds(self) -> list[list[Bounds]]:
-        """Of every timeline; one look at each storage, however many of them it has."""
+        """The bounds of every timeline, with one request to each storage."""
         topics: dict[str, list[str]] = {}
         for timeline in self.entry.timelines:
             if timeline.cleaned_up_at is None:
@@ -149,7 +154,7 @@ class View:
         return [_of_all(timeline, found.get(timeline.topic, []), count) for timeline in self.entry.timelines]
 
     def read(self, partition: int, span: Span, offset: int, max_records: int, max_bytes: int) -> pa.RecordBatch:
-        """Records of one timeline from an offset on, never past what the span says is there."""
+        """Records of one timeline from an offset on, never past the end of the span."""
         timeline = next(t for t in self.entry.timelines if t.order == span.order)
         storage = self._storage(timeline.storage_id)
         found = storage.read(timeline.topic, partition, offset, max_records=max_records, max_bytes=max_bytes)
@@ -190,13 +195,13 @@ class View:
         return found
 
     def locate(self, partition: int, spans: Sequence[Span], text: str) -> Position:
-        """A place in a partition: an offset that is available, BEGIN, END, or just before a moment in time."""
+        """A position in a partition: an available offset, BEGIN, END, or just before a moment in time."""
         if text.upper() == "END":
             return cursors.at_index(spans, cursors.end_index(spans))
         if _is_time(text):
             return self._before(partition, spans, _moment(text))
         position = cursors.parse(text)
-        if self.ahead(spans, position):
+        if cursors.ahead(spans, position):
             spans = self.spans([(partition, position)])[partition]
         return cursors.available(spans, position)
 
@@ -233,15 +238,15 @@ def _of_all(timeline: Timeline, found: list[Bounds], count: int) -> list[Bounds]
 
 
 def _limited(found: Sequence[Bounds], partition: int, last: int) -> Bounds:
-    """A closed timeline ends where its switch recorded it, whatever landed later; a removed one is all gone."""
+    """A closed timeline ends at the recorded offset, even if records came later; a removed one is empty."""
     first = found[partition].first if partition < len(found) else last + 1
     return Bounds(min(first, last + 1), last)
 
 
 class Reader:
-    """Reads partitions of one event type from given positions; remembers where it is.
+    """Reads partitions of one event type from given positions and remembers its own.
 
-    `poll` never waits. `view` is asked for again on every poll, so that a switch is noticed.
+    `poll` never waits. It asks for a new `view` every time, so that it notices a switch.
     """
 
     def __init__(
@@ -281,9 +286,9 @@ class Reader:
     def _next(
         self, view: View, spans: Sequence[Span], partition: int, max_records: int, max_bytes: int
     ) -> Batch | None:
-        if view.ahead(spans, self.positions[partition]):
+        if cursors.ahead(spans, self.positions[partition]):
             return None
-        # Records that expired before they were read must not be skipped in silence.
+        # Raises InvalidCursor: records that expired before they were read must not be skipped silently.
         place = cursors.read_next(spans, cursors.available(spans, self.positions[partition]))
         if place is None:
             return None
@@ -301,11 +306,11 @@ class Reader:
         return Batch(view.entry.event_type.name, str(partition), span.order, records)
 
     def _refuse_expired(self, partition: int) -> None:
-        """What comes next may have gone after it was looked up: its reader is told, as one that came later is."""
+        """Raise InvalidCursor if the next record expired after its bounds were read."""
         cursors.available(self._view().spans()[partition], self.positions[partition])
 
     def reached(self, ends: Mapping[int, Position]) -> bool:
-        """Whether every partition has come at least as far as the given canonical positions."""
+        """Whether every partition has reached the given canonical positions."""
         return all(
             self.positions[partition] >= end for partition, end in ends.items() if partition in self.positions
         )
@@ -324,7 +329,7 @@ class Reader:
         return stop
 
     def _follow(self, view: View) -> None:
-        """Watch the topic that is written now; a switch moves on to another one."""
+        """Watch the active topic, which a switch replaces."""
         topic = view.entry.active.topic
         if self._callback is not None and (self._watched is None or self._watched[0] != topic):
             self._unfollow()

@@ -1,4 +1,4 @@
-"""The log room as its users see it: one contract, kept in process (`local.py`) and over HTTP (`client/`)."""
+"""The contract of the log room, implemented in process (`local.py`) and over HTTP (`client/`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from strandline.log.model import (
     Switch,
     Timeline,
 )
-from strandline.log.publishing import Events
+from strandline.log.preparation import Events
 from strandline.log.reading import Batch
 from strandline.log.subscriptions.model import ReadFrom, StreamParameters, Subscription
 from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer, Subscriptions
@@ -72,7 +72,7 @@ class Log(ABC):
         """
 
     def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
-        """Publish and wait for the report. Nothing is repeated: an unknown outcome is reported as such."""
+        """Publish and wait for the report. There is no retry: an unknown outcome is reported as such."""
         return self.submit(name, events, flow_id=flow_id).result()
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Log(ABC):
     ) -> Iterator[Batch]:
         """Batches of records after `start`, in order within each partition.
 
-        Ends once it has passed what was the end when it began, or after `limit` records; with `follow` it
+        Stops at the records that were the last ones when it began, or after `limit` records; with `follow` it
         waits for more.
         """
 
@@ -104,7 +104,7 @@ class Log(ABC):
         read_from: ReadFrom = "end",
         parameters: StreamParameters = SDK_PARAMETERS,
     ) -> Consumer:
-        """Read together with the other consumers of the group, from where the group is.
+        """Read together with the other consumers of the group, from the cursors of the group.
 
         A new group begins at `read_from`. Conflict if the group has as many consumers as there are partitions.
         """
@@ -120,7 +120,7 @@ class Log(ABC):
 
     @abstractmethod
     def shift(self, name: str, cursors: Sequence[ShiftedCursor]) -> list[CursorText]:
-        """Each cursor moved by its number of events; both places must be available."""
+        """Each cursor moved by its number of events; both positions must be available."""
 
     @abstractmethod
     def lag(self, name: str, cursors: Sequence[CursorText]) -> list[PartitionInfo]:
@@ -138,30 +138,30 @@ class Log(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Finish what was started and let go of files, connections and threads."""
+        """Finish operations in progress; close files, connections and threads."""
 
 
 class Admin(ABC):
-    """What an operator does to the log while it runs."""
+    """What an operator changes while the log runs."""
 
     @abstractmethod
     def add_storage(self, storage: StorageInfo) -> StorageInfo:
-        """Make a place for records known. Conflict if the id is taken."""
+        """Add a storage. Conflict if the id is taken."""
 
     @abstractmethod
     def set_default_storage(self, storage_id: str) -> StorageInfo:
-        """Where new event types go from now on."""
+        """Put new event types on this storage from now on."""
 
     @abstractmethod
     def remove_storage(self, storage_id: str) -> None:
-        """Forget a storage that nothing uses."""
+        """Remove a storage that nothing uses."""
 
     @abstractmethod
     def switch(self, name: str, storage_id: str) -> Timeline:
         """Move an event type to another storage while it is written and read; its new timeline.
 
-        Either it happened completely or not at all. Conflict if another switch of it is under way, Unavailable if
-        the nodes did not confirm in time.
+        Atomic: it happens completely or not at all. Conflict if another switch of the event type is in progress,
+        Unavailable if the nodes did not confirm in time.
         """
 
     @abstractmethod
@@ -170,11 +170,11 @@ class Admin(ABC):
 
     @abstractmethod
     def current_switch(self, name: str) -> Switch | None:
-        """The newest switch of an event type, whatever became of it."""
+        """The newest switch of an event type, in any state."""
 
     @abstractmethod
     def abort_switch(self, name: str) -> Switch:
-        """Give up a switch that is not decided yet. Conflict if there is none."""
+        """Abort a switch that is not decided yet. Conflict if there is none."""
 
     @abstractmethod
     def grow(self, name: str, partitions: int) -> None:

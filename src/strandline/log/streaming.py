@@ -1,4 +1,4 @@
-"""When a stream sends what: Nakadi's limits and timeouts as a state machine with the clock passed in."""
+"""What a stream sends when: Nakadi's limits and timeouts as a state machine with the clock passed in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST_S = 4200
 _HOUR_MS = 3_600_000
 # Existing clients give up on a silent stream after 30 s.
 _QUIET_MS = 15_000
-# More than this is sent early: a stream never holds much for a client.
+# Records beyond this size are sent early, which limits the memory of a stream.
 _BUFFER_BYTES = 16 << 20
 
 _Seconds = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -52,99 +52,122 @@ class StreamLimits(msgspec.Struct, frozen=True):
     def lifetime_ms(self) -> int:
         if 0 < self.stream_timeout <= _LONGEST_S:
             return self.stream_timeout * 1000
-        # One hour, give or take ten minutes: streams opened together do not end together.
+        # One hour, plus or minus ten minutes, so that streams opened together do not end together.
         return _HOUR_MS + random.randint(-600_000, 600_000)  # noqa: S311 - jitter
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """One batch to send: records of one partition, or none as a sign of life."""
+class StreamChunk:
+    """One batch to send: records of one partition, or None as a keep-alive."""
 
+    event_type: str
     partition: int
     position: Position
     records: pa.RecordBatch | None
 
 
-class _Lane:
-    """What is waiting for one partition."""
+class RecordBuffer:
+    """The records of one partition that were read and not sent."""
 
-    def __init__(self, partition: int, position: Position, now_ms: int) -> None:
+    def __init__(self) -> None:
+        self.count = self.bytes = 0
+        self._batches: deque[Batch] = deque()
+
+    def add(self, batch: Batch) -> None:
+        self._batches.append(batch)
+        self.count += len(batch)
+        self.bytes += batch.records.nbytes
+
+    def clear(self) -> None:
+        self._batches.clear()
+        self.count = self.bytes = 0
+
+    def take(self, most: int) -> tuple[Position, pa.RecordBatch]:
+        """Up to `most` records of one timeline, and the position of the last one. The buffer must not be empty."""
+        order = self._batches[0].timeline
+        parts: list[pa.RecordBatch] = []
+        while most and self._batches and self._batches[0].timeline == order:
+            parts.append(self._take_from_first(most))
+            most -= parts[-1].num_rows
+        records = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        return Position(order, records["offset"][-1].as_py()), records
+
+    def _take_from_first(self, most: int) -> pa.RecordBatch:
+        batch = self._batches.popleft()
+        records = batch.records.slice(0, most)
+        if len(batch) > most:
+            rest = batch.records.slice(most)
+            self._batches.appendleft(Batch(batch.event_type, batch.partition, batch.timeline, rest))
+        self.bytes -= self.bytes * records.num_rows // self.count
+        self.count -= records.num_rows
+        return records
+
+
+class _Lane:
+    """One partition of the stream."""
+
+    def __init__(self, event_type: str, partition: int, position: Position, now_ms: int) -> None:
+        self.event_type = event_type
         self.partition = partition
         self.sent = position
         self.flushed_ms = now_ms
         self.keep_alives = 0
-        self.count = 0
-        self.bytes = 0
-        self._waiting: deque[Batch] = deque()
+        self.buffer = RecordBuffer()
 
-    def add(self, batch: Batch) -> None:
-        self._waiting.append(batch)
-        self.count += len(batch)
-        self.bytes += batch.records.nbytes
-
-    def take(self, most: int, now_ms: int) -> Chunk:
-        """Up to `most` records from one timeline; without any, a keep-alive."""
+    def take(self, most: int, now_ms: int) -> StreamChunk:
+        """Up to `most` records of one timeline; a keep-alive if there are none."""
         self.flushed_ms = now_ms
-        if not self.count:
+        if not self.buffer.count:
             self.keep_alives += 1
-            return Chunk(self.partition, self.sent, None)
+            return StreamChunk(self.event_type, self.partition, self.sent, None)
         self.keep_alives = 0
-        parts: list[pa.RecordBatch] = []
-        order = self._waiting[0].timeline
-        while most and self._waiting and self._waiting[0].timeline == order:
-            most -= self._take_from_first(most, parts)
-        records = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-        self.sent = Position(order, records["offset"][-1].as_py())
-        return Chunk(self.partition, self.sent, records)
-
-    def _take_from_first(self, most: int, parts: list[pa.RecordBatch]) -> int:
-        batch = self._waiting.popleft()
-        records = batch.records.slice(0, most)
-        if len(batch) > most:
-            rest = batch.records.slice(most)
-            self._waiting.appendleft(Batch(batch.event_type, batch.partition, batch.timeline, rest))
-        parts.append(records)
-        self.bytes -= self.bytes * records.num_rows // self.count
-        self.count -= records.num_rows
-        return int(records.num_rows)
+        self.sent, records = self.buffer.take(most)
+        return StreamChunk(self.event_type, self.partition, self.sent, records)
 
 
 class StreamState:
-    """Collects what was read and says what to send now, how long to wait and when to stop.
+    """Collects records that were read and decides what to send now, how long to wait and when to stop.
 
-    An eager stream sends what is there instead of waiting to fill a batch.
+    An eager stream sends records at once instead of waiting to fill a batch.
     """
 
     def __init__(
-        self, limits: StreamLimits, start: Mapping[int, Position], now_ms: int, *, eager: bool = False
+        self,
+        event_type: str,
+        limits: StreamLimits,
+        start: Mapping[int, Position],
+        now_ms: int,
+        *,
+        eager: bool = False,
     ) -> None:
+        self._event_type = event_type
         self._limits = limits
         self._eager = eager
         self._flush_ms = limits.flush_ms
         self._now_ms = now_ms
         self._ends_ms = now_ms + limits.lifetime_ms
         self._left = limits.stream_limit or None
-        self._lanes = {p: _Lane(p, position, now_ms) for p, position in start.items()}
+        self._lanes = {p: _Lane(event_type, p, position, now_ms) for p, position in start.items()}
         self._lane_bytes = max(_BUFFER_BYTES // max(len(start), 1), 1 << 18)
         self.finished = False
 
     def wanted(self) -> int:
-        """How many more records make sense to read now."""
-        waiting = sum(lane.count for lane in self._lanes.values())
+        """How many more records to read now."""
+        waiting = sum(lane.buffer.count for lane in self._lanes.values())
         room = max(self._limits.batch_limit * len(self._lanes), 1000) - waiting
         return max(room if self._left is None else min(room, self._left - waiting), 0)
 
     def add(self, batch: Batch) -> None:
         partition = int(batch.partition)
         if partition not in self._lanes:  # the event type has grown
-            self._lanes[partition] = _Lane(partition, Position(1, -1), self._now_ms)
-        self._lanes[partition].add(batch)
+            self._lanes[partition] = _Lane(self._event_type, partition, Position(1, -1), self._now_ms)
+        self._lanes[partition].buffer.add(batch)
 
-    def take(self, now_ms: int) -> list[Chunk]:
-        """Everything that is due now, in order within each partition."""
+    def take(self, now_ms: int) -> list[StreamChunk]:
+        """All chunks that are due now, in order within each partition."""
         self._now_ms = now_ms
         ending = now_ms >= self._ends_ms
-        chunks: list[Chunk] = []
+        chunks: list[StreamChunk] = []
         for lane in self._lanes.values():
             while self._due(lane, now_ms, ending=ending):
                 chunks.append(self._chunk(lane, now_ms))
@@ -157,15 +180,15 @@ class StreamState:
     def _due(self, lane: _Lane, now_ms: int, *, ending: bool) -> bool:
         if self._left == 0:
             return False
-        if lane.count and (ending or self._eager):
+        if lane.buffer.count and (ending or self._eager):
             return True
-        if lane.count >= self._limits.batch_limit or lane.bytes >= self._lane_bytes:
+        if lane.buffer.count >= self._limits.batch_limit or lane.buffer.bytes >= self._lane_bytes:
             return True
-        if self._left is not None and 0 < self._left <= lane.count:
+        if self._left is not None and 0 < self._left <= lane.buffer.count:
             return True
         return now_ms - lane.flushed_ms >= self._flush_ms and not ending
 
-    def _chunk(self, lane: _Lane, now_ms: int) -> Chunk:
+    def _chunk(self, lane: _Lane, now_ms: int) -> StreamChunk:
         most = self._limits.batch_limit if self._left is None else min(self._limits.batch_limit, self._left)
         chunk = lane.take(most, now_ms)
         if self._left is not None and chunk.records is not None:
@@ -173,6 +196,6 @@ class StreamState:
         return chunk
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing will be due unless records come."""
+        """How long until something is due if no records come."""
         due = min((lane.flushed_ms + self._flush_ms for lane in self._lanes.values()), default=self._ends_ms)
         return max(min(due, self._ends_ms) - now_ms, 0)

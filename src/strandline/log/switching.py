@@ -1,10 +1,9 @@
 """The rules of a timeline switch: pure functions, so that every interleaving can be tried without I/O.
 
-The catalog alone decides. A switch is a row with a token and a state that only compare-and-set moves:
-`preparing` → `closing` → `done`, or `aborted` from either. The initiator goes through `Step`s; every node,
-publisher and reader derives what to do from the row, so that whoever dies, sleeps or wakes up late finds the
-truth there.
-Locks and versions (coordination) only make sure that nearly nobody has to wait for it.
+The catalog alone decides. A switch is a row with a token and a state that only compare-and-set changes:
+`preparing` → `closing` → `done`, or `aborted` from either. The initiator goes through `Step`s. Every node,
+publisher and reader derives what to do from the row, so that a process that crashed, paused or came late finds the
+decision there. Locks and versions (coordination) only keep publishers from waiting for that decision.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Step(enum.StrEnum):
     """What the initiator does next; each has a failpoint before it."""
 
     LOCK = "lock"  # take the event type's lock, phase warm
-    RECORD = "record"  # insert the row: preparing, token, storage, topic; doom the topic
+    RECORD = "record"  # insert the row: preparing, token, storage, topic; mark the topic for deletion
     CREATE = "create"  # make the new topic
     WARM = "warm"  # announce; wait until every node can write to the new topic
     HOLD = "hold"  # lock phase hold, announce; wait until every node holds its publishers and has drained
@@ -44,7 +43,7 @@ class Step(enum.StrEnum):
     SEAL = "seal"  # refuse appends inside the old topic, where the storage can
     SNAPSHOT = "snapshot"  # read the last offsets
     COMMIT = "commit"  # closing → done, with last offsets and the new timeline in one transaction
-    INSPECT = "inspect"  # the answer to the commit was lost: read the row before anything else
+    INSPECT = "inspect"  # the answer to the commit was lost: read the row first
     ABORT = "abort"  # preparing or closing → aborted
     UNSEAL = "unseal"
     DISCARD = "discard"  # delete the new topic
@@ -79,7 +78,7 @@ _FORWARD = {
     Step.UNLOCK: Step.ANNOUNCE,
     Step.ANNOUNCE: Step.END,
 }
-# Where a step that did not go well leads; every other one leads to ABORT.
+# The step after one that did not succeed; ABORT for those that are not listed.
 _ASIDE = {
     (Step.LOCK, Outcome.REFUSED): Step.END,
     (Step.LOCK, Outcome.FAILED): Step.END,
@@ -90,13 +89,13 @@ _ASIDE = {
     (Step.COMMIT, Outcome.FAILED): Step.INSPECT,
     (Step.INSPECT, Outcome.FAILED): Step.INSPECT,
     (Step.INSPECT, Outcome.UNKNOWN): Step.INSPECT,
-    # It was done after all.
+    # The switch is done already.
     (Step.ABORT, Outcome.REFUSED): Step.UNLOCK,
-    # Whoever finds the lock gone aborts for us, and cleans up.
+    # The node that finds the lock gone aborts the switch and cleans up.
     (Step.ABORT, Outcome.FAILED): Step.UNLOCK,
     (Step.ABORT, Outcome.UNKNOWN): Step.UNLOCK,
 }
-# Clean-up goes on whatever happens: others do what it could not.
+# Cleanup continues after a failure: other nodes do what it could not.
 _TIDYING = {Step.UNSEAL, Step.DISCARD, Step.UNLOCK, Step.ANNOUNCE}
 
 
@@ -108,10 +107,10 @@ def next_step(step: Step, outcome: Outcome) -> Step:
 
 
 class NodeAction(enum.StrEnum):
-    WARM = "warm"  # open the new topic's storage; publishers go on
+    WARM = "warm"  # open the new topic's storage; publishers continue
     HOLD = "hold"  # let no new publish start, wait for those under way
-    RELEASE = "release"  # read the event type anew, then let publishers go on
-    ABORT = "abort"  # the initiator is gone: move the row to aborted, clean up, look again
+    RELEASE = "release"  # read the event type again, then let publishers continue
+    ABORT = "abort"  # the initiator is gone: set the row to aborted, clean up, look again
 
 
 def node_action(phase: Phase | None, state: State | None) -> NodeAction:
@@ -123,32 +122,32 @@ def node_action(phase: Phase | None, state: State | None) -> NodeAction:
     return NodeAction.HOLD if phase is Phase.HOLD else NodeAction.WARM
 
 
-class Verdict(enum.StrEnum):
-    """What a publisher does with a record."""
+class PublisherAction(enum.StrEnum):
+    """What a publisher does with a record that met a switch."""
 
     ACKNOWLEDGE = "acknowledge"
     WAIT = "wait"  # for the switch to be decided
     MOVE = "move"  # write it (again) to the new timeline
-    UNSEAL = "unseal"  # the seal is left over from an aborted switch: take it away and append again
+    UNSEAL = "unseal"  # the seal is left over from an aborted switch: remove it and append again
 
 
-def on_sealed(state: State) -> Verdict:
+def on_sealed(state: State) -> PublisherAction:
     """After a storage refused an append because of a seal; `state` is that of the seal's switch."""
     if state is State.DONE:
-        return Verdict.MOVE
-    return Verdict.UNSEAL if state is State.ABORTED else Verdict.WAIT
+        return PublisherAction.MOVE
+    return PublisherAction.UNSEAL if state is State.ABORTED else PublisherAction.WAIT
 
 
-def after_append(state: State | None, offset: int, last: int | None) -> Verdict:
+def after_append(state: State | None, offset: int, last: int | None) -> PublisherAction:
     """After a storage that cannot seal took a record, with the state read after its answer.
 
-    `last` is the old timeline's last offset once the switch is done: what lies past it nobody will ever see.
+    `last` is the old timeline's last offset once the switch is done; readers never see a record past it.
     """
     if state is State.CLOSING:
-        return Verdict.WAIT
+        return PublisherAction.WAIT
     if state is State.DONE and last is not None and offset > last:
-        return Verdict.MOVE
-    return Verdict.ACKNOWLEDGE
+        return PublisherAction.MOVE
+    return PublisherAction.ACKNOWLEDGE
 
 
 def visible_end(end: int, state: State | None, recorded: int | None, known: int) -> int:

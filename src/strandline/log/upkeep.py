@@ -1,13 +1,14 @@
-"""What is done now and then in every node: remove what is past its time, and what crashes left behind.
+"""Periodic cleanup in every node: expired timelines and records, and topics that a crash left behind.
 
-Several nodes may be at it at once, and each may die at any statement: the catalog says what is to be done, and
-doing it twice is harmless.
+Several nodes may run it at the same time, and each may crash at any statement: the catalog holds the work, and
+every task is idempotent.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,18 +16,25 @@ import msgspec
 
 from strandline import failpoints
 from strandline.clock import Clock, to_rfc3339
-from strandline.config import LogSettings
 from strandline.errors import StrandlineError, Unavailable
 from strandline.log import expiry
 from strandline.log.catalog import Catalog
 from strandline.log.model import Timeline
+from strandline.log.settings import LogSettings
 from strandline.log.storages import Storages
-from strandline.logs import fields
+from strandline.log.subscriptions.port import SubscriptionStore
+from strandline.log.subscriptions.stats import unread
+from strandline.logging_setup import fields
+from strandline.room import CounterMetric, CounterValues
 
 log = logging.getLogger(__name__)
 
-#: By subscription, how many events of a closed timeline of an event type's incarnation it has not read.
-Unread = Callable[[str, Timeline], Mapping[str, int]]
+_REMOVED = CounterMetric("strandline_removed_timelines", "Timelines removed.", "event_type")
+_UNREAD = CounterMetric(
+    "strandline_removed_unread_events",
+    "Events of removed timelines that a subscription had not read, counted for each subscription.",
+    "event_type",
+)
 
 
 @dataclass(frozen=True)
@@ -38,24 +46,36 @@ class Removed:
 
 
 class Upkeep:
-    def __init__(self, catalog: Catalog, storages: Storages, settings: LogSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        storages: Storages,
+        subscriptions: SubscriptionStore,
+        settings: LogSettings,
+        clock: Clock,
+    ) -> None:
         self._catalog = catalog
         self._storages = storages
+        self._subscriptions = subscriptions
         self._settings = settings
         self._clock = clock
+        self._counts: dict[CounterMetric, Counter[str]] = {_REMOVED: Counter(), _UNREAD: Counter()}
 
-    def run(self, unread: Unread) -> list[Removed]:
-        """One round of everything; what fails is tried again by the next one. The timelines that went."""
-        removed = self.remove_timelines(unread)
+    def counts(self) -> CounterValues:
+        return {metric: dict(values) for metric, values in self._counts.items()}
+
+    def run(self) -> list[Removed]:
+        """One round of all tasks; returns the timelines it removed. The next round retries what failed."""
+        removed = self.remove_timelines()
         self.sweep()
         self.purge()
         self._storages.tidy()
         return removed
 
-    def remove_timelines(self, unread: Unread) -> list[Removed]:
-        """Mark the closed timelines whose time is over; a sweep deletes their topics some time later.
+    def remove_timelines(self) -> list[Removed]:
+        """Mark closed timelines past their retention as removed; a later sweep deletes their topics.
 
-        From the mark on nobody begins to read them. Who was reading then has until the sweep.
+        No reader starts on a marked timeline. Readers that are inside it have until the sweep to finish.
         """
         now_ms = self._clock.now_ms()
         found: list[Removed] = []
@@ -63,13 +83,14 @@ class Upkeep:
             retention_ms = entry.event_type.retention_ms(self._settings.retention_ms)
             with _guarded(f"removing timelines of {entry.event_type.name}"):
                 for timeline in expiry.removable(entry.timelines, retention_ms, now_ms):
-                    found += self._removed(timeline, unread(entry.id, timeline), now_ms)
+                    behind = unread(self._subscriptions, entry.id, timeline)
+                    found += self._removed(timeline, behind, now_ms)
         return found
 
-    def _removed(self, timeline: Timeline, unread: Mapping[str, int], now_ms: int) -> list[Removed]:
-        """Mark a timeline; nothing if another node was first."""
-        # Before the mark: a crash in between repeats the warning, it does not swallow it.
-        for subscription, count in unread.items():
+    def _removed(self, timeline: Timeline, behind: Mapping[str, int], now_ms: int) -> list[Removed]:
+        """Mark a timeline; an empty list if another node was first."""
+        # Logged before the mark: a crash between the two repeats the warning instead of losing it.
+        for subscription, count in behind.items():
             log.warning(
                 "%d events of %s, timeline %d, are removed before the subscription read them",
                 count, timeline.event_type, timeline.order, extra=fields(subscription=subscription),
@@ -79,12 +100,15 @@ class Upkeep:
         if not self._catalog.remove_timeline(marked, now_ms + self._settings.cleanup_delay_ms):
             return []
         log.info("a timeline was removed", extra=_fields(marked))
-        return [Removed(marked, sum(unread.values()))]
+        removed = Removed(marked, sum(behind.values()))
+        self._counts[_REMOVED][timeline.event_type] += 1
+        self._counts[_UNREAD][timeline.event_type] += removed.unread
+        return [removed]
 
     def sweep(self, among: Collection[tuple[str, str]] | None = None) -> None:
-        """Delete topics that nobody owns, all or those given as (storage id, topic)."""
+        """Delete topics that no event type owns: all of them, or those given as (storage id, topic)."""
         unreachable: set[str] = set()
-        for storage_id, topic in self._catalog.doomed_topics(self._clock.now_ms()):
+        for storage_id, topic in self._catalog.topics_to_delete(self._clock.now_ms()):
             if storage_id in unreachable or (among is not None and (storage_id, topic) not in among):
                 continue
             with _guarded(f"deleting topic {topic}", unreachable, storage_id):
@@ -94,7 +118,7 @@ class Upkeep:
                 self._catalog.forget_topic(storage_id, topic)
 
     def purge(self) -> int:
-        """Remove records past their event type's retention, as it is now; how many went."""
+        """Remove records past the current retention of their event type; returns how many."""
         removed = 0
         unreachable: set[str] = set()
         for entry in self._catalog.entries():
@@ -112,7 +136,7 @@ class Upkeep:
 
 @contextmanager
 def _guarded(what: str, unreachable: set[str] | None = None, storage_id: str = "") -> Iterator[None]:
-    """What fails holds up nothing else; but of a storage that cannot be reached nothing more need be asked."""
+    """Log a failure and go on; remember a storage that is unavailable, so that it is not asked again."""
     try:
         yield
     except StrandlineError as error:

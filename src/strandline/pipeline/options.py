@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from strandline import config
 from strandline.clock import system_clock
 from strandline.errors import Invalid, NotFound
+from strandline.log.cursors import OnUnavailable
 from strandline.pipeline.columns import NAMES
-from strandline.pipeline.positions import OnUnavailable
+from strandline.settings import Settings
 
 if TYPE_CHECKING:
     from strandline.platform import Platform
@@ -44,7 +44,7 @@ class Home:
         named = options if _HOME & options.keys() else _from_environment()
         file = Path(named["config"]).absolute() if "config" in named else None
         data = Path(named["data"]).absolute() if "data" in named or file is None else file.parent
-        home = cls(data, config.written(file or _existing(data / "strandline.toml")))
+        home = cls(data, Settings.written(file or _existing(data / "strandline.toml")))
         if home.of_one_machine and not data.is_dir():
             raise NotFound(f'there is no data directory {data}; name it with .option("data", …)')
         return home
@@ -58,7 +58,7 @@ class Home:
         # Imported here: Spark starts many processes that never open it, and it brings all rooms.
         from strandline.platform import Platform  # noqa: PLC0415
 
-        return Platform(self.data, config.load(flags=self.settings), system_clock())
+        return Platform(self.data, Settings.load(flags=self.settings), system_clock())
 
 
 def _from_environment() -> dict[str, str]:

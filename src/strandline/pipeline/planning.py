@@ -11,13 +11,13 @@ import msgspec
 
 from strandline.errors import Invalid, InvalidCursor
 from strandline.log import cursors
-from strandline.log.cursors import Position, Span
+from strandline.log.cursors import Position, Resumed, Span, resume
 from strandline.log.model import StorageInfo
 from strandline.log.ranges import PartitionRange, Piece, cut, patiently
 from strandline.log.reading import View
 from strandline.pipeline import positions
 from strandline.pipeline.options import ReadOptions
-from strandline.pipeline.positions import QueryPosition, QueryPositions, Seat, seat
+from strandline.pipeline.positions import QueryPosition, QueryPositions
 
 if TYPE_CHECKING:
     from strandline.platform import Platform
@@ -69,7 +69,7 @@ class Planner:
         ground = self._look(name)
         partitions = range(len(ground.spans))
         if isinstance(text, QueryPosition):
-            return ground.place({p: found.index for p, found in self._seats(name, ground, text).items()})
+            return ground.place({p: found.index for p, found in self._resumed(name, ground, text).items()})
         texts = dict.fromkeys(partitions, text) if isinstance(text, str) else _by_partition(ground, text)
         if missing := {*partitions} - texts.keys():
             raise Invalid(f"cursors must name every partition; {name!r} lacks {min(missing)}")
@@ -83,7 +83,7 @@ class Planner:
             if error.reason == "INVALID_FORMAT" or self._policy == "fail":
                 raise
             position = _position(text)
-        return seat(spans, position, self._policy).index
+        return resume(spans, position, self._policy).index
 
     def latest(
         self, start: QueryPositions, limit: int | None, target: QueryPositions | None = None
@@ -94,22 +94,22 @@ class Planner:
         """
         grounds = {name: self._look(name) for name in self._options.event_types}
         self.newest = {name: ground.place(_ends(ground, None)) for name, ground in grounds.items()}
-        seats = {name: self._seats(name, ground, start.get(name)) for name, ground in grounds.items()}
+        resumed = {name: self._resumed(name, ground, start.get(name)) for name, ground in grounds.items()}
         lags = {
-            (name, p): max(0, end - seats[name][p].index)
+            (name, p): max(0, end - resumed[name][p].index)
             for name, ground in grounds.items()
             for p, end in _ends(ground, None if target is None else target.get(name)).items()
         }
         given = lags if limit is None else positions.shares(lags, limit)
         ends = {
-            name: ground.place({p: found.index + given[name, p] for p, found in seats[name].items()})
+            name: ground.place({p: found.index + given[name, p] for p, found in resumed[name].items()})
             for name, ground in grounds.items()
         }
-        return {**start, **{name: _moved(start.get(name), end, seats[name]) for name, end in ends.items()}}
+        return {**start, **{name: _moved(start.get(name), end, resumed[name]) for name, end in ends.items()}}
 
     def ranges(self, start: QueryPositions, end: QueryPositions) -> list[PartitionRange]:
         """One for every partition that has something between two places."""
-        storages = {storage.id: storage for storage in patiently(self._platform.log.storages)}
+        storages = patiently(self._platform.log.types.storages)
         return [found for name in end for found in self._ranges(name, start.get(name), end[name], storages)]
 
     def _ranges(
@@ -122,12 +122,12 @@ class Planner:
             return
         began = QueryPosition(end.id, end.began) if end.began else start
         timelines = {timeline.order: timeline for timeline in ground.view.entry.timelines}
-        seats = self._seats(name, ground, began)
+        resumed = self._resumed(name, ground, began)
         for partition in sorted(map(int, end.cursors)):
-            last = seat(ground.spans[partition], _position(end.cursors[str(partition)]), self._policy)
+            last = resume(ground.spans[partition], _position(end.cursors[str(partition)]), self._policy)
             pieces = tuple(
                 Piece(span.order, storages[timelines[span.order].storage_id], timelines[span.order].topic, *part)
-                for span, *part in cut(ground.spans[partition], seats[partition].index, last.index)
+                for span, *part in cut(ground.spans[partition], resumed[partition].index, last.index)
             )
             if pieces:
                 yield self._range(name, partition, pieces)
@@ -143,24 +143,26 @@ class Planner:
         )
 
     def _look(self, name: str) -> _Ground:
-        view = patiently(lambda: self._platform.log.view(name))
+        view = patiently(lambda: self._platform.log.types.view(name))
         return _Ground(view, patiently(view.spans))
 
-    def _seats(self, name: str, ground: _Ground, place: QueryPosition | None) -> dict[int, Seat]:
-        """Where to go on in every partition; those that a query has not seen yet are read from their start."""
+    def _resumed(self, name: str, ground: _Ground, place: QueryPosition | None) -> dict[int, Resumed]:
+        """Where to continue in every partition; partitions that are new to the query are read from their start."""
         if place is not None and self._is_of_another(name, ground, place):
-            index = cursors.end_index if self._policy == "latest" else cursors.begin_index
-            return {p: Seat(index(spans)) for p, spans in enumerate(ground.spans)}
+            index_of = cursors.end_index if self._policy == "latest" else cursors.begin_index
+            indexes = [index_of(spans) for spans in ground.spans]
+            return {p: Resumed(cursors.at_index(ground.spans[p], index), index) for p, index in enumerate(indexes)}
         known = {} if place is None else place.cursors
-        return {
-            p: self._seat(name, ground, p, known[str(p)]) if str(p) in known else Seat(cursors.begin_index(spans))
-            for p, spans in enumerate(ground.spans)
-        }
+        return {p: self._resumed_in(name, ground, p, known.get(str(p))) for p in range(len(ground.spans))}
 
-    def _seat(self, name: str, ground: _Ground, partition: int, text: str) -> Seat:
-        found = seat(ground.spans[partition], _position(text), self._policy)
-        if found.skipped:
-            self._report(name, partition, text, f"{found.skipped} records after it are gone")
+    def _resumed_in(self, name: str, ground: _Ground, partition: int, text: str | None) -> Resumed:
+        found = resume(ground.spans[partition], None if text is None else _position(text), self._policy)
+        if found.problem:
+            self._report(
+                (name, partition, str(text)),
+                f"event type {name!r}, partition {partition}: the query skips {found.skipped} records"
+                f" and continues after {found.position}: {found.problem}",
+            )
         return found
 
     def _is_of_another(self, name: str, ground: _Ground, place: QueryPosition) -> bool:
@@ -170,16 +172,14 @@ class Planner:
         why = f"event type {name!r} was deleted and made anew"
         if self._policy == "fail":
             raise InvalidCursor(why, reason="UNAVAILABLE")
-        self._report(name, -1, place.id, why)
+        self._report((name, -1, place.id), f"{why}; the query continues at its {self._policy} record")
         return True
 
-    def _report(self, name: str, partition: int, text: str, why: str) -> None:
-        if (name, partition, text) not in self._reported:
-            self._reported.add((name, partition, text))
-            log.warning(
-                "%s of event type %r, partition %d, is not available: %s; going on at the %s",
-                *(text, name, partition, why, self._policy),
-            )
+    def _report(self, key: tuple[str, int, str], message: str) -> None:
+        """Log once, however often Spark asks for the same batch."""
+        if key not in self._reported:
+            self._reported.add(key)
+            log.warning("%s", message)
 
 
 def _cursors(text: str) -> dict[str, Any] | None:
@@ -216,14 +216,14 @@ def _ends(ground: _Ground, target: QueryPosition | None) -> dict[int, int]:
     return {p: cursors.index_of(spans, aimed[p]) if p in aimed else 0 for p, spans in enumerate(ground.spans)}
 
 
-def _moved(before: QueryPosition | None, after: QueryPosition, seats: Mapping[int, Seat]) -> QueryPosition:
+def _moved(before: QueryPosition | None, after: QueryPosition, resumed: Mapping[int, Resumed]) -> QueryPosition:
     """The place after with what was left out on the way; the place before, unchanged, if it is the same one."""
     if before is None:
         return after
     if (before.id, before.cursors) == (after.id, after.cursors):
         return before
     skipped = dict(before.skipped)
-    for partition, found in seats.items():
+    for partition, found in resumed.items():
         if found.skipped:
             skipped[str(partition)] = skipped.get(str(partition), 0) + found.skipped
     return msgspec.structs.replace(after, skipped=skipped)

@@ -7,17 +7,12 @@ made anew under the same name has other records at the same cursors.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from collections.abc import Hashable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
-from strandline.errors import Invalid, InvalidCursor
-from strandline.log import cursors
-from strandline.log.cursors import Position, Span
-
-OnUnavailable = Literal["fail", "earliest", "latest"]
+from strandline.errors import Invalid
 
 _K = TypeVar("_K", bound=Hashable)
 
@@ -62,33 +57,6 @@ def with_beginning(start: QueryPositions, end: QueryPositions) -> dict[str, Quer
         name: place if place == start.get(name) else msgspec.structs.replace(place, began=start[name].cursors)
         for name, place in end.items()
     }
-
-
-@dataclass(frozen=True)
-class Seat:
-    """The index to read from, and how many records before it are left out."""
-
-    index: int
-    skipped: int = 0
-
-
-def seat(spans: Sequence[Span], position: Position, on_unavailable: OnUnavailable) -> Seat:
-    """Where to go on from a position; where it is not available any more, as near to it as asked for.
-
-    `earliest` loses no record that is still there, `latest` starts over at the end.
-    """
-    try:
-        return Seat(cursors.index_of(spans, cursors.available(spans, position)))
-    except InvalidCursor:
-        if on_unavailable == "fail":
-            raise
-    begin, end = cursors.begin_index(spans), cursors.end_index(spans)
-    try:
-        index = cursors.index_of(spans, position)
-    except InvalidCursor:  # past everything: records were lost, and there is none after it
-        return Seat(end)
-    nearest = end if on_unavailable == "latest" else begin
-    return Seat(nearest, nearest - index)
 
 
 def shares(lags: Mapping[_K, int], limit: int) -> dict[_K, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -18,33 +20,44 @@ from strandline.server import (
     event_type_routes,
     openapi,
     ops_routes,
+    start_page,
     stream_routes,
     subscription_routes,
-    subscription_stream,
     timeline_routes,
 )
 from strandline.server.problems import problem
-from strandline.server.routing import Call, Endpoint, Node, to_route
+from strandline.server.routing import Call, Endpoint, ServerState, to_route
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
+#: The route files of every room; each has its `ENDPOINTS`.
+ROUTES: dict[str, tuple[ModuleType, ...]] = {
+    "log": (
+        event_type_routes,
+        timeline_routes,
+        event_routes,
+        subscription_routes,
+        stream_routes,
+        start_page,
+    ),
+    "archive": (archive_routes,),
+}
+
+
 def endpoints() -> list[Endpoint]:
     """Every endpoint the server has."""
     declared = [
-        *event_type_routes.ENDPOINTS,
-        *timeline_routes.ENDPOINTS,
-        *event_routes.ENDPOINTS,
-        *stream_routes.ENDPOINTS,
-        *subscription_routes.ENDPOINTS,
-        *subscription_stream.ENDPOINTS,
-        *archive_routes.ENDPOINTS,
-        *ops_routes.ENDPOINTS,
+        replace(endpoint, room=room)
+        for room, files in ROUTES.items()
+        for file in files
+        for endpoint in file.ENDPOINTS
     ]
+    declared += ops_routes.ENDPOINTS
 
-    async def openapi_document(_: Call) -> Response:
+    async def openapi_document(_: Call[None]) -> Response:
         return Response(text, media_type="application/json")
 
     own = Endpoint(
@@ -55,14 +68,14 @@ def endpoints() -> list[Endpoint]:
     return declared
 
 
-def build(node: Node) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+def build(state: ServerState) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     app = Starlette(
-        routes=routes(endpoints(), node),
+        routes=routes(endpoints(), state),
         exception_handlers={HTTPException: _http_problem},
     )
     # Below, slashes are dealt with; a redirect would only take a request elsewhere.
     app.router.redirect_slashes = False
-    limit = node.settings.server.max_header_bytes
+    limit = state.settings.max_header_bytes
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -82,10 +95,10 @@ def _head_bytes(scope: Scope) -> int:
     return target + sum(len(name) + len(value) for name, value in scope["headers"])
 
 
-def routes(declared: Sequence[Endpoint], node: Node) -> list[Route]:
+def routes(declared: Sequence[Endpoint], state: ServerState) -> list[Route]:
     """One route per path, so that a method nobody declared is 405 with all methods that exist."""
     by_path: dict[str, dict[str, Route]] = {}
-    for route in (to_route(endpoint, node) for endpoint in declared):
+    for route in (to_route(endpoint, state) for endpoint in declared):
         for method in route.methods or ():
             by_path.setdefault(route.path, {})[method] = route
     return [_dispatching(path, methods) for path, methods in by_path.items()]

@@ -16,6 +16,7 @@ from strandline.archive.model import DAY_MS, HOUR_PATTERN
 from strandline.archive.room import (
     MAX_PERIODS_MS,
     MAX_WAIT_MS,
+    Archive,
     ArchiveStatus,
     HourCheck,
     HourReport,
@@ -58,18 +59,18 @@ class HourPage(msgspec.Struct, frozen=True):
     _links: dict[str, dict[str, str]]
 
 
-async def archive_status(call: Call) -> Response:
-    return json_response(await call.node.run(call.archive.status))
+async def archive_status(call: Call[Archive]) -> Response:
+    return json_response(await call.run(call.room.status))
 
 
-async def list_hours(call: Call) -> Response:
+async def list_hours(call: Call[Archive]) -> Response:
     name, query = call.path("name"), call.query
 
     def look() -> list[HourStatus]:
-        found = call.archive.hours(name, query.start, query.end, query.state)
+        found = call.room.hours(name, query.start, query.end, query.state)
         return [*islice(found, query.limit + 1)]
 
-    found = await call.node.run(look)
+    found = await call.run(look)
     links = {}
     if len(found) > query.limit:
         given = msgspec.to_builtins(query) | {"from": found[query.limit].hour}
@@ -78,35 +79,35 @@ async def list_hours(call: Call) -> Response:
     return json_response({"_links": links, "items": found[: query.limit]})
 
 
-async def get_hour(call: Call) -> Response:
+async def get_hour(call: Call[Archive]) -> Response:
     place = (call.path("name"), call.path("hour"))
     await _wait_until_ready(call, *place)
-    return json_response(await call.node.run(call.archive.hour, *place))
+    return json_response(await call.run(call.room.hour, *place))
 
 
-async def _wait_until_ready(call: Call, name: str, hour: str) -> None:
+async def _wait_until_ready(call: Call[Archive], name: str, hour: str) -> None:
     """Poll for as long as the request asks for. No thread is held in between; a stopping node does not wait."""
     now = asyncio.get_running_loop().time
     deadline = now() + call.query.wait_ms / 1000
-    draining = call.node.draining
+    draining = call.state.draining
     while (left := deadline - now()) > 0 and not draining.is_set():
-        if await call.node.run(call.archive.is_ready, name, hour):
+        if await call.run(call.room.is_ready, name, hour):
             return
         with suppress(TimeoutError):
             await asyncio.wait_for(draining.wait(), min(_POLL_SECONDS, left))
 
 
-async def check_hour(call: Call) -> Response:
+async def check_hour(call: Call[Archive]) -> Response:
     place = (call.path("name"), call.path("hour"))
-    return json_response(await call.node.run(call.archive.check, *place, call.query.after))
+    return json_response(await call.run(call.room.check, *place, call.query.after))
 
 
-async def list_periods(call: Call) -> Response:
+async def list_periods(call: Call[Archive]) -> Response:
     start, end = call.query.start, call.query.end
     from_ms, to_ms = parse_span(start, end)
     if to_ms - from_ms > MAX_PERIODS_MS:
         raise Invalid(f"the span is longer than {MAX_PERIODS_MS // DAY_MS} days; ask for less at once")
-    return json_response(await call.node.run(lambda: [*call.archive.periods(start, end)]))
+    return json_response(await call.run(lambda: [*call.room.periods(start, end)]))
 
 
 _TAG = "archive"

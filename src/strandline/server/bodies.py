@@ -14,7 +14,6 @@ import zstandard
 from starlette.requests import ClientDisconnect, Request
 
 from strandline.errors import Incomplete, Invalid, Malformed, TooLarge, Unsupported
-from strandline.log.model import CursorText
 
 _CHUNK = 1 << 20
 # How long a refused body may pause before its answer goes out.
@@ -121,11 +120,3 @@ def decode_query(values: dict[str, Any], kind: Any) -> Any:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise Invalid(f"a query parameter is not valid: {error}") from None
-
-
-def decode_cursors(name: str, text: str) -> list[CursorText]:
-    """Cursors written as JSON into a header or a query parameter."""
-    try:
-        return msgspec.json.decode(text, type=list[CursorText])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise Malformed(f'{name} must be JSON like [{{"partition": "0", "offset": "BEGIN"}}]: {error}') from None

@@ -9,7 +9,7 @@ import uuid
 import msgspec
 from starlette.responses import Response
 
-from strandline.errors import InvalidCursor, NotFound, Unavailable
+from strandline.errors import InvalidCursor, Malformed, NotFound, Unavailable
 from strandline.log.model import (
     CursorText,
     Distance,
@@ -19,11 +19,17 @@ from strandline.log.model import (
     PublishReport,
     ShiftedCursor,
 )
-from strandline.log.publishing import unanswered_report
-from strandline.server import bodies
+from strandline.log.preparation import unanswered_report
+from strandline.log.room import Log
+from strandline.log.serving import ServedLog
+from strandline.room import CounterMetric
 from strandline.server.routing import INLINE_BYTES, RAW, Call, Endpoint, json_response
 
 _FLOW_ID = re.compile(r"[ -~]{1,200}").fullmatch
+_PUBLISHED = CounterMetric("strandline_published_events", "Events published.", "event_type")
+_REJECTED = CounterMetric(
+    "strandline_rejected_events", "Events of publishes that were not, or not entirely, stored.", "event_type"
+)
 
 
 class PartitionsQuery(msgspec.Struct, frozen=True):
@@ -34,23 +40,25 @@ class PartitionQuery(msgspec.Struct, frozen=True):
     consumed_offset: str | None = None
 
 
-async def publish(call: Call) -> Response:
-    if call.node.draining.is_set():
+async def publish(call: Call[ServedLog]) -> Response:
+    if call.state.draining.is_set():
         raise Unavailable("this node is stopping; publish to another one", retry_after=1)
     name = call.path("name")
     flow_id = _flow_id(call)
     if len(call.body) <= INLINE_BYTES:
-        future = call.log.submit(name, call.body, flow_id=flow_id)
+        future = call.room.submit(name, call.body, flow_id=flow_id)
     else:
-        future = await call.node.run(lambda: call.log.submit(name, call.body, flow_id=flow_id))
+        future = await call.run(lambda: call.room.submit(name, call.body, flow_id=flow_id))
     try:
         # Shielded: neither a timeout nor a client that hangs up undoes what is on its way to the storage.
         report = await asyncio.wait_for(
-            asyncio.shield(asyncio.wrap_future(future)), call.node.settings.log.publish_deadline_ms / 1000
+            asyncio.shield(asyncio.wrap_future(future)), call.room.publish_deadline_ms / 1000
         )
     except TimeoutError:
-        report = await call.node.run(unanswered_report, call.body)
-    call.node.metrics.published(name, report.submitted, report.count - report.submitted)
+        report = await call.run(unanswered_report, call.body)
+    call.state.metrics.count(_PUBLISHED, name, report.submitted)
+    if report.count > report.submitted:
+        call.state.metrics.count(_REJECTED, name, report.count - report.submitted)
     return _published(report)
 
 
@@ -60,22 +68,30 @@ def _published(report: PublishReport) -> Response:
     return json_response(report.items, 422 if report.rejected else 207)
 
 
-def _flow_id(call: Call) -> str:
+def _flow_id(call: Call[Log]) -> str:
     given = call.header("x-flow-id")
     return given if given and _FLOW_ID(given) else uuid.uuid4().hex
 
 
-async def list_partitions(call: Call) -> Response:
-    cursors = bodies.decode_cursors("cursors", call.query.cursors) if call.query.cursors else []
-    return json_response(await call.node.run(call.log.partitions, call.path("name"), cursors))
+async def list_partitions(call: Call[Log]) -> Response:
+    cursors = decode_cursors("cursors", call.query.cursors) if call.query.cursors else []
+    return json_response(await call.run(call.room.partitions, call.path("name"), cursors))
 
 
-async def get_partition(call: Call) -> Response:
+def decode_cursors(name: str, text: str) -> list[CursorText]:
+    """Cursors written as JSON into a header or a query parameter."""
+    try:
+        return msgspec.json.decode(text, type=list[CursorText])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise Malformed(f'{name} must be JSON like [{{"partition": "0", "offset": "BEGIN"}}]: {error}') from None
+
+
+async def get_partition(call: Call[Log]) -> Response:
     name, wanted = call.path("name"), call.path("partition")
     consumed = call.query.consumed_offset
     cursors = [CursorText(wanted, consumed)] if consumed is not None else []
     try:
-        found = await call.node.run(call.log.partitions, name, cursors)
+        found = await call.run(call.room.partitions, name, cursors)
     except InvalidCursor as error:
         if error.reason == "PARTITION_NOT_FOUND":
             raise NotFound(error.detail) from None
@@ -86,16 +102,16 @@ async def get_partition(call: Call) -> Response:
     raise NotFound(f"event type {name!r} has no partition {wanted!r}; it has 0 to {len(found) - 1}")
 
 
-async def cursor_distances(call: Call) -> Response:
-    return json_response(await call.node.run(call.log.distances, call.path("name"), call.body))
+async def cursor_distances(call: Call[Log]) -> Response:
+    return json_response(await call.run(call.room.distances, call.path("name"), call.body))
 
 
-async def shifted_cursors(call: Call) -> Response:
-    return json_response(await call.node.run(call.log.shift, call.path("name"), call.body))
+async def shifted_cursors(call: Call[Log]) -> Response:
+    return json_response(await call.run(call.room.shift, call.path("name"), call.body))
 
 
-async def cursors_lag(call: Call) -> Response:
-    return json_response(await call.node.run(call.log.lag, call.path("name"), call.body))
+async def cursors_lag(call: Call[Log]) -> Response:
+    return json_response(await call.run(call.room.lag, call.path("name"), call.body))
 
 
 _EVENTS = {"type": "array", "items": {"type": "object", "additionalProperties": True}}

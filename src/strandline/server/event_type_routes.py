@@ -12,6 +12,7 @@ from starlette.responses import Response
 from strandline.errors import Invalid, NotFound
 from strandline.log import schemas
 from strandline.log.model import EventType, Schema
+from strandline.log.room import Log
 from strandline.server.routing import Call, Endpoint, json_response
 
 
@@ -33,36 +34,36 @@ class SchemaPage(msgspec.Struct, frozen=True):
     _links: dict[str, dict[str, str]]
 
 
-async def list_event_types(call: Call) -> Response:
+async def list_event_types(call: Call[Log]) -> Response:
     owner = call.query.owning_application
-    found = await call.node.run(call.log.event_types)
+    found = await call.run(call.room.event_types)
     return json_response([kind for kind in found if owner is None or kind.owning_application == owner])
 
 
-async def create_event_type(call: Call) -> Response:
-    created = await call.node.run(call.log.create, call.body)
+async def create_event_type(call: Call[Log]) -> Response:
+    created = await call.run(call.room.create, call.body)
     return json_response(created, 201, {"Location": f"/event-types/{created.name}"})
 
 
-async def get_event_type(call: Call) -> Response:
-    return json_response(await call.node.run(call.log.get, call.path("name")))
+async def get_event_type(call: Call[Log]) -> Response:
+    return json_response(await call.run(call.room.get, call.path("name")))
 
 
-async def update_event_type(call: Call) -> Response:
+async def update_event_type(call: Call[Log]) -> Response:
     name = call.path("name")
     if call.body.name != name:
-        await call.node.run(call.log.get, name)
+        await call.run(call.room.get, name)
         raise Invalid(f"the name of an event type cannot change (from {name!r} to {call.body.name!r})")
-    return json_response(await call.node.run(call.log.update, call.body))
+    return json_response(await call.run(call.room.update, call.body))
 
 
-async def delete_event_type(call: Call) -> Response:
-    await call.node.run(call.log.delete, call.path("name"))
+async def delete_event_type(call: Call[Log]) -> Response:
+    await call.run(call.room.delete, call.path("name"))
     return Response(status_code=200)
 
 
-async def list_schemas(call: Call) -> Response:
-    found = await call.node.run(call.log.schemas, call.path("name"))
+async def list_schemas(call: Call[Log]) -> Response:
+    found = await call.run(call.room.schemas, call.path("name"))
     start, limit = call.query.offset, call.query.limit
     base = f"/event-types/{call.path('name')}/schemas"
     links = {}
@@ -77,8 +78,8 @@ def _link(base: str, limit: int, offset: int) -> dict[str, str]:
     return {"href": f"{base}?{urlencode({'limit': limit, 'offset': offset})}"}
 
 
-async def get_schema(call: Call) -> Response:
-    found = await call.node.run(call.log.schemas, call.path("name"))
+async def get_schema(call: Call[Log]) -> Response:
+    found = await call.run(call.room.schemas, call.path("name"))
     version = call.path("version")
     for schema in found:
         if version in {schema.version, "latest"}:
@@ -86,25 +87,25 @@ async def get_schema(call: Call) -> Response:
     raise NotFound(f"there is no schema version {version!r}; the latest is {found[0].version}")
 
 
-async def add_schema(call: Call) -> Response:
+async def add_schema(call: Call[Log]) -> Response:
     name = call.path("name")
     if call.query.fetch:
         wanted = schemas.parse(call.body.schema)
-        for schema in await call.node.run(call.log.schemas, name):
+        for schema in await call.run(call.room.schemas, name):
             if schemas.parse(schema.schema) == wanted:
                 return json_response(schema)
         raise NotFound("no schema of this event type matches the given one")
-    current = await call.node.run(call.log.get, name)
+    current = await call.run(call.room.get, name)
     changed = msgspec.structs.replace(current, schema=call.body)
-    updated = await call.node.run(call.log.update, changed)
+    updated = await call.run(call.room.update, changed)
     return json_response(updated.schema, 201)
 
 
-async def enrichment_strategies(_: Call) -> Response:
+async def enrichment_strategies(_: Call[Log]) -> Response:
     return json_response(["metadata_enrichment"])
 
 
-async def partition_strategies(_: Call) -> Response:
+async def partition_strategies(_: Call[Log]) -> Response:
     return json_response(["hash", "random", "user_defined"])
 
 

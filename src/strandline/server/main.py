@@ -1,4 +1,4 @@
-"""Running a node: Granian in this very process, housekeeping beside it, and a stop that loses nothing."""
+"""Runs a node: Granian in this process, the upkeep of all rooms, and a stop that loses no acknowledged work."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
-from strandline import logs
+from strandline import logging_setup
 from strandline.clock import system_clock
-from strandline.config import Settings
 from strandline.errors import Unavailable
-from strandline.log.local import LocalLog
-from strandline.logs import fields
+from strandline.logging_setup import fields
 from strandline.platform import Platform
+from strandline.room import Chore
 from strandline.server.app import build
-from strandline.server.routing import Node
+from strandline.server.routing import ServerState
+from strandline.settings import Settings
 
 log = logging.getLogger(__name__)
 # What Granian may read before it knows that a request is too large for us.
@@ -34,7 +34,7 @@ _HEADER_BUFFER = 1 << 20
 
 def run(data: Path, settings: Settings, host: str, port: int, banner: Callable[[str], None] | None = None) -> None:
     """Serve a data directory until SIGTERM or SIGINT. `banner` is given the URL once the node is ready."""
-    logs.configure(settings.logs)
+    logging_setup.configure(settings.logs)
     _refuse_taken(host, port)
     platform = Platform(data, settings, system_clock())
     try:
@@ -59,11 +59,11 @@ def _refuse_taken(host: str, port: int) -> None:
 
 
 async def _serve(platform: Platform, host: str, port: int, banner: Callable[[str], None] | None) -> None:
-    # A member from the start: the first publish must not wait for it.
-    await asyncio.to_thread(platform.log.node.join)
-    node = Node(platform.log, platform.archive, platform.settings)
+    for room in platform.rooms.values():
+        await asyncio.to_thread(room.start)
+    state = ServerState(platform.rooms, platform.settings.server)
     server: Any = Server(
-        build(node),
+        build(state),
         address=host,
         port=port,
         interface=Interfaces.ASGINL,
@@ -78,19 +78,19 @@ async def _serve(platform: Platform, host: str, port: int, banner: Callable[[str
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     serving = asyncio.create_task(server.serve())
-    upkeep = asyncio.create_task(_upkeep(node, platform.log))
+    repeating = asyncio.create_task(upkeep(state))
     await _until_listening(host, port, serving)
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     log.info("ready", extra=fields(url=url, data=str(platform.data), pid=os.getpid()))
     if banner is not None:
         banner(url)
     await asyncio.wait([asyncio.create_task(stop.wait()), serving], return_when=asyncio.FIRST_COMPLETED)
-    await _drain(node)
-    upkeep.cancel()
+    await _drain(state)
+    repeating.cancel()
     server.stop()
     with suppress(TimeoutError):
         await asyncio.wait_for(asyncio.shield(serving), 1)
-    node.threads.shutdown(wait=True)
+    state.threads.shutdown(wait=True)
 
 
 async def _until_listening(host: str, port: int, serving: asyncio.Task[None]) -> None:
@@ -105,22 +105,25 @@ async def _until_listening(host: str, port: int, serving: asyncio.Task[None]) ->
     await serving
 
 
-async def _drain(node: Node) -> None:
-    """Refuse new publishes, end streams after their current batch, wait for what is under way."""
-    node.draining.set()
-    log.info("stopping", extra=fields(open_requests=node.open_requests, open_streams=node.open_streams))
+async def _drain(state: ServerState) -> None:
+    """Refuse new publishes, end streams after their current batch, wait for open requests."""
+    state.draining.set()
+    log.info("stopping", extra=fields(open_requests=state.open_requests, open_streams=state.open_streams))
     with suppress(TimeoutError):
-        async with asyncio.timeout(node.settings.server.drain_timeout_ms / 1000):
-            while node.open_requests or node.open_streams:  # noqa: ASYNC110 - once in a life
+        async with asyncio.timeout(state.settings.drain_timeout_ms / 1000):
+            while state.open_requests or state.open_streams:  # noqa: ASYNC110 - happens once
                 await asyncio.sleep(0.01)
 
 
-async def _upkeep(node: Node, room: LocalLog) -> None:
-    """Remove what is past its retention and what crashes left behind, now and again."""
+async def upkeep(state: ServerState) -> None:
+    """Repeat the chores of every room until it is cancelled."""
+    await asyncio.gather(*(_repeat(state, chore) for room in state.rooms.values() for chore in room.chores()))
+
+
+async def _repeat(state: ServerState, chore: Chore) -> None:
     while True:
         try:
-            for removed in await node.run(room.upkeep.run, room.subscriptions.unread):
-                node.metrics.removed(removed.timeline.event_type, removed.unread)
+            await state.run(chore.run)
         except Exception:
-            log.exception("housekeeping failed; it is tried again")
-        await asyncio.sleep(node.settings.log.purge_interval_ms / 1000)
+            log.exception("%s failed; it is retried", chore.name)
+        await asyncio.sleep(chore.interval_ms / 1000)

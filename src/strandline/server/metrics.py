@@ -1,14 +1,23 @@
-"""What Prometheus is told. One registry per node, so that tests may run several in one process."""
+"""What Prometheus is told. One registry per server, so that tests may run several in one process."""
 
 from __future__ import annotations
 
+from collections import Counter as Tally
+from collections.abc import Collection, Iterator
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from strandline.room import CounterMetric, Room
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    def __init__(self) -> None:
+    """The server's own metrics, what route files count, and what rooms have counted by themselves."""
+
+    def __init__(self, rooms: Collection[Room]) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "strandline_http_requests",
@@ -22,45 +31,31 @@ class Metrics:
             ["method", "route"],
             registry=self._registry,
         )
-        self._published = Counter(
-            "strandline_published_events", "Events published.", ["event_type"], registry=self._registry
-        )
-        self._rejected = Counter(
-            "strandline_rejected_events",
-            "Events of publishes that were not, or not entirely, stored.",
-            ["event_type"],
-            registry=self._registry,
-        )
-        self._streamed = Counter(
-            "strandline_streamed_events", "Events sent to streams.", ["event_type"], registry=self._registry
-        )
-        self._removed = Counter(
-            "strandline_removed_timelines", "Timelines removed.", ["event_type"], registry=self._registry
-        )
-        self._unread = Counter(
-            "strandline_removed_unread_events",
-            "Events of removed timelines that a subscription had not read, counted for each subscription.",
-            ["event_type"],
-            registry=self._registry,
-        )
         self.streams = Gauge("strandline_open_streams", "Streams open now.", registry=self._registry)
+        self._counts: dict[CounterMetric, Tally[str]] = {}
+        self._registry.register(_Counts(self._counts, rooms))
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
 
-    def published(self, event_type: str, submitted: int, rejected: int) -> None:
-        self._published.labels(event_type).inc(submitted)
-        if rejected:
-            self._rejected.labels(event_type).inc(rejected)
-
-    def streamed(self, event_type: str, events: int) -> None:
-        self._streamed.labels(event_type).inc(events)
-
-    def removed(self, event_type: str, unread: int) -> None:
-        """A timeline went, with so many events that somebody had not read."""
-        self._removed.labels(event_type).inc()
-        self._unread.labels(event_type).inc(unread)
+    def count(self, metric: CounterMetric, label: str, amount: int) -> None:
+        """Add to a counter of a route file; called on the event loop only."""
+        self._counts.setdefault(metric, Tally())[label] += amount
 
     def render(self) -> bytes:
         return generate_latest(self._registry)
+
+
+class _Counts(Collector):
+    def __init__(self, own: dict[CounterMetric, Tally[str]], rooms: Collection[Room]) -> None:
+        self._own = own
+        self._rooms = rooms
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        for counts in (self._own, *(room.counts() for room in self._rooms)):
+            for metric, values in counts.items():
+                family = CounterMetricFamily(metric.name, metric.help, labels=[metric.label])
+                for label, value in values.items():
+                    family.add_metric([label], value)
+                yield family

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -16,14 +17,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from strandline.archive.room import Archive
-from strandline.config import Settings
 from strandline.errors import Malformed, StrandlineError
-from strandline.log.local import LocalLog
-from strandline.logs import fields
+from strandline.logging_setup import fields
+from strandline.room import Room
 from strandline.server import bodies
 from strandline.server.metrics import Metrics
 from strandline.server.problems import from_error, problem
+from strandline.server.settings import ServerSettings
 
 log = logging.getLogger("strandline.http")
 _T = TypeVar("_T")
@@ -32,15 +32,14 @@ _T = TypeVar("_T")
 INLINE_BYTES = 32_768
 
 
-class Node:
+class ServerState:
     """What the routes of one server process share."""
 
-    def __init__(self, room: LocalLog, archive: Archive, settings: Settings) -> None:
-        self.log = room
-        self.archive = archive
+    def __init__(self, rooms: Mapping[str, Room], settings: ServerSettings) -> None:
+        self.rooms = rooms
         self.settings = settings
-        self.metrics = Metrics()
-        self.threads = ThreadPoolExecutor(settings.server.threads, thread_name_prefix="strandline-http")
+        self.metrics = Metrics(rooms.values())
+        self.threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="strandline-http")
         self.draining = asyncio.Event()
         self.open_requests = 0
         self.open_streams = 0
@@ -49,23 +48,38 @@ class Node:
         """A blocking call in a thread: storage never blocks the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, call, *arguments)
 
+    def run_later(self, call: Callable[[], object]) -> None:
+        """A call in a thread that nothing waits for. Left out after the stop: the rooms are closed then."""
+        with suppress(RuntimeError):
+            self.threads.submit(call)
+
+    @contextmanager
+    def counted_stream(self) -> Iterator[None]:
+        """Count an open stream, for the limit, the drain and the metrics."""
+        self.open_streams += 1
+        self.metrics.streams.inc()
+        try:
+            yield
+        finally:
+            self.open_streams -= 1
+            self.metrics.streams.dec()
+
+
+_Room_co = TypeVar("_Room_co", covariant=True)
+
 
 @dataclass(frozen=True)
-class Call:
-    """One request, its parts decoded as the endpoint declares them."""
+class Call(Generic[_Room_co]):
+    """One request to a room, its parts decoded as the endpoint declares them."""
 
-    node: Node
+    state: ServerState
+    room: _Room_co
     request: Request
     body: Any
     query: Any
 
-    @property
-    def log(self) -> LocalLog:
-        return self.node.log
-
-    @property
-    def archive(self) -> Archive:
-        return self.node.archive
+    async def run(self, call: Callable[..., _T], *arguments: Any) -> _T:
+        return await self.state.run(call, *arguments)
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
@@ -74,7 +88,7 @@ class Call:
         return self.request.headers.get(name)
 
 
-Handler = Callable[[Call], Awaitable[Response]]
+Handler = Callable[[Call[Any]], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,7 @@ class Endpoint:
 
     Parameters in `repeated` may be given several times; `json_parameters` are those of `query` and `headers` whose
     text is JSON, with their types. `problems` leaves out what any request, or any with a body or a query, may be
-    answered with.
+    answered with. `room` names the room that the handler gets; `app.py` fills it in.
     """
 
     method: str
@@ -102,6 +116,7 @@ class Endpoint:
     media_type: str = "application/json"
     binary_type: str | None = None
     error_status: Mapping[str, int] = field(default_factory=dict)
+    room: str | None = None
 
 
 class RAW:
@@ -115,16 +130,18 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
     return Response(msgspec.json.encode(value), status, headers=headers, media_type="application/json")
 
 
-def to_route(endpoint: Endpoint, node: Node) -> Route:
+def to_route(endpoint: Endpoint, state: ServerState) -> Route:
+    room = state.rooms[endpoint.room] if endpoint.room is not None else None
+
     async def serve(request: Request) -> Response:
         started = time.perf_counter()
-        node.open_requests += 1
+        state.open_requests += 1
         try:
-            response = await _answer(endpoint, node, request)
+            response = await _answer(endpoint, state, room, request)
         finally:
-            node.open_requests -= 1
+            state.open_requests -= 1
         seconds = time.perf_counter() - started
-        node.metrics.request(endpoint.method, endpoint.path, response.status_code, seconds)
+        state.metrics.request(endpoint.method, endpoint.path, response.status_code, seconds)
         log.info(
             "%s %s",
             request.method,
@@ -137,11 +154,11 @@ def to_route(endpoint: Endpoint, node: Node) -> Route:
     return Route(endpoint.path, serve, methods=[endpoint.method], name=f"{endpoint.method} {endpoint.path}")
 
 
-async def _answer(endpoint: Endpoint, node: Node, request: Request) -> Response:
+async def _answer(endpoint: Endpoint, state: ServerState, room: Room | None, request: Request) -> Response:
     try:
         query = bodies.decode_query(_query(endpoint, request), endpoint.query) if endpoint.query else None
-        body = await _body(endpoint, node, request)
-        return await endpoint.handler(Call(node, request, body, query))
+        body = await _body(endpoint, state, request)
+        return await endpoint.handler(Call(state, room, request, body, query))
     except StrandlineError as error:
         if error.status >= 500:  # noqa: PLR2004 - server errors
             log.warning("%s failed: %s", endpoint.path, error.detail)
@@ -158,17 +175,16 @@ def _query(endpoint: Endpoint, request: Request) -> dict[str, Any]:
     return {name: given.getlist(name) if name in endpoint.repeated else given[name] for name in given}
 
 
-async def _body(endpoint: Endpoint, node: Node, request: Request) -> Any:
+async def _body(endpoint: Endpoint, state: ServerState, request: Request) -> Any:
     if endpoint.body is None:
         return None
-    server = node.settings.server
-    limit = server.max_body_bytes
+    limit = state.settings.max_body_bytes
     encoding = request.headers.get("content-encoding", "")
-    sent = await bodies.receive(request, limit, server.stalled_client_ms / 1000)
+    sent = await bodies.receive(request, limit, state.settings.stalled_client_ms / 1000)
 
     def read() -> Any:
         body = bodies.unpack(sent, encoding, limit)
         return body if isinstance(endpoint.body, RAW) else bodies.decode(body, endpoint.body)
 
     # A small packed body may be a large one.
-    return await node.run(read) if encoding or len(sent) > INLINE_BYTES else read()
+    return await state.run(read) if encoding or len(sent) > INLINE_BYTES else read()

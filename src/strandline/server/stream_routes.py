@@ -1,34 +1,40 @@
-"""Event streams: batches as lines of JSON, or as one Arrow stream for the SDK."""
+"""Streams of event types and of subscriptions."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import quote
 
 import msgspec
-import pyarrow as pa
 from starlette.responses import Response
 
 from strandline.errors import StrandlineError
-from strandline.log import records
 from strandline.log.model import CursorText
-from strandline.log.reading import Reader
-from strandline.log.streaming import Chunk, StreamLimits, StreamState
-from strandline.server import bodies
+from strandline.log.serving import PushStream, ServedLog, Wake
+from strandline.log.streaming import StreamChunk, StreamLimits
+from strandline.log.subscriptions.model import EventTypePartition, StreamParameters, SubscriptionCursor
+from strandline.room import CounterMetric
+from strandline.server.event_routes import decode_cursors
 from strandline.server.event_stream import EventStream
 from strandline.server.problems import problem
-from strandline.server.routing import Call, Endpoint, Node, log
+from strandline.server.routing import Call, Endpoint, ServerState, log
+from strandline.server.stream_encoders import (
+    ARROW_STREAM,
+    JSON_STREAM,
+    ArrowBatches,
+    JsonLines,
+    StreamEncoder,
+)
 
-JSON_STREAM = "application/x-json-stream"
-ARROW_STREAM = "application/vnd.apache.arrow.stream"
-#: What an Arrow stream carries: where a record is, and the record.
-ARROW_SCHEMA = pa.schema([("partition", pa.string()), ("timeline", pa.int32()), *records.READ])
-
-_READ_BYTES = 8 << 20
 _CURSORS = "X-Nakadi-Cursors"
+_STREAM_ID = "X-Nakadi-StreamId"
+_STREAMED = CounterMetric("strandline_streamed_events", "Events sent to streams.", "event_type")
+# Some clients read the socket themselves once they have the head, and lose what arrived together with it.
+_HEAD_START_S = 0.1
 
 
 class StreamBatch(msgspec.Struct, frozen=True):
@@ -38,146 +44,138 @@ class StreamBatch(msgspec.Struct, frozen=True):
     events: list[dict[str, Any]] = []
 
 
-class _Encoder(Protocol):
-    media_type: str
-    eager: bool
+class SubscriptionBatch(msgspec.Struct, frozen=True):
+    """One line of a JSON stream of a subscription."""
 
-    def start(self) -> bytes:
-        """Sent at once, before the first batch."""
-
-    def encode(self, chunk: Chunk) -> bytes: ...
+    cursor: SubscriptionCursor
+    events: list[dict[str, Any]] = []
 
 
-class _JsonLines:
-    media_type = JSON_STREAM
-    eager = False
+class StreamRequest(StreamParameters, frozen=True):
+    """Without partitions the stream gets its share of all."""
 
-    def start(self) -> bytes:
-        return b""
-
-    def encode(self, chunk: Chunk) -> bytes:
-        cursor = b'{"cursor":{"partition":"%d","offset":"%b"}' % (chunk.partition, str(chunk.position).encode())
-        if chunk.records is None:
-            return cursor + b"}\n"
-        return b'%b,"events":[%b]}\n' % (cursor, on_one_line(chunk.records))
+    partitions: tuple[EventTypePartition, ...] | None = ()
 
 
-def on_one_line(found: pa.RecordBatch) -> bytes:
-    """The values with commas. They are as they came, and JSON may be spread over lines; its strings cannot."""
-    return b",".join(found["value"].to_pylist()).replace(b"\n", b" ").replace(b"\r", b" ")
+def _wants_arrow(call: Call[ServedLog]) -> bool:
+    return ARROW_STREAM in (call.header("accept") or "")
 
 
-class _Arrow:
-    media_type = ARROW_STREAM
-    # Its batches cost little, and a reader that follows wants its records now.
-    eager = True
-
-    def start(self) -> bytes:
-        return bytes(ARROW_SCHEMA.serialize())
-
-    def encode(self, chunk: Chunk) -> bytes:
-        found = records.empty() if chunk.records is None else chunk.records
-        count = found.num_rows
-        place = [
-            pa.repeat(pa.scalar(str(chunk.partition)), count),
-            pa.repeat(pa.scalar(chunk.position.order, pa.int32()), count),
-        ]
-        batch = pa.RecordBatch.from_arrays([*place, *found.columns], schema=ARROW_SCHEMA)
-        return bytes(batch.serialize())
+# -- event types
 
 
-async def stream(call: Call) -> Response:
-    node, name = call.node, call.path("name")
+async def stream(call: Call[ServedLog]) -> Response:
     call.query.check()
-    start = _start(call.header(_CURSORS))
-    encoder = _Arrow() if ARROW_STREAM in (call.header("accept") or "") else _JsonLines()
+    header = call.header(_CURSORS)
+    start = (decode_cursors(_CURSORS, header) if header is not None else None) or "END"
+    encoder = ArrowBatches(("partition", "timeline")) if _wants_arrow(call) else JsonLines(_cursor)
+
+    def open_stream(wake: Wake) -> PushStream:
+        return call.room.stream(call.path("name"), start, call.query, wake, eager=encoder.eager)
+
     if call.request.method == "HEAD":
-        await node.run(call.log.reader, name, start)
+        opened = await call.run(open_stream, lambda: None)
+        opened.close()
         return Response(media_type=encoder.media_type)
-    if (refusal := too_many(node)) is not None:
-        return refusal
+    return await _push(call, open_stream, encoder)
+
+
+def _cursor(chunk: StreamChunk) -> CursorText:
+    return CursorText(str(chunk.partition), str(chunk.position))
+
+
+# -- subscriptions
+
+
+async def stream_subscription(call: Call[ServedLog]) -> Response:
+    return await _subscription(call, call.query, ())
+
+
+async def open_subscription_stream(call: Call[ServedLog]) -> Response:
+    return await _subscription(call, call.body, call.body.partitions or ())
+
+
+async def _subscription(
+    call: Call[ServedLog], parameters: StreamParameters, partitions: tuple[EventTypePartition, ...]
+) -> Response:
+    subscriptions, subscription_id = call.room.subscriptions, call.path("subscription_id")
+    columns = ("event_type", "partition", "timeline")
+    encoder = ArrowBatches(columns) if _wants_arrow(call) else JsonLines(_subscription_cursor)
+    if call.request.method == "HEAD":
+        await call.run(subscriptions.get, subscription_id)
+        return Response(media_type=encoder.media_type)
+
+    def open_stream(wake: Wake) -> PushStream:
+        return subscriptions.open(subscription_id, parameters, partitions, wake, eager=encoder.eager)
+
+    head_start_s = 0.0 if encoder.eager else _HEAD_START_S
+    return await _push(call, open_stream, encoder, head_start_s=head_start_s, id_header=_STREAM_ID)
+
+
+def _subscription_cursor(chunk: StreamChunk) -> SubscriptionCursor:
+    return SubscriptionCursor(chunk.event_type, str(chunk.partition), str(chunk.position), str(uuid.uuid4()))
+
+
+# -- both
+
+
+async def _push(
+    call: Call[ServedLog],
+    open_stream: Callable[[Wake], PushStream],
+    encoder: StreamEncoder,
+    *,
+    head_start_s: float = 0.0,
+    id_header: str | None = None,
+) -> Response:
+    state = call.state
+    if state.open_streams >= state.settings.max_streams:
+        return problem(
+            429,
+            f"{state.open_streams} streams are open on this node, which is its limit; try another node or later",
+            headers={"Retry-After": "5"},
+        )
     wake = asyncio.Event()
+    loop = asyncio.get_running_loop()
     with ExitStack() as opened:
-        opened.enter_context(counted(node))
-        reader = await node.run(_open, call, start, wake, asyncio.get_running_loop(), opened)
-        patience = node.settings.server.stalled_client_ms / 1000
-        chunks = _run(call, reader, encoder, wake)
-        return EventStream(chunks, patience, opened.pop_all().close, media_type=encoder.media_type)
+        # Counted before it is opened: a drain waits for it, and the limit includes it.
+        opened.enter_context(state.counted_stream())
+        push = await state.run(open_stream, lambda: loop.call_soon_threadsafe(wake.set))
+        opened.callback(state.run_later, push.close)
+        chunks = _chunks(call, push, encoder, wake, head_start_s)
+        patience = state.settings.stalled_client_ms / 1000
+        response = EventStream(chunks, patience, opened.pop_all().close, media_type=encoder.media_type)
+        if id_header is not None:
+            response.headers[id_header] = push.id
+        return response
 
 
-def too_many(node: Node) -> Response | None:
-    """The answer to one more stream than the node takes."""
-    if node.open_streams < node.settings.server.max_streams:
-        return None
-    return problem(
-        429,
-        f"{node.open_streams} streams are open on this node, which is its limit; try another node or later",
-        headers={"Retry-After": "5"},
-    )
-
-
-@contextmanager
-def counted(node: Node) -> Iterator[None]:
-    """One of the node's streams, from before it is looked up: a drain waits for it, the limit knows of it."""
-    node.open_streams += 1
-    node.metrics.streams.inc()
-    try:
-        yield
-    finally:
-        node.open_streams -= 1
-        node.metrics.streams.dec()
-
-
-def _open(
-    call: Call,
-    start: str | list[CursorText],
-    wake: asyncio.Event,
-    loop: asyncio.AbstractEventLoop,
-    opened: ExitStack,
-) -> Reader:
-    def news() -> None:
-        loop.call_soon_threadsafe(wake.set)
-
-    reader = call.log.reader(call.path("name"), start)
-    opened.callback(reader.watch(news))
-    return reader
-
-
-def _start(header: str | None) -> str | list[CursorText]:
-    return (bodies.decode_cursors(_CURSORS, header) if header is not None else None) or "END"
-
-
-async def _run(call: Call, reader: Reader, encoder: _Encoder, wake: asyncio.Event) -> AsyncGenerator[bytes]:
-    node, name = call.node, call.path("name")
-    try:
-        # Headers go out with the first chunk, so there is one at once.
-        yield encoder.start()
-        state = StreamState(call.query, reader.positions, _now_ms(), eager=encoder.eager)
-        async for chunk in _chunks(node, reader, state, wake):
-            if chunk.records is not None:
-                node.metrics.streamed(name, chunk.records.num_rows)
-            yield encoder.encode(chunk)
-    except StrandlineError as error:
-        log.warning("a stream of %s ended: %s", name, error.detail)
-
-
-async def _chunks(node: Node, reader: Reader, state: StreamState, wake: asyncio.Event) -> AsyncIterator[Chunk]:
+async def _chunks(
+    call: Call[ServedLog], push: PushStream, encoder: StreamEncoder, wake: asyncio.Event, head_start_s: float
+) -> AsyncGenerator[bytes]:
     """What is due, until the stream is over or the node stops."""
-    while not state.finished and not node.draining.is_set():
-        wake.clear()
-        wanted = state.wanted()
-        found = await node.run(reader.poll, wanted, _READ_BYTES) if wanted else []
-        for batch in found:
-            state.add(batch)
-        for chunk in state.take(_now_ms()):
-            yield chunk
-        if not found and not state.finished:
-            await sleep(node, wake, state.wait_ms(_now_ms()) / 1000)
+    state = call.state
+    try:
+        # The head goes out with the first chunk, so there is one at once.
+        yield encoder.start()
+        if head_start_s:
+            await _sleep(state, asyncio.Event(), head_start_s)
+        while not push.finished and not state.draining.is_set():
+            wake.clear()
+            for chunk in await state.run(push.step):
+                if chunk.records is not None:
+                    state.metrics.count(_STREAMED, chunk.event_type, chunk.records.num_rows)
+                yield encoder.encode(chunk)
+            if push.idle and not push.finished:
+                await _sleep(state, wake, push.wait_ms() / 1000)
+                if not push.has_partitions and (sign := encoder.alive()) is not None:
+                    yield sign
+    except StrandlineError as error:
+        log.warning("a stream of %s ended: %s", quote(call.request.scope["path"]), error.detail)
 
 
-async def sleep(node: Node, wake: asyncio.Event, seconds: float) -> None:
-    """Until there is news, the node stops or the time is over."""
-    waits = [asyncio.ensure_future(wake.wait()), asyncio.ensure_future(node.draining.wait())]
+async def _sleep(state: ServerState, wake: asyncio.Event, seconds: float) -> None:
+    """Until `wake` is set, the node stops or the time is over."""
+    waits = [asyncio.ensure_future(wake.wait()), asyncio.ensure_future(state.draining.wait())]
     try:
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -185,9 +183,8 @@ async def sleep(node: Node, wake: asyncio.Event, seconds: float) -> None:
             wait.cancel()
 
 
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
+_SUBSCRIPTION = "/subscriptions/{subscription_id}/events"
+_ID = {200: {_STREAM_ID: "Commits of what this stream delivers name it."}}
 
 ENDPOINTS = [
     Endpoint(
@@ -198,5 +195,16 @@ ENDPOINTS = [
         returns={200: StreamBatch}, problems=(400, 404, 412, 429),
         media_type=JSON_STREAM, binary_type=ARROW_STREAM,
         error_status={"invalid_cursor": 412},
+    ),
+    Endpoint(
+        "GET", _SUBSCRIPTION, stream_subscription, "Read a share of a subscription", "subscriptions",
+        query=StreamParameters, returns={200: SubscriptionBatch}, problems=(404, 409, 429, 507),
+        media_type=JSON_STREAM, binary_type=ARROW_STREAM, answer_headers=_ID,
+    ),
+    Endpoint(
+        "POST", _SUBSCRIPTION, open_subscription_stream, "Read a share, or partitions of one's choice",
+        "subscriptions",
+        body=StreamRequest, returns={200: SubscriptionBatch}, problems=(404, 409, 429, 507),
+        media_type=JSON_STREAM, binary_type=ARROW_STREAM, answer_headers=_ID,
     ),
 ]  # fmt: skip

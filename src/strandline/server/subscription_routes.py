@@ -1,4 +1,4 @@
-"""Subscriptions and their cursors; `subscription_stream.py` has their streams."""
+"""Subscriptions and their cursors; `stream_routes.py` has their streams."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from strandline.errors import Malformed
+from strandline.log.serving import ServedLog
 from strandline.log.subscriptions.model import (
     CommitResult,
     EventTypeStats,
@@ -50,26 +51,26 @@ class StatsItems(msgspec.Struct, frozen=True):
     items: list[EventTypeStats]
 
 
-async def create_subscription(call: Call) -> Response:
-    made, new = await call.node.run(call.log.subscriptions.create, call.body)
+async def create_subscription(call: Call[ServedLog]) -> Response:
+    made, new = await call.run(call.room.subscriptions.create, call.body)
     where = f"/subscriptions/{made.id}"
     return json_response(_shown(made), 201 if new else 200, {"Location": where, "Content-Location": where})
 
 
-async def list_subscriptions(call: Call) -> Response:
+async def list_subscriptions(call: Call[ServedLog]) -> Response:
     query: SubscriptionsQuery = call.query
-    rooms = call.log.subscriptions
+    subscriptions = call.room.subscriptions
 
     def look() -> tuple[list[Subscription], bool]:
-        found = rooms.search(
+        found = subscriptions.search(
             query.owning_application, query.event_type, limit=query.limit + 1, offset=query.offset
         )
         page = found[: query.limit]
         if query.show_status:
-            page = [msgspec.structs.replace(one, status=rooms.status(str(one.id))) for one in page]
+            page = [msgspec.structs.replace(one, status=subscriptions.status(str(one.id))) for one in page]
         return page, len(found) > query.limit
 
-    page, more = await call.node.run(look)
+    page, more = await call.run(look)
     links = {}
     if query.offset:
         links["prev"] = _link(query, max(query.offset - query.limit, 0))
@@ -93,46 +94,46 @@ def _shown(subscription: Subscription) -> dict[str, Any]:
     return {name: value for name, value in msgspec.to_builtins(subscription).items() if value is not None}
 
 
-async def get_subscription(call: Call) -> Response:
-    return json_response(_shown(await call.node.run(call.log.subscriptions.get, call.path("subscription_id"))))
+async def get_subscription(call: Call[ServedLog]) -> Response:
+    return json_response(_shown(await call.run(call.room.subscriptions.get, call.path("subscription_id"))))
 
 
-async def update_subscription(call: Call) -> Response:
+async def update_subscription(call: Call[ServedLog]) -> Response:
     asked = msgspec.structs.replace(call.body, id=call.path("subscription_id"))
-    await call.node.run(call.log.subscriptions.update, asked)
+    await call.run(call.room.subscriptions.update, asked)
     return Response(status_code=204)
 
 
-async def delete_subscription(call: Call) -> Response:
-    await call.node.run(call.log.subscriptions.delete, call.path("subscription_id"))
+async def delete_subscription(call: Call[ServedLog]) -> Response:
+    await call.run(call.room.subscriptions.delete, call.path("subscription_id"))
     return Response(status_code=204)
 
 
-async def list_subscription_cursors(call: Call) -> Response:
-    found = await call.node.run(call.log.subscriptions.cursors, call.path("subscription_id"))
+async def list_subscription_cursors(call: Call[ServedLog]) -> Response:
+    found = await call.run(call.room.subscriptions.cursors, call.path("subscription_id"))
     return json_response({"items": found})
 
 
-async def commit_subscription_cursors(call: Call) -> Response:
+async def commit_subscription_cursors(call: Call[ServedLog]) -> Response:
     stream_id = call.header(_STREAM_ID)
     if stream_id is None:
         raise Malformed(f"a commit needs the header {_STREAM_ID} with the id of the stream it is for")
     where = (call.path("subscription_id"), stream_id)
-    results = await call.node.run(call.log.subscriptions.commit, *where, call.body.items)
+    results = await call.run(call.room.subscriptions.commit, *where, call.body.items)
     if all(result.result == "committed" for result in results):
         return Response(status_code=204)
     return json_response({"items": results})
 
 
-async def reset_subscription_cursors(call: Call) -> Response:
-    await call.node.run(call.log.subscriptions.reset, call.path("subscription_id"), call.body.items)
+async def reset_subscription_cursors(call: Call[ServedLog]) -> Response:
+    await call.run(call.room.subscriptions.reset, call.path("subscription_id"), call.body.items)
     return Response(status_code=204)
 
 
-async def get_subscription_stats(call: Call) -> Response:
-    rooms, subscription_id = call.log.subscriptions, call.path("subscription_id")
+async def get_subscription_stats(call: Call[ServedLog]) -> Response:
+    subscriptions, subscription_id = call.room.subscriptions, call.path("subscription_id")
     lag = call.query.show_time_lag
-    found = await call.node.run(lambda: rooms.stats(subscription_id, show_time_lag=lag))
+    found = await call.run(lambda: subscriptions.stats(subscription_id, show_time_lag=lag))
     return json_response({"items": found})
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from strandline.errors import NotFound
 from strandline.log.model import StorageInfo, Switch, Timeline
+from strandline.log.room import Log
 from strandline.server.routing import Call, Endpoint, json_response
 
 
@@ -25,56 +26,56 @@ class PartitionCount(msgspec.Struct, frozen=True):
     partition_count: Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
-async def list_timelines(call: Call) -> Response:
-    return json_response(await call.node.run(call.log.timelines, call.path("name")))
+async def list_timelines(call: Call[Log]) -> Response:
+    return json_response(await call.run(call.room.timelines, call.path("name")))
 
 
-async def switch_timeline(call: Call) -> Response:
+async def switch_timeline(call: Call[Log]) -> Response:
     name, storage_id = call.path("name"), call.body.storage_id
     if call.query.dry_run:
-        return json_response(await call.node.run(call.log.admin.check_switch, name, storage_id))
-    return json_response(await call.node.run(call.log.admin.switch, name, storage_id), 201)
+        return json_response(await call.run(call.room.admin.check_switch, name, storage_id))
+    return json_response(await call.run(call.room.admin.switch, name, storage_id), 201)
 
 
-async def current_switch(call: Call) -> Response:
+async def current_switch(call: Call[Log]) -> Response:
     name = call.path("name")
-    switch = await call.node.run(call.log.admin.current_switch, name)
+    switch = await call.run(call.room.admin.current_switch, name)
     if switch is None:
         raise NotFound(f"event type {name!r} was never switched")
     return json_response(switch)
 
 
-async def abort_switch(call: Call) -> Response:
-    return json_response(await call.node.run(call.log.admin.abort_switch, call.path("name")))
+async def abort_switch(call: Call[Log]) -> Response:
+    return json_response(await call.run(call.room.admin.abort_switch, call.path("name")))
 
 
-async def grow(call: Call) -> Response:
-    await call.node.run(call.log.admin.grow, call.path("name"), call.body.partition_count)
+async def grow(call: Call[Log]) -> Response:
+    await call.run(call.room.admin.grow, call.path("name"), call.body.partition_count)
     return Response(status_code=204)
 
 
-async def list_storages(call: Call) -> Response:
-    return json_response(await call.node.run(call.log.storages))
+async def list_storages(call: Call[Log]) -> Response:
+    return json_response(await call.run(call.room.storages))
 
 
-async def get_storage(call: Call) -> Response:
-    for storage in await call.node.run(call.log.storages):
+async def get_storage(call: Call[Log]) -> Response:
+    for storage in await call.run(call.room.storages):
         if storage.id == call.path("id"):
             return json_response(storage)
     raise NotFound(f"storage {call.path('id')!r} does not exist")
 
 
-async def add_storage(call: Call) -> Response:
-    return json_response(await call.node.run(call.log.admin.add_storage, call.body), 201)
+async def add_storage(call: Call[Log]) -> Response:
+    return json_response(await call.run(call.room.admin.add_storage, call.body), 201)
 
 
-async def remove_storage(call: Call) -> Response:
-    await call.node.run(call.log.admin.remove_storage, call.path("id"))
+async def remove_storage(call: Call[Log]) -> Response:
+    await call.run(call.room.admin.remove_storage, call.path("id"))
     return Response(status_code=204)
 
 
-async def set_default_storage(call: Call) -> Response:
-    return json_response(await call.node.run(call.log.admin.set_default_storage, call.path("id")))
+async def set_default_storage(call: Call[Log]) -> Response:
+    return json_response(await call.run(call.room.admin.set_default_storage, call.path("id")))
 
 
 _TAG = "timelines and storages"

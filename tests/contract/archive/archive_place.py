@@ -18,17 +18,17 @@ from strandline.archive.files import Files
 from strandline.archive.files.local import LocalFiles
 from strandline.archive.layout import Layout, at
 from strandline.archive.ledger import Ledger
-from strandline.archive.ledger.postgres import PostgresLedger
-from strandline.archive.ledger.sqlite import SqliteLedger
+from strandline.archive.ledger.sql import SqlLedger
 from strandline.archive.model import HOUR_MS, Counts, Term
 from strandline.archive.options import ArchiveOptions
 from strandline.archive.propagator import Propagator
+from strandline.archive.settings import ArchiveSettings
 from strandline.archive.source import Source
 from strandline.archive.tasks import InProcess, Runner
 from strandline.clock import ManualClock, parse_rfc3339, to_rfc3339
-from strandline.config import ArchiveSettings, Settings
 from strandline.log import EventType
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 NOON = parse_rfc3339("2024-05-01T12:00:00Z")
 GRACE = 30_000
@@ -43,19 +43,15 @@ class ArchivePlace:
         self.clock = ManualClock(now_ms)
         self.settings = replace(ArchiveSettings(look_back_hours=2), **settings)
         self.platform = Platform(folder / "data", Settings(archive=self.settings), self.clock)
-        file, now = folder / "data" / "archive.db", self.clock.now_ms
-        self.ledger: Ledger = SqliteLedger(file, lease_ms=6_000, now=now)
-        if ledger_url:
-            self.ledger.close()
-            self.ledger = PostgresLedger(ledger_url, lease_ms=6_000, now=now)
+        database = self.platform.databases.get(ledger_url, "archive.db")
+        self.ledger: Ledger = SqlLedger(database, lease_ms=6_000, now=self.clock.now_ms)
         self.root = folder / "archive"
         self.files: Files = LocalFiles(str(self.root))
-        self.source = Source(self.platform.log, folder / "data", self.platform.settings.log)
+        self.source = Source(self.platform.log.types, folder / "data", self.platform.settings.log)
         self.runner: Runner = InProcess()
         self.propagator = Propagator(self.ledger, self.files, self.layout)
 
     def close(self) -> None:
-        self.ledger.close()
         self.platform.close()
 
     # -- the log

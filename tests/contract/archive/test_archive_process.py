@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,13 +17,15 @@ from services import until
 from strandline.archive.ledger import Leases
 from strandline.archive.model import HOUR_MS, Harvest
 from strandline.archive.process import ArchiveProcess
+from strandline.archive.settings import ArchiveSettings
 from strandline.archive.tasks import InProcess, Stage
 from strandline.clock import ManualClock, to_rfc3339
-from strandline.config import ArchiveSettings, CoordinationSettings, Settings
+from strandline.coordination.settings import CoordinationSettings
 from strandline.errors import Unavailable
 from strandline.log import EventType
 from strandline.platform import Platform
 from strandline.progress import JobProgress, OnProgress
+from strandline.settings import Settings
 
 LEASE_MS = 1500
 NAMES = ["a", "b", "c", "d"]
@@ -45,8 +48,8 @@ class Machine:
         return self._opened[-1]
 
     def close(self) -> None:
-        for platform in self._opened:
-            platform.close()
+        while self._opened:
+            self._opened.pop().close()
 
     def flagged(self, name: str, hour: str = "2024-05-01/12") -> bool:
         return (self.data / "archive" / hour / name / "_READY").exists()
@@ -263,7 +266,7 @@ def test_whoever_lost_an_event_type_lets_it_go(machine, platform, caplog):
     with running(process):
         until(lambda: {*process._archivers} == {*NAMES}, 20, "all of it")
         archiver = process._archivers["a"]
-        ledger.claim("a", platform.log.entry("a").id)
+        ledger.claim("a", platform.log.types.entry("a").id)
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: machine.flagged("a"), 20, "the flag")
         assert process._archivers["a"] is not archiver
@@ -292,3 +295,27 @@ def test_one_propagates_at_a_time(machine, platform):
     assert [*platform.archive.periods("2024-05-01T12", "2024-05-01T13")] == []
     process.once()
     assert [one.path for one in platform.archive.periods("2024-05-01T12", "2024-05-01T13")] == ["2024-05-01/12"]
+
+
+def test_a_log_that_was_restored_from_an_old_copy_is_archived_on(machine, platform, caplog):
+    """The stored position is past the end of the log: this is reported once, and new records are archived."""
+    publish(platform)
+    machine.close()
+    copy = shutil.copytree(machine.data / "topics", machine.data.parent / "copy")
+    platform = machine.open()
+    publish(platform)
+    publish(platform)
+    platform.archive.process().once()
+    machine.close()
+    shutil.rmtree(machine.data / "topics")
+    shutil.copytree(copy, machine.data / "topics")
+
+    platform = machine.open()
+    platform.archive.process().once()
+    platform.archive.process().once()
+    (report,) = [line for line in caplog.messages if "'a', partition 0" in line]
+    assert "001-0001-000000000000000002 is not available" in report
+    publish(platform)
+    platform.archive.process().once()
+    assert [part.position.offset for part in platform.archive.ledger.standing("a").partitions.values()] == [1]
+    assert archived(platform) == 2

@@ -18,11 +18,12 @@ import strandline
 from services import running_server
 from strandline.archive.model import HOUR_MS, Counts
 from strandline.archive.room import MAX_WAIT_MS, Archive, HourStatus
+from strandline.archive.settings import ArchiveSettings
 from strandline.clock import ManualClock, to_rfc3339
-from strandline.config import ArchiveSettings, Settings
 from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 from strandline.log import EventType
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 ONE = NOON + HOUR_MS
 NOW = ONE + HOUR_MS + 20 * 60_000

@@ -14,12 +14,12 @@ from archive_place import NOON
 from strandline.archive.model import HOUR_MS, Counts
 from strandline.archive.options import configured
 from strandline.archive.room import HourReport, HourStatus
-from strandline.archive.source import Source
+from strandline.archive.settings import ArchiveSettings
 from strandline.clock import ManualClock, to_rfc3339
-from strandline.config import ArchiveSettings, Settings
 from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 from strandline.log import EventType
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 ONE = NOON + HOUR_MS
 HOUR_13 = "2024-05-01T13"
@@ -99,8 +99,8 @@ def test_many_due_hours_are_counted_and_the_oldest_shown(platform: Platform):
 def test_an_hour_whose_flag_is_decided_but_not_written_is_due(platform: Platform):
     """A process was killed in between: `_READY` is not there yet."""
     platform.clock.advance(HOUR_MS)
-    ledger, log = platform.archive.ledger, Source(platform.log, platform.data, platform.settings.log)
-    claim = ledger.claim("orders", log.look("orders", 0).entry_id)
+    ledger = platform.archive.ledger
+    claim = ledger.claim("orders", platform.log.types.entry("orders").id)
     ledger.hours.flag(claim, ONE, "2024-05-01/13/orders")
     (status,) = platform.archive.status()
     assert (status.due_hours, [hour.hour for hour in status.due]) == (1, [HOUR_13])

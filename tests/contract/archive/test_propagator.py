@@ -131,7 +131,8 @@ def test_whoever_comes_with_older_revisions_changes_nothing(both: ArchivePlace):
     both.propagate()
     children = {"2024-05-01/12/clicks": 3, "2024-05-01/12/orders": 1}
     both.ledger.periods.confirm(both.ledger.periods.flag("2024-05-01/12", NOON, children))
-    both.ledger.periods._db.execute("UPDATE hours SET settled = 0")
+    database = both.platform.databases.get("", "archive.db")
+    database.transaction(lambda session: session.execute("UPDATE archive_hours SET settled = 0"))
     assert both.propagate() == 0
     assert [(one.revision, one.children) for one in both.ledger.periods.between(NOON, NOON + 1)] == [(2, children)]
 

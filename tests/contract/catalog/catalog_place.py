@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
-from pathlib import Path
 
 import msgspec
 
-from strandline.errors import Conflict
+from databases import open_database
+from strandline.engine.database import Database
 from strandline.log.catalog import Catalog, SwitchEffect
-from strandline.log.catalog.postgres import PostgresCatalog
-from strandline.log.catalog.sqlite import SqliteCatalog
-from strandline.log.model import (
-    CatalogEntry,
-    EventType,
-    KafkaConfiguration,
-    Schema,
-    StorageInfo,
-    Switch,
-    Timeline,
-)
+from strandline.log.catalog.sql import SqlCatalog
+from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, Switch, Timeline
+from strandline.log.storage.registry import KafkaConfiguration
 from strandline.log.switching import State
 
 # Of a kind that every catalog takes; nobody connects to it.
@@ -33,22 +24,16 @@ class CatalogPlace:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._opened: list[Catalog] = []
+        self._opened: list[Database] = []
 
     def open(self) -> Catalog:
         """Another connection to it; the first storage is there."""
-        if self.address.startswith("sqlite:"):
-            catalog: Catalog = SqliteCatalog(Path(self.address.removeprefix("sqlite:")), FIRST)
-        else:
-            catalog = PostgresCatalog(self.address)
-            with contextlib.suppress(Conflict):
-                catalog.storages.add(FIRST)
-        self._opened.append(catalog)
-        return catalog
+        self._opened.append(open_database(self.address))
+        return SqlCatalog(self._opened[-1], FIRST)
 
     def close(self) -> None:
-        for catalog in self._opened:
-            catalog.close()
+        for database in self._opened:
+            database.close()
 
 
 def timeline(name: str, order: int = 1, storage: str = "default") -> Timeline:
@@ -58,7 +43,7 @@ def timeline(name: str, order: int = 1, storage: str = "default") -> Timeline:
 def create(catalog: Catalog, name: str, **definition: object) -> CatalogEntry:
     """Announce a topic and record an event type that owns it."""
     first = timeline(name)
-    catalog.doom_topic(first.storage_id, first.topic, 1_000_000)
+    catalog.mark_for_deletion(first.storage_id, first.topic, 1_000_000)
     catalog.create(str(uuid.uuid4()), EventType(name, **definition), first)
     entry = catalog.get(name)
     assert entry is not None

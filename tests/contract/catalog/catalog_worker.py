@@ -9,9 +9,10 @@ import sys
 
 from catalog_place import effect, switch_of
 
+from strandline.engine.postgres import PostgresDatabase
 from strandline.errors import StrandlineError
 from strandline.log.catalog import Catalog
-from strandline.log.catalog.postgres import PostgresCatalog
+from strandline.log.catalog.sql import SqlCatalog
 
 
 def answer(catalog: Catalog, act: str, name: str, token: str) -> object:
@@ -32,7 +33,7 @@ def say(what: object) -> None:
 
 
 def main(url: str) -> None:
-    catalog = PostgresCatalog(url)
+    catalog = SqlCatalog(PostgresDatabase(url))
     say("ready")
     for line in sys.stdin:
         try:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
 from postgres_server import PostgresServer
 from services import free_port, run_cli
 from strandline.clock import ManualClock
-from strandline.config import CatalogSettings, CoordinationSettings, Settings
+from strandline.coordination.settings import CoordinationSettings
+from strandline.engine.databases import Databases
 from strandline.errors import Conflict, Invalid
 from strandline.log.catalog.connect import connect
-from strandline.log.catalog.postgres import PostgresCatalog
-from strandline.log.catalog.sqlite import SqliteCatalog
-from strandline.log.model import EventType, SqliteConfiguration, StorageInfo
+from strandline.log.model import EventType, StorageInfo
+from strandline.log.settings import CatalogSettings
+from strandline.log.storage.registry import SqliteConfiguration
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 ZOOKEEPER = CoordinationSettings("zookeeper://127.0.0.1:1")  # nobody asks it before the first publish
 
@@ -27,19 +30,19 @@ def shared(url: str) -> Settings:
 
 def test_without_a_url_it_is_a_file_in_the_data_directory(tmp_path):
     """With a storage beside it, so that a start needs nothing else."""
-    catalog = connect(Settings(), tmp_path / "data", ManualClock())
-    assert isinstance(catalog, SqliteCatalog)
-    assert [storage.id for storage in catalog.storages.list()] == ["default"]
-    catalog.close()
+    with closing(Databases(tmp_path / "data")) as databases:
+        catalog = connect(Settings(), databases, ManualClock())
+        assert [storage.id for storage in catalog.storages.list()] == ["default"]
+    assert (tmp_path / "data" / "catalog.db").exists()
 
 
 def test_a_url_leads_to_postgresql(tmp_path, postgres: PostgresServer):
     """Which has no storage, and leaves nothing in the data directory."""
-    catalog = connect(shared(postgres.url(postgres.new_database())), tmp_path, ManualClock())
-    assert isinstance(catalog, PostgresCatalog)
-    assert catalog.storages.list() == []
+    name = postgres.new_database()
+    with closing(Databases(tmp_path)) as databases:
+        assert connect(shared(postgres.url(name)), databases, ManualClock()).storages.list() == []
+    assert postgres.execute("SELECT room FROM strandline.layouts", name) == [("catalog",)]
     assert [*tmp_path.iterdir()] == []
-    catalog.close()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,7 @@ def test_a_url_leads_to_postgresql(tmp_path, postgres: PostgresServer):
 def test_other_combinations_are_refused(tmp_path, settings, says):
     """With what to set, before anything is made."""
     with pytest.raises(Invalid, match=says):
-        connect(settings, tmp_path / "data", ManualClock())
+        connect(settings, Databases(tmp_path / "data"), ManualClock())
     assert not (tmp_path / "data").exists()
 
 

@@ -39,7 +39,7 @@ def test_a_created_event_type_comes_back_whole(catalog):
     )
     first = timeline("orders.placed")
     entry_id = str(uuid.uuid4())
-    catalog.doom_topic("default", first.topic, 1)
+    catalog.mark_for_deletion("default", first.topic, 1)
     catalog.create(entry_id, definition, first)
     entry = catalog.get("orders.placed")
     assert (entry.id, entry.event_type, entry.timelines, entry.active) == (entry_id, definition, (first,), first)
@@ -57,11 +57,11 @@ def test_a_name_is_taken_once(catalog):
     """The second gets Conflict, the first stays as it was, and the second topic stays doomed."""
     entry = create(catalog, "a")
     late = timeline("a")
-    catalog.doom_topic("default", late.topic, 5)
+    catalog.mark_for_deletion("default", late.topic, 5)
     with pytest.raises(Conflict, match="'a'"):
         catalog.create(str(uuid.uuid4()), EventType("a", partitions=7), late)
     assert catalog.get("a") == entry
-    assert catalog.doomed_topics(5) == [("default", late.topic)]
+    assert catalog.topics_to_delete(5) == [("default", late.topic)]
 
 
 def test_of_many_creators_one_wins(place):
@@ -77,7 +77,7 @@ def test_of_many_creators_one_wins(place):
     with ThreadPoolExecutor(8) as pool:
         winners = [found for found in pool.map(attempt, range(16)) if found]
     assert winners == [catalogs[0].get("wanted").id]
-    assert len(catalogs[0].doomed_topics(10**15)) == 15
+    assert len(catalogs[0].topics_to_delete(10**15)) == 15
 
 
 def test_an_update_replaces_the_definition(catalog):
@@ -136,8 +136,8 @@ def test_deleting_forgets_the_event_type_and_dooms_its_topics(catalog):
     catalog.delete(entry, 77)
     assert catalog.get("a") is None
     assert catalog.entries() == [other]
-    assert catalog.doomed_topics(76) == []
-    assert catalog.doomed_topics(77) == [("default", entry.active.topic)]
+    assert catalog.topics_to_delete(76) == []
+    assert catalog.topics_to_delete(77) == [("default", entry.active.topic)]
 
 
 def test_deleting_what_is_gone_is_not_found(catalog):
@@ -149,7 +149,7 @@ def test_deleting_what_is_gone_is_not_found(catalog):
     with pytest.raises(NotFound, match="'a'"):
         catalog.delete(entry, 0)
     assert catalog.get("a") == again
-    assert catalog.doomed_topics(10**15) == []
+    assert catalog.topics_to_delete(10**15) == []
 
 
 def test_a_name_can_be_used_again_under_another_identity(catalog):
@@ -209,30 +209,30 @@ def test_what_is_read_after_the_version_is_at_least_as_new(place):
 
 def test_an_announced_topic_is_doomed_after_its_time(catalog):
     """Not before, and announcing it again moves the time."""
-    catalog.doom_topic("default", "t", 100)
-    assert catalog.doomed_topics(99) == []
-    assert catalog.doomed_topics(100) == [("default", "t")]
-    catalog.doom_topic("default", "t", 50)
-    assert catalog.doomed_topics(50) == [("default", "t")]
+    catalog.mark_for_deletion("default", "t", 100)
+    assert catalog.topics_to_delete(99) == []
+    assert catalog.topics_to_delete(100) == [("default", "t")]
+    catalog.mark_for_deletion("default", "t", 50)
+    assert catalog.topics_to_delete(50) == [("default", "t")]
     catalog.forget_topic("default", "t")
-    assert catalog.doomed_topics(10**15) == []
+    assert catalog.topics_to_delete(10**15) == []
 
 
 def test_a_topic_that_an_event_type_owns_is_never_doomed(catalog):
     """Neither by the announcement before its creation nor by one after it."""
     entry = create(catalog, "a")
-    assert catalog.doomed_topics(10**15) == []
-    catalog.doom_topic("default", entry.active.topic, 0)
-    assert catalog.doomed_topics(10**15) == []
+    assert catalog.topics_to_delete(10**15) == []
+    catalog.mark_for_deletion("default", entry.active.topic, 0)
+    assert catalog.topics_to_delete(10**15) == []
     catalog.delete(entry, 5)
-    assert catalog.doomed_topics(5) == [("default", entry.active.topic)]
+    assert catalog.topics_to_delete(5) == [("default", entry.active.topic)]
 
 
 def test_creating_over_a_swept_topic_is_refused(catalog):
     """Somebody found the topic too old and deleted it: the event type must not be recorded over nothing."""
     late = timeline("a")
-    catalog.doom_topic("default", late.topic, 0)
-    assert catalog.doomed_topics(0) == [("default", late.topic)]
+    catalog.mark_for_deletion("default", late.topic, 0)
+    assert catalog.topics_to_delete(0) == [("default", late.topic)]
     catalog.forget_topic("default", late.topic)
     with pytest.raises(Conflict):
         catalog.create(str(uuid.uuid4()), EventType("a"), late)
@@ -262,7 +262,7 @@ def test_the_first_storage_is_the_default(catalog):
 def test_opening_again_changes_nothing(place, catalog):
     """The first start decides."""
     entry = create(catalog, "a")
-    catalog.close()
+    place.close()
     again = place.open()
     assert [info.id for info in again.storages.list()] == ["default"]
     assert again.get("a") == entry
@@ -287,14 +287,14 @@ def test_threads_share_a_catalog(catalog):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(live, range(16)))
     assert sorted(entry.event_type.name for entry in catalog.entries()) == sorted(f"e{n}" for n in range(0, 16, 2))
-    assert len(catalog.doomed_topics(0)) == 8
+    assert len(catalog.topics_to_delete(0)) == 8
 
 
-def test_a_closed_catalog_is_unavailable(catalog):
+def test_a_closed_catalog_is_unavailable(place, catalog):
     """Reads and writes say so; closing again is harmless."""
     entry = create(catalog, "a")
-    catalog.close()
-    catalog.close()
+    place.close()
+    place.close()
     for act in (
         catalog.version,
         lambda: catalog.get("a"),
@@ -302,8 +302,8 @@ def test_a_closed_catalog_is_unavailable(catalog):
         lambda: catalog.update(entry, entry.event_type),
         lambda: catalog.delete(entry, 0),
         lambda: catalog.schemas(entry),
-        lambda: catalog.doom_topic("default", "t", 0),
-        lambda: catalog.doomed_topics(0),
+        lambda: catalog.mark_for_deletion("default", "t", 0),
+        lambda: catalog.topics_to_delete(0),
         lambda: catalog.forget_topic("default", "t"),
         catalog.storages.list,
         catalog.switches.undecided,

@@ -6,14 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
-from catalog_place import FIRST, CatalogPlace, create, effect, switch_of
+from catalog_place import CatalogPlace, create, effect, switch_of
 
-from strandline.engine import sqlite
 from strandline.errors import Conflict
 from strandline.log.catalog import Catalog, SwitchEffect
-from strandline.log.catalog.postgres import PostgresCatalog
-from strandline.log.catalog.sqlite import SqliteCatalog
-from strandline.log.model import CatalogEntry, KafkaConfiguration, StorageInfo, Timeline
+from strandline.log.model import CatalogEntry, StorageInfo, Timeline
+from strandline.log.storage.registry import KafkaConfiguration
 
 OTHER = StorageInfo("other", "kafka", kafka_configuration=KafkaConfiguration("elsewhere:9092"))
 
@@ -57,10 +55,10 @@ def test_its_topic_is_doomed_after_the_time_given(catalog):
     """Not before, and it stays so until it is forgotten."""
     old, _ = switched(catalog).timelines
     catalog.remove_timeline(marked(old), 5_000)
-    assert catalog.doomed_topics(4_999) == []
-    assert catalog.doomed_topics(5_000) == [(old.storage_id, old.topic)]
+    assert catalog.topics_to_delete(4_999) == []
+    assert catalog.topics_to_delete(5_000) == [(old.storage_id, old.topic)]
     catalog.forget_topic(old.storage_id, old.topic)
-    assert catalog.doomed_topics(10**15) == []
+    assert catalog.topics_to_delete(10**15) == []
 
 
 def test_of_many_that_remove_it_one_does(place: CatalogPlace):
@@ -75,8 +73,8 @@ def test_of_many_that_remove_it_one_does(place: CatalogPlace):
     with ThreadPoolExecutor(8) as pool:
         done = [number for number, first in enumerate(pool.map(attempt, range(16))) if first]
     assert [again(catalogs[0]).timelines[0].cleaned_up_at] == [str(number) for number in done]
-    assert catalogs[0].doomed_topics(done[0] - 1) == []
-    assert catalogs[0].doomed_topics(done[0]) == [(old.storage_id, old.topic)]
+    assert catalogs[0].topics_to_delete(done[0] - 1) == []
+    assert catalogs[0].topics_to_delete(done[0]) == [(old.storage_id, old.topic)]
 
 
 def test_nothing_is_left_to_remove_of_a_deleted_event_type(catalog):
@@ -84,7 +82,7 @@ def test_nothing_is_left_to_remove_of_a_deleted_event_type(catalog):
     entry = switched(catalog)
     catalog.delete(entry, 7)
     assert not catalog.remove_timeline(marked(entry.timelines[0]), 5_000)
-    assert sorted(catalog.doomed_topics(7)) == sorted((t.storage_id, t.topic) for t in entry.timelines)
+    assert sorted(catalog.topics_to_delete(7)) == sorted((t.storage_id, t.topic) for t in entry.timelines)
 
 
 def test_deleting_the_event_type_does_not_hurry_a_removed_topic(catalog):
@@ -93,13 +91,13 @@ def test_deleting_the_event_type_does_not_hurry_a_removed_topic(catalog):
     old, new = entry.timelines
     catalog.remove_timeline(marked(old), 5_000)
     catalog.delete(again(catalog), 7)
-    assert catalog.doomed_topics(4_999) == [(new.storage_id, new.topic)]
-    assert len(catalog.doomed_topics(5_000)) == 2
+    assert catalog.topics_to_delete(4_999) == [(new.storage_id, new.topic)]
+    assert len(catalog.topics_to_delete(5_000)) == 2
     second = switched(catalog, "visits")
     catalog.remove_timeline(marked(second.timelines[0]), 1)
     catalog.forget_topic(second.timelines[0].storage_id, second.timelines[0].topic)
     catalog.delete(again(catalog, "visits"), 7)
-    assert (second.timelines[0].storage_id, second.timelines[0].topic) not in catalog.doomed_topics(10**15)
+    assert (second.timelines[0].storage_id, second.timelines[0].topic) not in catalog.topics_to_delete(10**15)
 
 
 def test_a_storage_is_free_once_its_timelines_and_their_topics_are_gone(catalog):
@@ -125,43 +123,3 @@ def test_the_next_switch_begins_with_what_is_left(catalog):
     with pytest.raises(Conflict, match="changed meanwhile"):
         catalog.switches.begin(entry, switch_of(entry), 1_000)
     catalog.switches.begin(again(catalog), switch_of(again(catalog)), 1_000)
-
-
-# -- catalogs made before timelines could be removed
-
-
-def test_a_sqlite_catalog_of_the_first_layout_is_taken_over(tmp_path):
-    """With all its timelines; from then on they can be removed."""
-    path = tmp_path / "catalog.db"
-    catalog = SqliteCatalog(path, FIRST)
-    entry = switched(catalog)
-    catalog.close()
-    database = sqlite.Database(path)
-    with database.transaction() as db:
-        ((made,),) = db.execute("SELECT sql FROM sqlite_schema WHERE name = 'timelines'")
-        db.execute("ALTER TABLE timelines RENAME TO newer")
-        db.execute(made.replace("storage_id     TEXT REFERENCES", "storage_id     TEXT NOT NULL REFERENCES"))
-        db.execute("INSERT INTO timelines SELECT * FROM newer; DROP TABLE newer; PRAGMA user_version = 1")
-    database.close()
-    for _ in range(2):
-        catalog = SqliteCatalog(path, FIRST)
-        assert again(catalog).timelines[1:] == entry.timelines[1:]
-        catalog.remove_timeline(marked(entry.timelines[0]), 5_000)
-        assert again(catalog).timelines[0] == marked(entry.timelines[0])
-        catalog.close()
-
-
-def test_a_postgres_catalog_of_the_first_layout_is_taken_over(postgres):
-    """The same, by the first new node that starts; older ones go on meanwhile."""
-    database = postgres.new_database()
-    place = CatalogPlace(postgres.url(database))
-    older = place.open()
-    entry = switched(older)
-    postgres.execute("ALTER TABLE strandline.timelines ALTER COLUMN storage_id SET NOT NULL", database)
-    postgres.execute("UPDATE strandline.catalog SET layout = 1", database)
-    for catalog in (place.open(), place.open()):
-        assert isinstance(catalog, PostgresCatalog)
-        catalog.remove_timeline(marked(entry.timelines[0]), 5_000)
-    assert again(older).timelines[0] == marked(entry.timelines[0])
-    assert postgres.execute("SELECT layout FROM strandline.catalog", database) == [(2,)]
-    place.close()

@@ -8,28 +8,31 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
 import pytest
 from catalog_place import FIRST, create
 
 from strandline.clock import ManualClock
-from strandline.config import Settings
 from strandline.engine import sqlite
+from strandline.engine.sqlite_database import SqliteDatabase
 from strandline.errors import Conflict, Unavailable
-from strandline.log.catalog.sqlite import SqliteCatalog
-from strandline.log.model import EventType, SqliteConfiguration, StorageInfo
+from strandline.log.catalog.sql import SqlCatalog
+from strandline.log.model import EventType, StorageInfo
+from strandline.log.storage.registry import SqliteConfiguration
 from strandline.platform import Platform
+from strandline.settings import Settings
 from waiting import eventually
 
 _OPEN = """
 import sys
 from pathlib import Path
-from strandline.log.catalog.sqlite import SqliteCatalog
-from strandline.log.model import SqliteConfiguration, StorageInfo
+from strandline.engine.sqlite_database import SqliteDatabase
+from strandline.log.catalog.sql import SqlCatalog
+from strandline.log.model import StorageInfo
+from strandline.log.storage.registry import SqliteConfiguration
 print("ready", flush=True)
 sys.stdin.readline()
 first = StorageInfo("default", "sqlite", sqlite_configuration=SqliteConfiguration("topics"))
-print(len(SqliteCatalog(Path(sys.argv[1]), first).storages.list()), flush=True)
+print(len(SqlCatalog(SqliteDatabase(Path(sys.argv[1])), first).storages.list()), flush=True)
 """
 
 _CREATE = """
@@ -60,39 +63,10 @@ def test_processes_that_start_at_once_share_one_new_catalog(tmp_path):
 
 def test_opening_again_adds_no_storage(tmp_path):
     """The first start decides."""
-    SqliteCatalog(tmp_path / "catalog.db", FIRST).close()
     other = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("elsewhere"))
-    again = SqliteCatalog(tmp_path / "catalog.db", other)
-    assert [info.id for info in again.storages.list()] == ["default"]
-    again.close()
-
-
-def test_a_catalog_of_a_newer_release_is_refused(tmp_path):
-    """With what to do about it, and untouched."""
-    path = tmp_path / "catalog.db"
-    SqliteCatalog(path, FIRST).close()
-    database = sqlite.Database(path)
-    database.execute("PRAGMA user_version = 99")
-    database.close()
-    for _ in range(2):
-        with pytest.raises(Unavailable, match="upgrade"):
-            SqliteCatalog(path, FIRST)
-
-
-def test_a_definition_written_with_fewer_fields_can_be_updated(tmp_path):
-    """An older release knew less; its event types must not be stuck."""
-    path = tmp_path / "catalog.db"
-    catalog = SqliteCatalog(path, FIRST)
-    create(catalog, "a")
-    database = sqlite.Database(path)
-    database.execute("""UPDATE event_types SET definition = '{"name":"a"}'""")
-    database.close()
-    entry = catalog.get("a")
-    catalog.update(entry, msgspec.structs.replace(entry.event_type, labels={"k": "1"}))
-    assert catalog.get("a").event_type.labels == {"k": "1"}
-    with pytest.raises(Conflict):
-        catalog.update(entry, entry.event_type)
-    catalog.close()
+    with closing(SqliteDatabase(tmp_path / "catalog.db")) as database:
+        SqlCatalog(database, FIRST)
+        assert [info.id for info in SqlCatalog(database, other).storages.list()] == ["default"]
 
 
 def topics(data: Path) -> set[str]:
@@ -122,7 +96,7 @@ def test_a_topic_whose_creation_crashed_is_swept_after_its_time(tmp_path, monkey
     clock = ManualClock()
     with Platform(tmp_path, Settings(), clock) as platform:
         with monkeypatch.context() as patched:
-            patched.setattr(SqliteCatalog, "create", lambda *_: sys.exit("killed"))
+            patched.setattr(SqlCatalog, "create", lambda *_: sys.exit("killed"))
             with pytest.raises(SystemExit):
                 platform.log.create(EventType("a"))
         assert len(topics(tmp_path)) == 1
@@ -138,7 +112,7 @@ def test_a_topic_whose_creation_crashed_is_swept_after_its_time(tmp_path, monkey
 def test_a_creation_of_unknown_outcome_keeps_its_topic(tmp_path, monkeypatch):
     """The commit failed half-way but did reach the file: the event type must not lose its topic."""
     clock = ManualClock()
-    real = SqliteCatalog.create
+    real = SqlCatalog.create
 
     def commits_and_fails(*arguments: object) -> None:
         real(*arguments)
@@ -146,7 +120,7 @@ def test_a_creation_of_unknown_outcome_keeps_its_topic(tmp_path, monkeypatch):
 
     with Platform(tmp_path, Settings(), clock) as platform:
         with monkeypatch.context() as patched:
-            patched.setattr(SqliteCatalog, "create", commits_and_fails)
+            patched.setattr(SqlCatalog, "create", commits_and_fails)
             with pytest.raises(Unavailable):
                 platform.log.create(EventType("a"))
         clock.advance(10**9)
@@ -167,13 +141,13 @@ def test_a_refused_creation_leaves_no_topic(tmp_path):
 
 def test_other_tenants_of_the_file_are_no_news(tmp_path):
     """Subscriptions commit all the time: caches and waiting readers of the catalog must not notice."""
-    catalog = SqliteCatalog(tmp_path / "catalog.db", FIRST)
-    before = catalog.version()
-    with closing(sqlite.Database(tmp_path / "catalog.db")) as tenant:
-        tenant.execute("CREATE TABLE others (n)")
-        for n in range(3):
-            tenant.execute("INSERT INTO others VALUES (?)", (n,))
-            assert catalog.version() == before
-    create(catalog, "a")
-    assert catalog.version() != before
-    catalog.close()
+    with closing(SqliteDatabase(tmp_path / "catalog.db")) as database:
+        catalog = SqlCatalog(database, FIRST)
+        before = catalog.version()
+        with closing(sqlite.SqliteConnection(tmp_path / "catalog.db")) as tenant:
+            tenant.execute("CREATE TABLE others (n)")
+            for n in range(3):
+                tenant.execute("INSERT INTO others VALUES (?)", (n,))
+                assert catalog.version() == before
+        create(catalog, "a")
+        assert catalog.version() != before

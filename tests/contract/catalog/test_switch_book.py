@@ -8,7 +8,8 @@ from catalog_place import FIRST, CatalogPlace, create, effect, switch_of
 
 from strandline.errors import Conflict, NotFound
 from strandline.log.catalog import Catalog, SwitchEffect
-from strandline.log.model import CatalogEntry, KafkaConfiguration, StorageInfo, Switch
+from strandline.log.model import CatalogEntry, StorageInfo, Switch
+from strandline.log.storage.registry import KafkaConfiguration
 from strandline.log.switching import State
 
 OTHER = StorageInfo("other", "kafka", kafka_configuration=KafkaConfiguration("elsewhere:9092"))
@@ -39,10 +40,10 @@ def test_its_topic_is_doomed_until_it_is_done(catalog):
     """A crash at any step leaves no orphan topic."""
     entry = create(catalog, "orders")
     switch = prepare(catalog, entry)
-    assert (switch.storage_id, switch.topic) in catalog.doomed_topics(1_000)
+    assert (switch.storage_id, switch.topic) in catalog.topics_to_delete(1_000)
     assert catalog.switches.close(switch.token)
     assert catalog.switches.commit(switch.token, effect(entry, switch))
-    assert catalog.doomed_topics(2_000_000) == []
+    assert catalog.topics_to_delete(2_000_000) == []
 
 
 def test_one_undecided_switch_at_a_time(catalog):
@@ -154,7 +155,7 @@ def test_a_storage_in_use_stays(catalog):
     catalog.delete(entry, 0)
     with pytest.raises(Conflict, match="in use"):
         catalog.storages.remove("default")  # its topic is not deleted yet
-    for storage_id, topic in catalog.doomed_topics(10**15):
+    for storage_id, topic in catalog.topics_to_delete(10**15):
         catalog.forget_topic(storage_id, topic)
     catalog.storages.remove("default")
     assert [storage.id for storage in catalog.storages.list()] == ["other"]

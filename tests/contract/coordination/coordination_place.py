@@ -16,9 +16,9 @@ from typing import Any
 
 from services import until
 from strandline import errors
-from strandline.config import CoordinationSettings
 from strandline.coordination.connect import connect
 from strandline.coordination.port import Coordination
+from strandline.coordination.settings import CoordinationSettings
 from zookeeper_server import ZookeeperServer
 
 WORKER = Path(__file__).with_name("coordination_worker.py")

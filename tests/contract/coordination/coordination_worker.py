@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from strandline.clock import boot_ms
-from strandline.config import CoordinationSettings
 from strandline.coordination.connect import connect
 from strandline.coordination.port import Coordination
+from strandline.coordination.settings import CoordinationSettings
 from strandline.errors import StrandlineError
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from strandline.config import CoordinationSettings
 from strandline.coordination.connect import connect
+from strandline.coordination.settings import CoordinationSettings
 from strandline.coordination.sqlite import SqliteCoordination
 from strandline.coordination.zookeeper import ZookeeperCoordination
 from strandline.errors import Invalid

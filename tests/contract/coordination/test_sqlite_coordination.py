@@ -12,7 +12,7 @@ from services import until
 from strandline.clock import boot_id, boot_ms
 from strandline.coordination import sqlite as adapter
 from strandline.coordination.sqlite import SqliteCoordination
-from strandline.engine.sqlite import Database
+from strandline.engine.sqlite import SqliteConnection
 from strandline.errors import LeaseLost, OutcomeUnknown, Unavailable
 
 
@@ -39,7 +39,7 @@ def looker(file: Path) -> Iterator[SqliteCoordination]:
 def leave_behind(file: Path, boot: str, expires_ms: int) -> None:
     """A session with a member and a lock whose process is gone."""
     SqliteCoordination(file).close()
-    database = Database(file)
+    database = SqliteConnection(file)
     with database.transaction():
         database.execute("INSERT INTO sessions VALUES ('gone', ?, ?)", (boot, expires_ms))
         database.execute("INSERT INTO members VALUES ('there', 'gone', '1')")
@@ -88,7 +88,7 @@ def test_sleep_in_a_transaction_costs_the_session(
     coordination.lock("orders", "mine")
     now_ms = adapter.boot_ms
 
-    def work(_db: Database, _session: str) -> None:
+    def work(_db: SqliteConnection, _session: str) -> None:
         monkeypatch.setattr(adapter, "boot_ms", lambda: now_ms() + TIMEOUT_MS)
 
     with pytest.raises(Unavailable):
@@ -107,13 +107,13 @@ def test_a_commit_that_may_have_happened_leaves_nothing(
     coordination: SqliteCoordination, looker: SqliteCoordination, monkeypatch: pytest.MonkeyPatch
 ):
     """Unknown to the caller, who believes not to have the lock; soon nobody has it."""
-    commit = Database._commit
+    commit = SqliteConnection._commit
 
-    def half_done(database: Database) -> None:
+    def half_done(database: SqliteConnection) -> None:
         commit(database)
         raise OutcomeUnknown
 
-    monkeypatch.setattr(Database, "_commit", half_done)
+    monkeypatch.setattr(SqliteConnection, "_commit", half_done)
     with pytest.raises(OutcomeUnknown):
         coordination.lock("orders", "1")
     monkeypatch.undo()
@@ -129,11 +129,11 @@ def test_an_unlock_that_fails_is_made_up_for(
     """The caller is done with it, and the next heartbeat removes it."""
     coordination.lock("orders", "1")
 
-    def busy(database: Database) -> None:
+    def busy(database: SqliteConnection) -> None:
         database._rollback()
         raise Unavailable("busy")
 
-    monkeypatch.setattr(Database, "_commit", busy)
+    monkeypatch.setattr(SqliteConnection, "_commit", busy)
     coordination.unlock("orders")
     monkeypatch.undo()
     with pytest.raises(LeaseLost):
@@ -144,8 +144,8 @@ def test_an_unlock_that_fails_is_made_up_for(
 def test_a_newer_layout_is_refused(file: Path):
     """By its number, before anything is written."""
     SqliteCoordination(file).close()
-    database = Database(file)
-    database.execute("PRAGMA user_version = 99")
+    database = SqliteConnection(file)
+    database.execute("UPDATE layouts SET version = 99")
     database.close()
     with pytest.raises(Unavailable, match="newer"):
         SqliteCoordination(file)

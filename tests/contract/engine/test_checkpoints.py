@@ -17,7 +17,7 @@ import pytest
 
 from strandline.engine.checkpoints import Checkpoints, Limits
 from strandline.engine.open_files import OPEN
-from strandline.engine.sqlite import Database
+from strandline.engine.sqlite import SqliteConnection
 
 LIMITS = Limits(least_bytes=200_000, commits=5, most_bytes=1_000_000)
 ROW = b"x" * 10_000
@@ -26,7 +26,7 @@ ROW = b"x" * 10_000
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "topic.db"
-    with closing(Database(path, create=True)) as database, database.transaction():
+    with closing(SqliteConnection(path, create=True)) as database, database.transaction():
         database.execute("CREATE TABLE rows (n INTEGER PRIMARY KEY, value BLOB)")
     return path
 
@@ -39,11 +39,11 @@ def executor():
 
 @pytest.fixture
 def writer(path, executor):
-    with closing(Database(path, committed=Checkpoints(path, executor, LIMITS).committed)) as database:
+    with closing(SqliteConnection(path, committed=Checkpoints(path, executor, LIMITS).committed)) as database:
         yield database
 
 
-def write(database: Database, count: int = 1) -> None:
+def write(database: SqliteConnection, count: int = 1) -> None:
     for _ in range(count):
         with database.transaction():
             database.execute("INSERT INTO rows (value) VALUES (?)", (ROW,))
@@ -54,7 +54,7 @@ def log_bytes(path) -> int:
 
 
 def rows(path) -> int:
-    with closing(Database(path)) as database:
+    with closing(SqliteConnection(path)) as database:
         return database.execute("SELECT count(*) FROM rows")[0][0]
 
 
@@ -77,7 +77,7 @@ def test_large_commits_have_a_longer_log():
 
 def test_a_reader_of_old_pages_holds_it_up_but_nobody_else(path, writer):
     """The log grows meanwhile; once the reader is gone, a later commit finishes it."""
-    with closing(Database(path)) as reader:
+    with closing(SqliteConnection(path)) as reader:
         with reader.rows("SELECT n FROM rows") as none_yet:
             assert not list(none_yet)
         write(writer)
@@ -107,7 +107,7 @@ def test_readers_that_follow_one_another_do_not_let_the_log_grow_for_ever(path, 
 
 def read_without_a_pause(path, stop: threading.Event) -> None:
     """The next one begins before the last one ends."""
-    with closing(Database(path)) as left, closing(Database(path)) as right, ExitStack() as last:
+    with closing(SqliteConnection(path)) as left, closing(SqliteConnection(path)) as right, ExitStack() as last:
         for database in itertools.cycle((left, right)):
             with ExitStack() as begun:
                 next(iter(begun.enter_context(database.rows("SELECT value FROM rows"))))
@@ -119,7 +119,9 @@ def read_without_a_pause(path, stop: threading.Event) -> None:
 
 def test_what_was_committed_stays_so_when_the_copy_fails(path, writer, monkeypatch):
     """A disk that is full for the file is not an error of the commit."""
-    monkeypatch.setattr(Database, "checkpoint", lambda *_: Database.execute(writer, "SELECT broken"))
+    monkeypatch.setattr(
+        SqliteConnection, "checkpoint", lambda *_: SqliteConnection.execute(writer, "SELECT broken")
+    )
     write(writer, 200)
     assert rows(path) == 200
 
@@ -146,7 +148,7 @@ def test_a_log_that_started_anew_by_another_process_is_measured_from_its_start(p
 def test_a_writer_that_could_not_call_the_executor_tries_again(path, executor):
     """There may have been no thread for it at that moment."""
     submit, executor.submit = executor.submit, Mock(side_effect=RuntimeError("can't start new thread"))
-    with closing(Database(path, committed=Checkpoints(path, executor, LIMITS).committed)) as writer:
+    with closing(SqliteConnection(path, committed=Checkpoints(path, executor, LIMITS).committed)) as writer:
         write(writer, 100)
         assert path.stat().st_size < 100_000
         executor.submit = submit
@@ -169,10 +171,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from strandline.engine.checkpoints import Checkpoints, Limits
-from strandline.engine.sqlite import Database
+from strandline.engine.sqlite import SqliteConnection
 path = Path(sys.argv[1])
 with ThreadPoolExecutor(1) as pool:
-    database = Database(path, committed=Checkpoints(path, pool, Limits(least_bytes=200_000, commits=5)).committed)
+    limits = Limits(least_bytes=200_000, commits=5)
+    database = SqliteConnection(path, committed=Checkpoints(path, pool, limits).committed)
     for _ in range(500):
         with database.transaction():
             database.execute("INSERT INTO rows (value) VALUES (?)", (b"y" * 10_000,))
@@ -181,13 +184,13 @@ with ThreadPoolExecutor(1) as pool:
         write(writer, 500)
         assert other.wait(60) == 0
     assert rows(path) == 1000
-    with closing(Database(path)) as database:
+    with closing(SqliteConnection(path)) as database:
         assert database.execute("PRAGMA integrity_check") == [("ok",)]
 
 
 def test_our_own_descriptor_goes_with_the_last_of_sqlite(path):
     """Closed earlier, it would take SQLite's locks with it."""
-    first, second = Database(path), Database(path)
+    first, second = SqliteConnection(path), SqliteConnection(path)
     OPEN.sync(path)
     ours = OPEN._files[str(path)].descriptor
     first.close()
@@ -202,7 +205,7 @@ def test_a_database_that_cannot_be_opened_leaves_nothing_open(tmp_path):
     path = tmp_path / "broken.db"
     path.write_bytes(b"no database at all" * 1000)
     with pytest.raises(Exception, match="not a database"):
-        Database(path)
+        SqliteConnection(path)
     assert _descriptors(path) == 0
     assert str(path) not in OPEN._files
 
@@ -211,8 +214,8 @@ def test_a_file_is_one_by_whatever_links_it_is_reached(path, tmp_path):
     """Otherwise our descriptor would be closed, and SQLite's locks with it, when those of one link are through."""
     (tmp_path / "link").symlink_to(path.parent)
     linked = tmp_path / "link" / path.name
-    with closing(Database(path)):
-        with closing(Database(linked)):
+    with closing(SqliteConnection(path)):
+        with closing(SqliteConnection(linked)):
             OPEN.sync(linked)
         assert os.path.samestat(os.fstat(OPEN._files[str(path)].descriptor), path.stat())
     assert _descriptors(path) == 0
@@ -221,7 +224,7 @@ def test_a_file_is_one_by_whatever_links_it_is_reached(path, tmp_path):
 def test_a_database_is_closed_after_the_working_directory_changed(path, tmp_path, monkeypatch):
     """It is the file it was when it was opened."""
     monkeypatch.chdir(path.parent)
-    database = Database(Path(path.name))
+    database = SqliteConnection(Path(path.name))
     monkeypatch.chdir("/")
     database.close()
     assert str(path) not in OPEN._files
@@ -233,12 +236,12 @@ def test_a_forked_process_opens_files_whatever_its_parent_was_doing(path):
 import os, signal, sys
 from pathlib import Path
 from strandline.engine.open_files import OPEN
-from strandline.engine.sqlite import Database
+from strandline.engine.sqlite import SqliteConnection
 with OPEN._lock:
     child = os.fork()
     if not child:
         signal.alarm(10)
-        Database(Path(sys.argv[1])).close()
+        SqliteConnection(Path(sys.argv[1])).close()
         os._exit(0)
 os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """

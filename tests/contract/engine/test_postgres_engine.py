@@ -15,23 +15,26 @@ from lossy_proxy import LossyProxy
 from postgres_server import GUARDED, PostgresServer
 from services import free_port
 from strandline.engine import postgres as engine
-from strandline.engine.postgres import Postgres, Session
+from strandline.engine.database import Session
+from strandline.engine.postgres import PostgresDatabase
 from strandline.errors import Conflict, Invalid, OutcomeUnknown, StorageFull, Unavailable
 
 COMMIT = b"COMMIT\0"
+INSERT = "INSERT INTO notes VALUES (%(text)s)"
+LOCK = "SELECT 1 FROM notes WHERE note = %(text)s FOR UPDATE"
 FAIL = "DO $$ BEGIN RAISE EXCEPTION 'as the test wants it' USING ERRCODE = '{}'; END $$"
 
 
 @pytest.fixture
 def database(postgres: PostgresServer) -> str:
     name = postgres.new_database()
-    postgres.execute("CREATE TABLE notes (note TEXT PRIMARY KEY)", name)
+    postgres.execute("CREATE SCHEMA strandline; CREATE TABLE strandline.notes (note TEXT PRIMARY KEY)", name)
     return name
 
 
 @pytest.fixture
-def db(postgres: PostgresServer, database: str) -> Iterator[Postgres]:
-    opened = Postgres(postgres.url(database))
+def db(postgres: PostgresServer, database: str) -> Iterator[PostgresDatabase]:
+    opened = PostgresDatabase(postgres.url(database))
     yield opened
     opened.close()
 
@@ -44,19 +47,19 @@ def proxy(postgres: PostgresServer) -> Iterator[LossyProxy]:
 
 
 @pytest.fixture
-def behind(postgres: PostgresServer, database: str, proxy: LossyProxy) -> Iterator[Postgres]:
+def behind(postgres: PostgresServer, database: str, proxy: LossyProxy) -> Iterator[PostgresDatabase]:
     """The same database through the lossy wire."""
-    opened = Postgres(postgres.url(database, port=proxy.port))
+    opened = PostgresDatabase(postgres.url(database, port=proxy.port))
     yield opened
     opened.close()
 
 
 def note(text: str, db: Session) -> None:
-    db.execute("INSERT INTO notes VALUES (%s)", (text,))
+    db.execute(INSERT, {"text": text})
 
 
-def notes(db: Postgres) -> list[str]:
-    return [text for (text,) in db.fetch("SELECT note FROM notes ORDER BY note")]
+def notes(db: PostgresDatabase) -> list[str]:
+    return [text for (text,) in db.fetch("SELECT note FROM notes ORDER BY note", {})]
 
 
 # -- transactions
@@ -78,15 +81,15 @@ def test_a_transaction_is_all_or_nothing(db):
 
 def test_many_rows_go_in_one_call(db):
     """Or none of them."""
-    db.transaction(lambda session: session.execute_many("INSERT INTO notes VALUES (%s)", [("a",), ("b",)]))
+    db.transaction(lambda session: session.execute_many(INSERT, [{"text": "a"}, {"text": "b"}]))
     with pytest.raises(Unavailable, match="duplicate key"):
-        db.transaction(lambda session: session.execute_many("INSERT INTO notes VALUES (%s)", [("c",), ("a",)]))
+        db.transaction(lambda session: session.execute_many(INSERT, [{"text": "c"}, {"text": "a"}]))
     assert notes(db) == ["a", "b"]
 
 
 def test_transactions_that_block_each_other_both_go_through(db):
     """The server ends one of two that wait for each other; its work is done again."""
-    db.transaction(lambda s: s.execute_many("INSERT INTO notes VALUES (%s)", [("a",), ("b",)]))
+    db.transaction(lambda s: s.execute_many(INSERT, [{"text": "a"}, {"text": "b"}]))
     runs = []
     both = threading.Barrier(2)
 
@@ -95,10 +98,10 @@ def test_transactions_that_block_each_other_both_go_through(db):
 
         def work(session: Session) -> None:
             runs.append(first)
-            session.execute("SELECT 1 FROM notes WHERE note = %s FOR UPDATE", (first,))
+            session.execute(LOCK, {"text": first})
             if not met:
                 met.append(both.wait(10))
-            session.execute("SELECT 1 FROM notes WHERE note = %s FOR UPDATE", (second,))
+            session.execute(LOCK, {"text": second})
             note(f"{first} then {second}", session)
 
         db.transaction(work)
@@ -143,7 +146,7 @@ def test_a_full_disk_is_said_to_be_full(db):
 def test_who_sleeps_in_a_transaction_does_not_hold_up_others_for_long(postgres, database, monkeypatch):
     """The server ends it, others go on, and the sleeper does its work again."""
     monkeypatch.setitem(engine._SETTINGS, "idle_in_transaction_session_timeout", 300)
-    db = Postgres(postgres.url(database))
+    db = PostgresDatabase(postgres.url(database))
     db.transaction(lambda session: note("a", session))
     locked, other_is_done = threading.Event(), threading.Event()
 
@@ -256,13 +259,13 @@ def test_nobody_there_is_said_at_once():
     """With the address."""
     port = free_port()
     with pytest.raises(Unavailable, match=f"127.0.0.1:{port}"):
-        Postgres(f"postgresql://me@127.0.0.1:{port}/none")
+        PostgresDatabase(f"postgresql://me@127.0.0.1:{port}/none")
 
 
 def test_of_several_hosts_the_one_that_answers_is_taken(postgres, database):
     """And the one that takes writes, if there are replicas."""
     url = postgres.url(database).replace("@", f"@127.0.0.1:{free_port()},")
-    db = Postgres(url)
+    db = PostgresDatabase(url)
     assert notes(db) == []
     db.close()
 
@@ -282,8 +285,8 @@ def test_closed_is_unavailable(db):
 def test_commits_wait_for_the_disk_at_least(postgres, database, given, ours):
     """Whatever the database's own default is."""
     postgres.execute(f"ALTER DATABASE {database} SET synchronous_commit = {given}")
-    db = Postgres(postgres.url(database))
-    assert db.fetch("SELECT current_setting('synchronous_commit')") == [(ours,)]
+    db = PostgresDatabase(postgres.url(database))
+    assert db.fetch("SELECT current_setting('synchronous_commit')", {}) == [(ours,)]
     db.close()
 
 
@@ -292,12 +295,12 @@ def test_a_password_comes_from_the_environment(postgres, database, monkeypatch, 
     postgres.execute(f"CREATE ROLE {GUARDED} LOGIN PASSWORD 'right-one'")
     url = postgres.url(database, user=f"{GUARDED}:env:SOME_PASSWORD")
     monkeypatch.setenv("SOME_PASSWORD", "right-one")
-    db = Postgres(url)
-    assert db.fetch("SELECT current_user") == [(GUARDED,)]
+    db = PostgresDatabase(url)
+    assert db.fetch("SELECT current_user", {}) == [(GUARDED,)]
     db.close()
     monkeypatch.setenv("SOME_PASSWORD", "wrong-one")
     with pytest.raises(Unavailable, match="password authentication failed") as caught:
-        Postgres(url)
+        PostgresDatabase(url)
     assert "wrong-one" not in f"{caught.value!r} {caught.value.__cause__!r} {caplog.text}"
 
 
@@ -319,7 +322,7 @@ def test_a_password_comes_from_the_environment(postgres, database, monkeypatch, 
 def test_addresses_that_cannot_be_used_are_refused(url, says):
     """With what to do instead, and without what may be a secret."""
     with pytest.raises(Invalid, match=says) as caught:
-        Postgres(url)
+        PostgresDatabase(url)
     assert "s3cret" not in str(caught.value)
 
 

@@ -27,13 +27,13 @@ with FileLock(Path(sys.argv[1])):
 
 @pytest.fixture
 def database(tmp_path):
-    made = sqlite.Database(tmp_path / "a.db", create=True)
+    made = sqlite.SqliteConnection(tmp_path / "a.db", create=True)
     made.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, b BLOB)")
     yield made
     made.close()
 
 
-def count(database: sqlite.Database) -> int:
+def count(database: sqlite.SqliteConnection) -> int:
     return database.execute("SELECT count(*) FROM t")[0][0]
 
 
@@ -72,22 +72,22 @@ def test_driver_errors_are_ours_with_the_cause(database):
 def test_a_missing_database_is_not_found(tmp_path):
     """And none is made; a directory that is away is another matter."""
     with pytest.raises(NotFound):
-        sqlite.Database(tmp_path / "none.db")
+        sqlite.SqliteConnection(tmp_path / "none.db")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(Unavailable):
-        sqlite.Database(tmp_path / "away" / "none.db")
+        sqlite.SqliteConnection(tmp_path / "away" / "none.db")
 
 
 def test_a_file_that_is_no_database_is_unavailable(tmp_path):
     """It is there, so it is not missing."""
     (tmp_path / "a.db").write_bytes(b"something else" * 1000)
     with pytest.raises(Unavailable):
-        sqlite.Database(tmp_path / "a.db")
+        sqlite.SqliteConnection(tmp_path / "a.db")
 
 
 def test_the_version_changes_with_commits_of_others(database):
     """However they commit; own ones do not count."""
-    other = sqlite.Database(database.path)
+    other = sqlite.SqliteConnection(database.path)
     before = database.data_version()
     assert database.data_version() == before
     with other.transaction() as db:
@@ -225,7 +225,7 @@ def test_a_lock_file_that_cannot_be_opened_is_unavailable(tmp_path):
 def test_removing_takes_everything_beside_the_database(tmp_path):
     """And a missing one is fine."""
     path = tmp_path / "a.db"
-    database = sqlite.Database(path, create=True)
+    database = sqlite.SqliteConnection(path, create=True)
     database.execute("CREATE TABLE t (n)")
     sqlite.FileLock(Path(f"{path}.lock")).close()
     assert len(list(tmp_path.iterdir())) == 4

@@ -1,4 +1,4 @@
-"""One ledger per adapter; every contract test runs over all of them."""
+"""Every contract test of the ledger runs over SQLite and PostgreSQL."""
 
 from __future__ import annotations
 

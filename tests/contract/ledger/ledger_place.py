@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from databases import open_database
 from strandline.archive.ledger import Ledger
-from strandline.archive.ledger.postgres import PostgresLedger
-from strandline.archive.ledger.sqlite import SqliteLedger
+from strandline.archive.ledger.sql import SqlLedger
 from strandline.archive.model import ArchivedFile, Claim, Counts, Decision, StoredPartition
 from strandline.clock import parse_rfc3339
+from strandline.engine.database import Database, Rows
 from strandline.log.cursors import Position
 
 LEASE_MS = 6_000
@@ -16,23 +15,26 @@ NOON = parse_rfc3339("2024-05-01T12:00:00Z")
 
 
 class LedgerPlace:
-    """`now_ms` is the ledger's clock, which leases are counted on as well; tests move it."""
+    """`now_ms` is the ledger's wall clock and its lease clock; tests move it."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.now_ms = NOON
-        self._opened: list[Ledger] = []
+        self._opened: list[Database] = []
+
+    def database(self) -> Database:
+        """With connections of its own, as another process has."""
+        self._opened.append(open_database(self.address))
+        return self._opened[-1]
 
     def open(self) -> Ledger:
-        if self.address.startswith("sqlite:"):
-            file = Path(self.address.removeprefix("sqlite:"))
-            opened: Ledger = SqliteLedger(
-                file, lease_ms=LEASE_MS, now=lambda: self.now_ms, steady=lambda: self.now_ms
-            )
-        else:
-            opened = PostgresLedger(self.address, lease_ms=LEASE_MS, now=lambda: self.now_ms)
-        self._opened.append(opened)
-        return opened
+        return SqlLedger(
+            self.database(), lease_ms=LEASE_MS, now=lambda: self.now_ms, lease_now=lambda: self.now_ms
+        )
+
+    def execute(self, statements: str) -> Rows:
+        """What statements return, without a ledger."""
+        return self.database().transaction(lambda session: session.execute(statements))
 
     def close(self) -> None:
         for opened in self._opened:

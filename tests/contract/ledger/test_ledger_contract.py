@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -10,12 +11,14 @@ from ledger_place import NOON, LedgerPlace, archived, decision, file
 
 from strandline.archive.ledger import Ledger
 from strandline.archive.ledger.connect import connect
-from strandline.archive.ledger.postgres import PostgresLedger
+from strandline.archive.ledger.sql import SqlLedger
 from strandline.archive.model import Claim, Counts, Decision, StoredPartition, Term
 from strandline.clock import ManualClock, SystemClock
-from strandline.config import CatalogSettings, Settings
+from strandline.engine.databases import Databases
 from strandline.errors import Conflict, Invalid, LeaseLost, NotFound, Unavailable
 from strandline.log.cursors import Position
+from strandline.log.settings import CatalogSettings
+from strandline.settings import Settings
 
 
 @pytest.fixture
@@ -174,30 +177,34 @@ def test_what_was_decided_is_there_after_a_restart(place: LedgerPlace):
 
 
 def test_the_ledger_is_where_the_catalog_is(postgres, tmp_path):
-    """On the server's clock, unless a test has one of its own."""
-    here = connect(Settings(), tmp_path, ManualClock(77))
-    url = postgres.url(postgres.new_database())
-    settings = Settings(catalog=CatalogSettings(url))
-    there, fast = connect(settings, tmp_path, SystemClock()), connect(settings, tmp_path, ManualClock(78))
-    try:
-        assert (tmp_path / "archive.db").exists()
-        assert (here.now_ms(), fast.now_ms()) == (77, 78)
-        assert abs(there.now_ms() - SystemClock().now_ms()) < 60_000
-        assert there.claim("a", "id").epoch + 1 == fast.claim("a", "id").epoch
-    finally:
-        for one in (here, there, fast):
-            one.close()
+    """With the database's clock, unless a test has one of its own."""
+    remote = Settings(catalog=CatalogSettings(postgres.url(postgres.new_database())))
+    with closing(Databases(tmp_path)) as databases:
+        for settings in (Settings(), remote):
+            real, fast = (connect(settings, databases, clock) for clock in (SystemClock(), ManualClock(78)))
+            assert fast.now_ms() == 78
+            assert abs(real.now_ms() - SystemClock().now_ms()) < 60_000
+            assert [real.claim("a", "id").epoch, fast.claim("a", "id").epoch] == [1, 2]
+    assert (tmp_path / "archive.db").exists()
 
 
-def test_a_postgresql_that_cannot_hold_a_ledger_is_let_go(postgres, monkeypatch):
-    """The connections are closed, the error is told."""
+def test_flags_carry_the_time_of_the_databases_clock(place):
+    """Without a test's clock; in a transaction as well."""
+    ledger = SqlLedger(place.database(), lease_ms=6_000)
+    before = ledger.now_ms()
+    flagged_ms = ledger.hours.flag(ledger.claim("orders", "id-1"), NOON, "p").flagged_ms
+    assert before <= flagged_ms <= ledger.now_ms()
 
-    def refuse(_):
-        raise Unavailable("no tables")
 
-    monkeypatch.setattr("strandline.archive.ledger.postgres._make", refuse)
-    with pytest.raises(Unavailable, match="no tables"):
-        PostgresLedger(postgres.url(postgres.new_database()), lease_ms=1)
+def test_a_ledger_of_a_newer_release_is_refused(place, ledger, claim):
+    """With what to do about it, and nothing in it is changed."""
+    ledger.decide(claim, decision(None, 9, file(0, 9)))
+    place.execute("UPDATE layouts SET version = 99 WHERE room = 'archive'")
+    for _ in range(2):
+        with pytest.raises(Unavailable, match=r"the archive in .* newer Strandline .*upgrade"):
+            place.open()
+    assert place.execute("SELECT version FROM layouts WHERE room = 'archive'") == [(99,)]
+    assert ledger.publishing("orders") == [file(0, 9)]
 
 
 # -- terms

@@ -1,45 +1,60 @@
-"""What only the embedded ledger has to care about."""
+"""What only the ledger in a SQLite file has to care about: its query plans."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import pytest
-from ledger_place import LEASE_MS
+from ledger_place import LedgerPlace
 
-from strandline.archive.ledger.sqlite import _SQL, SqliteLedger
-from strandline.engine.sqlite import Database
-from strandline.errors import Unavailable
+from strandline.engine import sql
 
-#: What every step of the archive asks for.
+STATEMENTS = sql.load("strandline.archive.ledger", "ledger.sql", "sqlite")
+#: The statements of every step of the archive.
 EACH_STEP = [
-    *("standing", "publishing", "files", "hours_of", "unpublished_in", "flagged_among", "listed_among"),
-    *("unwritten_hours", "unsettled", "revisions", "unwritten_periods", "hours", "periods"),
+    *("standing", "publishing", "publish", "files", "hours_of", "unpublished_in", "flagged_among"),
+    *("listed_among", "unwritten_hours", "unsettled", "revisions", "unwritten_periods", "hours", "periods"),
 ]
 
 
 @pytest.fixture
-def path(tmp_path):
-    SqliteLedger(tmp_path / "archive.db", lease_ms=LEASE_MS, now=lambda: 0).close()
-    return tmp_path / "archive.db"
+def plan(tmp_path) -> Callable[[str], list[str]]:
+    """How SQLite executes a statement of the ledger."""
+    place = LedgerPlace(f"sqlite:{tmp_path / 'archive.db'}")
+    place.open()
+
+    def steps(name: str) -> list[str]:
+        values = dict.fromkeys(re.findall(r":(\w+)", STATEMENTS[name]), "[]")
+        found = place.database().fetch(f"EXPLAIN QUERY PLAN {STATEMENTS[name]}", values)
+        return [row[3] for row in found]
+
+    yield steps
+    place.close()
 
 
 @pytest.mark.parametrize("name", EACH_STEP)
-def test_no_question_takes_longer_the_more_was_archived(path, name):
-    """None reads through all files, hours or periods: each has an index, or looks only at what is open."""
-    db = Database(path)
-    values = _SQL[name].count("?") - sum(_SQL[name].count(f"?{n}") for n in (1, 2, 3))
-    numbered = len({n for n in (1, 2, 3) if f"?{n}" in _SQL[name]})
-    plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {_SQL[name]}", ("[]",) * (values + numbered))]
-    db.close()
+def test_no_statement_takes_longer_the_more_was_archived(plan, name):
+    """None scans all files, hours or periods: each has an index, or reads only what is unfinished."""
     slow = [
-        step for step in plan if step.startswith("SCAN") and "INDEX un" not in step and "json_each" not in step
+        step
+        for step in plan(name)
+        if step.startswith("SCAN") and "INDEX un" not in step and "json_each" not in step
     ]
     assert slow == []
 
 
-def test_a_ledger_of_a_newer_release_is_left_alone(path):
-    """Whatever is in it."""
-    db = Database(path)
-    db.execute("PRAGMA user_version = 99")
-    db.close()
-    with pytest.raises(Unavailable, match="newer Strandline"):
-        SqliteLedger(path, lease_ms=LEASE_MS, now=lambda: 0)
+@pytest.mark.parametrize(
+    ("name", "indexes"),
+    [
+        ("publishing", ["publishing_files"]),
+        ("publish", ["publishing_files"]),
+        ("unwritten_hours", ["unwritten_hours"]),
+        ("unsettled", ["unsettled_hours", "unsettled_periods"]),
+        ("unwritten_periods", ["unwritten_periods"]),
+    ],
+)
+def test_partial_indexes_are_used(plan, name, indexes):
+    """SQLite uses one only if the statement has its predicate, written in the same way."""
+    steps = plan(name)
+    assert [index for index in indexes if not any(f"INDEX {index}" in step for step in steps)] == []

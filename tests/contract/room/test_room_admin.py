@@ -6,7 +6,7 @@ import pytest
 
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log import EventType, StorageInfo
-from strandline.log.model import SqliteConfiguration
+from strandline.log.storage.registry import SqliteConfiguration
 
 
 @pytest.fixture

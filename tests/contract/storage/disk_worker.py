@@ -52,7 +52,7 @@ def fill(directory: Path) -> dict[str, object]:
     storage = SqliteStorage(directory / "topics")
     report["found_after_reopening"] = count(storage, "t") - 1
     storage.close()
-    database = sqlite.Database(directory / "topics" / "t.db")
+    database = sqlite.SqliteConnection(directory / "topics" / "t.db")
     report["integrity"] = database.execute("PRAGMA integrity_check")[0][0]
     database.close()
     return report

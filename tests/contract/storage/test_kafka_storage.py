@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from storage_place import DAY_MS, NOW_MS, append, read, records, values
 
-from strandline.engine.kafka import Connection
+from strandline.engine.kafka import KafkaConnection
 from strandline.errors import Invalid, NotFound, OutcomeUnknown, Unavailable
 from strandline.log.records import NewRecords
 from strandline.log.storage import FAILED, UNKNOWN, Bounds, SealableStorage, kafka_reads
@@ -189,8 +189,8 @@ def test_reads_start_at_the_first_record_that_is_left(kafka, storage, topic):
 def new_consumers(kafka, topic, monkeypatch):
     """Reads the next record of these partitions where two consumers are kept: how many new ones that took."""
     made: list[int] = []
-    new = Connection.consumer
-    monkeypatch.setattr(Connection, "consumer", lambda self: made.append(1) or new(self))
+    new = KafkaConnection.consumer
+    monkeypatch.setattr(KafkaConnection, "consumer", lambda self: made.append(1) or new(self))
     few = KafkaStorage(kafka.bootstrap_servers, {}, KafkaOptions(max_open_reads=2))
     few.append(topic, {partition: records(b"a", b"b", b"c") for partition in range(3)}).result(30)
     places = Counter()
@@ -240,7 +240,7 @@ def test_few_replicas_are_warned_about_once(kafka, storage, topic, caplog):
     ("properties", "what"),
     [
         ({"acks": "1"}, "acks"),
-        ({"sasl.password": "open"}, "by reference"),
+        ({"sasl.password": "open"}, "env:NAME"),
         ({"sasl.password": "env:STRANDLINE_NO_SUCH"}, "STRANDLINE_NO_SUCH"),
         ({"no.such.property": "1"}, "no.such.property"),
         ({"replication.factor": "many"}, "replication.factor"),

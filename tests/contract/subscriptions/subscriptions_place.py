@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from pathlib import Path
 
+from databases import open_database
+from strandline.engine.database import Database
 from strandline.log.cursors import Position
 from strandline.log.subscriptions.model import Member, Share, Slot, Subscription, complete
 from strandline.log.subscriptions.port import SubscriptionStore
-from strandline.log.subscriptions.postgres import PostgresSubscriptions
-from strandline.log.subscriptions.sqlite import SqliteSubscriptions
+from strandline.log.subscriptions.sql import SqlSubscriptions
 
 LEASE_MS = 6_000
 _numbers = itertools.count(1)
@@ -22,20 +22,15 @@ class SubscriptionsPlace:
     def __init__(self, address: str) -> None:
         self.address = address
         self.now_ms = 1_000_000
-        self._opened: list[SubscriptionStore] = []
+        self._opened: list[Database] = []
 
     def open(self) -> SubscriptionStore:
-        if self.address.startswith("sqlite:"):
-            file = Path(self.address.removeprefix("sqlite:"))
-            store: SubscriptionStore = SqliteSubscriptions(file, lease_ms=LEASE_MS, now=lambda: self.now_ms)
-        else:
-            store = PostgresSubscriptions(self.address, lease_ms=LEASE_MS, now=lambda: self.now_ms)
-        self._opened.append(store)
-        return store
+        self._opened.append(open_database(self.address))
+        return SqlSubscriptions(self._opened[-1], lease_ms=LEASE_MS, now=lambda: self.now_ms)
 
     def close(self) -> None:
-        for store in self._opened:
-            store.close()
+        for database in self._opened:
+            database.close()
 
 
 def subscription(*event_types: str, owner: str = "app", group: str | None = None) -> Subscription:

@@ -9,13 +9,14 @@ import pytest
 
 import strandline
 from services import until
-from strandline import EventType, config
+from strandline import EventType
 from strandline.errors import OutcomeUnknown, Unavailable
 from strandline.log.subscriptions import Subscription
-from strandline.log.subscriptions.session import Session
+from strandline.log.subscriptions.session import StreamSession
 from strandline.platform import Platform
+from strandline.settings import Settings
 
-QUICK = config.load(flags={"coordination.session_timeout_ms": 500})
+QUICK = Settings.load(flags={"coordination.session_timeout_ms": 500})
 
 
 @pytest.fixture
@@ -83,12 +84,12 @@ def test_a_storage_that_does_not_answer_costs_no_lease(platform, subscription_id
     subscriptions = platform.log.subscriptions
     leases, stuck, go, renewals = subscriptions._store.leases, threading.Event(), threading.Event(), []
 
-    def check(_: Session) -> None:
+    def check(_: StreamSession) -> None:
         stuck.set()
         assert go.wait(20)
 
     renew = leases.renew
-    monkeypatch.setattr(Session, "check", check)
+    monkeypatch.setattr(StreamSession, "check", check)
     monkeypatch.setattr(leases, "renew", lambda *arguments: renewals.append(renew(*arguments)))
     with subscriptions.consume(subscription_id) as consumer:
         assert stuck.wait(20)

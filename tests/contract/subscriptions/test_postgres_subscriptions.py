@@ -11,9 +11,10 @@ from subscriptions_place import cursors, held, join, made, share
 
 from lossy_proxy import LossyProxy
 from postgres_server import PostgresServer
+from strandline.engine.postgres import PostgresDatabase
 from strandline.errors import Conflict, Invalid, OutcomeUnknown
 from strandline.log.cursors import Position
-from strandline.log.subscriptions.postgres import PostgresSubscriptions
+from strandline.log.subscriptions.sql import SqlSubscriptions
 from waiting import eventually
 
 
@@ -23,19 +24,19 @@ def database(postgres: PostgresServer) -> str:
 
 
 @pytest.fixture
-def stores(postgres: PostgresServer, database: str) -> Iterator[list[PostgresSubscriptions]]:
+def stores(postgres: PostgresServer, database: str) -> Iterator[list[SqlSubscriptions]]:
     """Two nodes, as far as the store can tell."""
-    opened = [PostgresSubscriptions(postgres.url(database), lease_ms=400) for _ in range(2)]
-    yield opened
-    for store in opened:
-        store.close()
+    opened = [PostgresDatabase(postgres.url(database)) for _ in range(2)]
+    yield [SqlSubscriptions(one, lease_ms=400) for one in opened]
+    for one in opened:
+        one.close()
 
 
 @pytest.fixture
-def patient(postgres: PostgresServer, database: str) -> Iterator[PostgresSubscriptions]:
+def patient(postgres: PostgresServer, database: str) -> Iterator[SqlSubscriptions]:
     """A node whose leases do not run out by themselves, however busy the machine is."""
-    opened = PostgresSubscriptions(postgres.url(database), lease_ms=600_000)
-    yield opened
+    opened = PostgresDatabase(postgres.url(database))
+    yield SqlSubscriptions(opened, lease_ms=600_000)
     opened.close()
 
 
@@ -57,7 +58,8 @@ def test_a_lease_runs_out_on_the_servers_clock(stores, patient):
 def test_a_commit_whose_answer_got_lost_is_unknown_and_can_be_looked_up(postgres, database, stores):
     """By the cursor; committing the same again is merely outdated."""
     proxy = LossyProxy(postgres.port)
-    behind = PostgresSubscriptions(postgres.url(database, port=proxy.port), lease_ms=60_000)
+    lossy = PostgresDatabase(postgres.url(database, port=proxy.port))
+    behind = SqlSubscriptions(lossy, lease_ms=60_000)
     ident = made(behind)
     stream = join(behind, ident)
     proxy.lose_answer_to(b"COMMIT\0")
@@ -66,7 +68,7 @@ def test_a_commit_whose_answer_got_lost_is_unknown_and_can_be_looked_up(postgres
         behind.commit(ident, stream, commits)
     assert cursors(stores[0], ident) == [(1, 5), (1, -1)]
     assert behind.commit(ident, stream, commits) == ["outdated"]
-    behind.close()
+    lossy.close()
     proxy.close()
 
 

@@ -17,14 +17,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from strandline.clock import ManualClock
-from strandline.config import Settings
+from strandline.engine.sqlite_database import SqliteDatabase
 from strandline.errors import Conflict, Invalid
 from strandline.log.cursors import Position
 from strandline.log.model import EventType
 from strandline.log.subscriptions.model import Member, Share, Slot, StreamParameters, Subscription, complete
-from strandline.log.subscriptions.session import Session
-from strandline.log.subscriptions.sqlite import SqliteSubscriptions
+from strandline.log.subscriptions.session import StreamSession
+from strandline.log.subscriptions.sql import SqlSubscriptions
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 PARTITIONS = 3
 LEASE_MS = 6_000
@@ -38,7 +39,7 @@ PARAMETERS = StreamParameters(
 class Client:
     """A stream and what its client was given and has not committed, by partition."""
 
-    def __init__(self, session: Session, node: str, epoch: int, expires_ms: int) -> None:
+    def __init__(self, session: StreamSession, node: str, epoch: int, expires_ms: int) -> None:
         self.session, self.node, self.epoch, self.expires_ms = session, node, epoch, expires_ms
         self.given: dict[int, list[Position]] = {}
         self.last: dict[int, Position] = {}
@@ -65,8 +66,9 @@ class Subscriptions(RuleBasedStateMachine):
         self.log.create(
             EventType("orders", partitions=PARTITIONS, partition_strategy="hash", partition_key_fields=("n",))
         )
-        entry = self.log.entry("orders")
-        self.store = SqliteSubscriptions(self.folder / "catalog.db", lease_ms=LEASE_MS, now=self.clock.now_ms)
+        entry = self.log.types.entry("orders")
+        self.database = SqliteDatabase(self.folder / "catalog.db")
+        self.store = SqlSubscriptions(self.database, lease_ms=LEASE_MS, now=self.clock.now_ms)
         made = complete(Subscription("app", ("orders",)), str(uuid.uuid4()), "now")
         self.slots = [Slot(entry.id, p) for p in range(PARTITIONS)]
         self.store.create(made, [Share(slot, "orders", START) for slot in self.slots])
@@ -80,7 +82,7 @@ class Subscriptions(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "folder"):
             self.drain()
-            self.store.close()
+            self.database.close()
             self.platform.close()
             shutil.rmtree(self.folder)
 
@@ -95,8 +97,15 @@ class Subscriptions(RuleBasedStateMachine):
     @rule()
     def join(self) -> None:
         node = str(uuid.uuid4())
-        session = Session(
-            str(uuid.uuid4()), self.ident, self.store, self.log, self.clock, PARAMETERS, lambda: None, eager=False
+        session = StreamSession(
+            str(uuid.uuid4()),
+            self.ident,
+            self.store,
+            self.log.types,
+            self.clock,
+            PARAMETERS,
+            lambda: None,
+            eager=False,
         )
         try:
             self.store.leases.join(self.ident, Member(session.id), node)
@@ -223,8 +232,15 @@ class Subscriptions(RuleBasedStateMachine):
         for client in self.alive:
             client.session.close()
         node = "the last one"
-        session = Session(
-            str(uuid.uuid4()), self.ident, self.store, self.log, self.clock, PARAMETERS, lambda: None, eager=True
+        session = StreamSession(
+            str(uuid.uuid4()),
+            self.ident,
+            self.store,
+            self.log.types,
+            self.clock,
+            PARAMETERS,
+            lambda: None,
+            eager=True,
         )
         self.store.leases.join(self.ident, Member(session.id), node)
         found: dict[int, list[Position]] = {p: [] for p in range(PARTITIONS)}

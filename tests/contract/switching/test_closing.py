@@ -17,7 +17,8 @@ from services import until
 from strandline import EventType
 from strandline.errors import InvalidCursor
 from strandline.log import initiator
-from strandline.log.model import CursorText, DistanceQuery, ShiftedCursor, SqliteConfiguration, StorageInfo
+from strandline.log.model import CursorText, DistanceQuery, ShiftedCursor, StorageInfo
+from strandline.log.storage.registry import SqliteConfiguration
 from strandline.log.subscriptions import StreamParameters, Subscription, SubscriptionCursor
 from strandline.log.switching import Step
 from strandline.platform import Platform

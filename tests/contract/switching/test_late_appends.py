@@ -16,9 +16,10 @@ import strandline
 from services import until
 from strandline import EventType
 from strandline.errors import Unavailable
-from strandline.log.model import SqliteConfiguration, StorageInfo
+from strandline.log.model import StorageInfo
 from strandline.log.records import NewRecords
 from strandline.log.storage import Placed, SealableStorage, Storage
+from strandline.log.storage.registry import SqliteConfiguration
 
 OTHER = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("other"))
 

@@ -18,13 +18,17 @@ from msgspec.structs import replace
 from kafka_broker import Broker
 from strandline import EventType
 from strandline.clock import ManualClock
-from strandline.config import CatalogSettings, CoordinationSettings, LogSettings, Settings
+from strandline.coordination.settings import CoordinationSettings
 from strandline.errors import Conflict, InvalidCursor, NotFound, Unavailable
 from strandline.log import CursorText, DistanceQuery, Options, StorageInfo
-from strandline.log.model import KafkaConfiguration, SqliteConfiguration, Timeline
+from strandline.log.model import Timeline
+from strandline.log.settings import CatalogSettings, LogSettings
 from strandline.log.storage import kafka_topics
+from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
 from strandline.log.subscriptions.model import Subscription, SubscriptionCursor
+from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
@@ -91,7 +95,7 @@ def read(platform: Platform, start: object = "BEGIN") -> list[int]:
 
 def upkeep(platform: Platform) -> list[tuple[int, int]]:
     """One round: the orders of the timelines it removed, and how many events went unread."""
-    done = platform.log.upkeep.run(platform.log.subscriptions.unread)
+    done = platform.log.upkeep.run()
     return [(removed.timeline.order, removed.unread) for removed in done]
 
 
@@ -195,8 +199,8 @@ def test_cursors_in_a_removed_timeline(opened: Opener, node: Platform, clock: Ma
 
 def test_a_reader_that_is_behind_is_told(node: Platform, clock: ManualClock):
     """One in the removed timeline gets an error; one that had come to its end goes on."""
-    behind = node.log.reader("orders", cursor(OLDER))
-    through = node.log.reader("orders", cursor(END))
+    behind = node.log.types.reader("orders", cursor(OLDER))
+    through = node.log.types.reader("orders", cursor(END))
     clock.advance(DAY_MS - HOUR_MS)
     upkeep(node)
     with pytest.raises(InvalidCursor) as refused:
@@ -242,7 +246,7 @@ def test_a_topic_that_goes_while_it_is_looked_at(opened: Opener, node: Platform,
         storage.tidy()
         return act(*arguments, **options)
 
-    reader = node.log.reader("orders", cursor(OLDER))
+    reader = node.log.types.reader("orders", cursor(OLDER))
     setattr(storage, verb, removed_meanwhile)
     with pytest.raises(InvalidCursor) as refused:
         reader.poll(10, 1 << 20)
@@ -298,31 +302,35 @@ def test_an_unavailable_storage_holds_up_nothing_but_its_topics(
         else:
             patched.setattr(storage, "delete_topic", refuse)
         try:
-            node.log.upkeep.remove_timelines(node.log.subscriptions.unread)
+            node.log.upkeep.remove_timelines()
             assert node.log.timelines("orders")[0].cleaned_up_at is not None
             clock.advance(DELAY_MS)
             node.log.upkeep.sweep()
         finally:
             if broker is not None:
                 broker.bring_back()
-    assert node.log._catalog.doomed_topics(clock.now_ms())
+    assert node.log._catalog.topics_to_delete(clock.now_ms())
     upkeep(node)
-    assert not node.log._catalog.doomed_topics(clock.now_ms())
+    assert not node.log._catalog.topics_to_delete(clock.now_ms())
     assert not has_topic(node)
 
 
-def test_one_event_type_does_not_hold_up_the_others(node: Platform, clock: ManualClock):
+def test_one_event_type_does_not_hold_up_the_others(
+    node: Platform, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
     """What cannot be looked up for one is looked up again; the others' timelines go."""
     node.log.create(EventType("visits", options=Options(DAY_MS)))
     node.log.admin.switch("visits", "second")
     clock.advance(2 * DAY_MS)
 
-    def broken(entry_id: str, timeline: Timeline) -> dict[str, int]:
+    def broken(store: SubscriptionStore, entry_id: str, timeline: Timeline) -> dict[str, int]:
         if timeline.event_type == "orders":
             raise Unavailable("the subscriptions cannot be reached")
         return {}
 
-    removed = node.log.upkeep.run(broken)
+    with monkeypatch.context() as patched:
+        patched.setattr("strandline.log.upkeep.unread", broken)
+        removed = node.log.upkeep.run()
     assert [found.timeline.event_type for found in removed] == ["visits"]
     assert upkeep(node) == [(1, 0)]
 
@@ -376,7 +384,7 @@ def test_records_that_expire_between_a_look_and_a_read_are_not_skipped(tmp_path,
             upkeep(platform)
             return act(*arguments, **options)
 
-        reader = platform.log.reader("orders", "BEGIN")
+        reader = platform.log.types.reader("orders", "BEGIN")
         storage.read = expired_meanwhile
         with pytest.raises(InvalidCursor) as refused:
             reader.poll(10, 1 << 20)

@@ -9,17 +9,19 @@ import pytest
 
 import strandline
 from services import until
-from strandline import EventType, config
+from strandline import EventType
 from strandline.errors import LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
-from strandline.log.model import SqliteConfiguration, StorageInfo
+from strandline.log.model import StorageInfo
+from strandline.log.storage.registry import SqliteConfiguration
 from strandline.platform import Platform
+from strandline.settings import Settings
 
 OTHER = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("other"))
 
 
 @pytest.fixture
 def platform(tmp_path) -> Iterator[Platform]:
-    with strandline.open(tmp_path, settings=config.load(flags={"log.publish_wait_ms": 300})) as opened:
+    with strandline.open(tmp_path, settings=Settings.load(flags={"log.publish_wait_ms": 300})) as opened:
         opened.log.create(EventType("orders"))
         opened.log.admin.add_storage(OTHER)
         opened.log.publish("orders", [{"n": 0}]).raise_for_failed()

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from strandline.archive.files.port import Entry, NewFile, checked, checked_no_data
 from strandline.archive.files.renaming import RenamingFiles
-from strandline.engine.hdfs import Connection
+from strandline.engine.hdfs import HdfsConnection
 from strandline.errors import Invalid, NotFound, OutcomeUnknown, StrandlineError
 
 
@@ -22,7 +22,7 @@ class HdfsFiles(RenamingFiles):
         if not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
             raise Invalid("an HDFS URL must look like hdfs://host:8020/path or hdfs://nameservice/path")
         self._root = unquote(parts.path).rstrip("/")
-        self._connection = Connection(f"hdfs://{parts.netloc}")
+        self._connection = HdfsConnection(f"hdfs://{parts.netloc}")
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{checked(path)}"
@@ -67,7 +67,7 @@ class HdfsFiles(RenamingFiles):
 
 
 class _HdfsFile(NewFile):
-    def __init__(self, connection: Connection, path: str) -> None:
+    def __init__(self, connection: HdfsConnection, path: str) -> None:
         super().__init__()
         self._connection = connection
         self._path = path

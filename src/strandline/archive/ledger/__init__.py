@@ -1,4 +1,4 @@
-"""What the archive has decided: the port and one module per engine."""
+"""What the archive has decided: the port and its SQL adapter."""
 
 from strandline.archive.ledger.port import HourBook, Leases, Ledger, PeriodBook
 

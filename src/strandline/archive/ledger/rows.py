@@ -1,4 +1,4 @@
-"""What every ledger keeps in its rows, as values."""
+"""The values in the ledger's rows, and the checks before it changes them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def partition(
 
 
 def standing(found: Sequence[tuple[Any, ...]]) -> Standing | None:
-    """From one row per partition, or a row without one."""
+    """From one row for each partition, or one row without a partition."""
     if not found:
         return None
     partitions = dict(partition(*row[10:]) for row in found if row[10] is not None)
@@ -63,16 +63,14 @@ def standing(found: Sequence[tuple[Any, ...]]) -> Standing | None:
     return Standing(epoch, incarnation, read_ms, flagged_ms, partitions, Counts(*counts))
 
 
-def stored_values(event_type: str, number: int, stored: StoredPartition) -> tuple[object, ...]:
-    where = (event_type, number, *stored.position)
-    return (*where, stored.max_timestamp_ms, stored.shift, stored.start_ms, stored.end_ms)
+def stored_values(event_type: str, number: int, stored: StoredPartition) -> dict[str, Any]:
+    """The parameters of the statement `store`."""
+    values = msgspec.structs.asdict(stored)
+    timeline, position = values.pop("position")
+    return {"event_type": event_type, "partition": number, "timeline": timeline, "position": position, **values}
 
 
-def file_values(event_type: str, file: ArchivedFile) -> tuple[Any, ...]:
-    return (event_type, *msgspec.structs.astuple(file))
-
-
-# -- what no ledger may accept
+# -- what the ledger refuses
 
 
 def replaced(claim: Claim) -> LeaseLost:
@@ -80,7 +78,7 @@ def replaced(claim: Claim) -> LeaseLost:
 
 
 def check_counts(decision: Decision) -> None:
-    """Every record that was read is in a listed file, or counted as dropped."""
+    """Every record that was read must be in a listed file or counted as dropped."""
     listed = dict.fromkeys(("data", "late", "quarantine"), 0)
     for file in decision.files:
         listed[file.kind] += file.rows
@@ -90,7 +88,7 @@ def check_counts(decision: Decision) -> None:
 
 
 def check_start(decision: Decision, stand: Mapping[int, StoredPartition]) -> None:
-    """A step begins where the last one ended, in every partition."""
+    """A decision must begin where the previous one ended, in every partition."""
     for number, position in decision.before.items():
         now = stand[number].position if number in stand else None
         if now != position:
@@ -98,7 +96,7 @@ def check_start(decision: Decision, stand: Mapping[int, StoredPartition]) -> Non
 
 
 def check_files(files: Sequence[ArchivedFile], listed: Sequence[str], flagged: Collection[int]) -> None:
-    """No file twice, and none that changes a flagged hour without saying so."""
+    """A file is listed once, and only late files can be added to a flagged hour."""
     if listed:
         raise Conflict(f"{listed[0]} is listed already")
     for file in files:

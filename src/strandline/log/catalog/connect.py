@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from strandline.clock import Clock, to_rfc3339
-from strandline.config import Settings
+from strandline.engine.databases import Databases
 from strandline.errors import Invalid
 from strandline.log.catalog.port import Catalog
-from strandline.log.catalog.sqlite import SqliteCatalog
-from strandline.log.model import SqliteConfiguration, StorageInfo
+from strandline.log.catalog.sql import SqlCatalog
+from strandline.log.model import StorageInfo
+from strandline.log.settings import LogSections
+from strandline.log.storage.registry import SqliteConfiguration
+
+FILE = "catalog.db"
 
 
-def connect(settings: Settings, data: Path, clock: Clock) -> Catalog:
-    """Invalid if the catalog and the coordination do not reach equally far."""
+def connect(settings: LogSections, databases: Databases, clock: Clock) -> Catalog:
+    """Invalid if only one of the catalog and the coordination can be used from several machines."""
     _check(settings)
-    if settings.catalog.url:
-        from strandline.log.catalog.postgres import PostgresCatalog  # noqa: PLC0415 - its driver is an extra
-
-        return PostgresCatalog(settings.catalog.url)
+    database = databases.get(settings.catalog.url, FILE)
+    if database.shared:
+        return SqlCatalog(database)
     first = StorageInfo(
         "default",
         "sqlite",
         sqlite_configuration=SqliteConfiguration("topics"),
         created_at=to_rfc3339(clock.now_ms()),
     )
-    return SqliteCatalog(data / "catalog.db", first)
+    return SqlCatalog(database, first)
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: LogSections) -> None:
     """Nodes that share a catalog must see each other, and nodes that see each other must share a catalog."""
     if settings.catalog.url and not settings.coordination.url:
         raise Invalid(

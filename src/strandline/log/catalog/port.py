@@ -24,7 +24,7 @@ class SwitchBook(ABC):
 
     @abstractmethod
     def begin(self, entry: CatalogEntry, switch: Switch, sweep_after_ms: int) -> None:
-        """Record a switch as `preparing` and doom its new topic until it is done.
+        """Record a switch as `preparing` and mark its new topic for deletion until the switch is done.
 
         Conflict if another one of the event type is not decided yet, or if the event type or its timelines are
         no longer those of `entry`.
@@ -51,7 +51,7 @@ class SwitchBook(ABC):
         """`closing` → `done` together with its effect; False, and nothing changed, if it is not `closing`.
 
         Conflict, and nothing changed, if the effect replaces a definition that is no longer the one it was
-        made from. A new timeline's topic is no longer doomed.
+        made from. The mark of a new timeline's topic is removed.
         """
 
 
@@ -81,9 +81,9 @@ class StorageBook(ABC):
 class Catalog(ABC):
     """The truth about what exists. Thread-safe; every method is one transaction.
 
-    Topics and catalog rows live in different files, so topics are announced before they are made and stay on
-    the list of doomed topics until an event type owns them: a crash between the two steps leaves nothing
-    that the next sweep does not find.
+    Topics and catalog rows are stored in different places. So a topic is marked for deletion before it is made,
+    and the mark is removed when an event type owns the topic: after a crash between the two steps the next
+    sweep finds the topic.
     """
 
     switches: SwitchBook
@@ -103,7 +103,7 @@ class Catalog(ABC):
 
     @abstractmethod
     def create(self, entry_id: str, event_type: EventType, timeline: Timeline) -> None:
-        """Record a new event type with its first timeline and take the topic off the list of doomed ones.
+        """Record a new event type with its first timeline and remove the mark of its topic.
 
         Conflict if the name is taken, or if the topic was swept meanwhile.
         """
@@ -114,7 +114,7 @@ class Catalog(ABC):
 
     @abstractmethod
     def delete(self, entry: CatalogEntry, now_ms: int) -> None:
-        """Forget the event type and doom its topics. NotFound if it is gone."""
+        """Forget the event type and mark its topics for deletion. NotFound if it is gone."""
 
     @abstractmethod
     def schemas(self, entry: CatalogEntry) -> list[Schema]:
@@ -122,24 +122,20 @@ class Catalog(ABC):
 
     @abstractmethod
     def remove_timeline(self, removed: Timeline, delete_after_ms: int) -> bool:
-        """Record a closed timeline as removed, the way it is given, and doom its topic after that time.
+        """Record a closed timeline as removed, as given, and mark its topic for deletion after that time.
 
-        Its row stays, so that cursors in it go on to mean something; its storage is no longer in use by it. False,
-        and nothing changed, if somebody else was first or the event type is gone.
+        Its row stays, so that cursors in it stay valid; it no longer counts as a use of its storage. False, and
+        nothing changed, if another process was first or the event type is gone.
         """
 
     @abstractmethod
-    def doom_topic(self, storage_id: str, topic: str, after_ms: int) -> None:
-        """Announce a topic that may be deleted after that time unless an event type owns it by then."""
+    def mark_for_deletion(self, storage_id: str, topic: str, after_ms: int) -> None:
+        """The topic may be deleted after that time unless an event type owns it by then."""
 
     @abstractmethod
-    def doomed_topics(self, now_ms: int) -> list[tuple[str, str]]:
-        """(storage id, topic) of all that may be deleted now."""
+    def topics_to_delete(self, now_ms: int) -> list[tuple[str, str]]:
+        """(storage id, topic) of every topic that may be deleted now."""
 
     @abstractmethod
     def forget_topic(self, storage_id: str, topic: str) -> None:
         """The topic is deleted."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of connections."""

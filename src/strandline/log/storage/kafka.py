@@ -9,22 +9,22 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from strandline.engine import kafka
+from strandline.engine.watcher import Watcher
 from strandline.errors import NotFound, Unavailable
 from strandline.log.records import NewRecords
 from strandline.log.storage.kafka_appends import Appender
-from strandline.log.storage.kafka_reads import Passes
+from strandline.log.storage.kafka_reads import ConsumerCache
 from strandline.log.storage.kafka_topics import Replication, Topics
 from strandline.log.storage.port import Bounds, Placed, Storage
-from strandline.log.storage.watcher import Watcher
 
 _TOPIC_PROPERTIES = frozenset({"replication.factor", "min.insync.replicas"})
-# A key is made of parts of its event, so it is no longer than that; the rest is Kafka's frame and headers.
+# A key consists of parts of its event, so it is no larger than the event. The rest is Kafka's frame and headers.
 _FRAME_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """`delivery_timeout_ms`: after so long without confirmation the outcome of an append is unknown."""
+    """`delivery_timeout_ms`: without a confirmation within this time the outcome of an append is unknown."""
 
     max_event_bytes: int = 999_000
     poll_interval_ms: int = 25
@@ -34,24 +34,24 @@ class KafkaOptions:
 
 
 class KafkaStorage(Storage):
-    """A cluster, reached with properties that are the driver's, but for two, which topics get instead.
+    """A Kafka cluster, which cannot seal a topic (see `SealableStorage`) and expires records by itself.
 
-    These are `replication.factor` and `min.insync.replicas`. Kafka cannot seal a topic (see
-    `SealableStorage`), and expires records by itself.
+    The properties are settings of the driver, except `replication.factor` and `min.insync.replicas`, which are
+    settings of new topics.
     """
 
     def __init__(
         self, bootstrap_servers: str, properties: Mapping[str, str], options: KafkaOptions | None = None
     ) -> None:
         options = options or KafkaOptions()
-        connection = kafka.Connection(
+        connection = kafka.KafkaConnection(
             bootstrap_servers, {n: v for n, v in properties.items() if n not in _TOPIC_PROPERTIES}
         )
         message_bytes = 2 * options.max_event_bytes + _FRAME_BYTES
         self._close_seconds = options.close_timeout_ms / 1000
         self._admin = connection.admin()
         self._topics = Topics(self._admin, Replication.of(properties), message_bytes)
-        self._passes = Passes(connection.consumer, options.max_open_reads)
+        self._consumers = ConsumerCache(connection.consumer, options.max_open_reads)
         self._appender = Appender(
             lambda: connection.producer(
                 message_bytes=message_bytes, delivery_timeout_ms=options.delivery_timeout_ms
@@ -70,7 +70,7 @@ class KafkaStorage(Storage):
     def delete_topic(self, topic: str) -> None:
         self._refuse_closed()
         self._topics.delete(topic)
-        self._passes.drop(topic)
+        self._consumers.drop(topic)
         self._watcher.notify(topic)
 
     def make_ready(self, topic: str) -> None:
@@ -83,7 +83,7 @@ class KafkaStorage(Storage):
         topic: str,
         batches: Mapping[int, NewRecords],
         *,
-        waits: bool = False,  # noqa: ARG002 - nothing to gain
+        waits: bool = False,  # noqa: ARG002 - makes no difference here
     ) -> Future[dict[int, Placed]]:
         future = self._appender.append(topic, batches)
         future.add_done_callback(lambda _: self._watcher.notify(topic))
@@ -92,14 +92,14 @@ class KafkaStorage(Storage):
     def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int) -> pa.RecordBatch:
         self._refuse_closed()
         self._refuse_missing(topic, partition)
-        forward = self._passes.take(topic, partition, offset)
+        consumer = self._consumers.take(topic, partition, offset)
         try:
-            batch = forward.read(lambda: self._topics.end(topic, partition), max_records, max_bytes)
+            batch = consumer.read(lambda: self._topics.end(topic, partition), max_records, max_bytes)
         except BaseException:
-            forward.close()
+            consumer.close()
             self._topics.forget(topic)
             raise
-        self._passes.give_back(forward)
+        self._consumers.give_back(consumer)
         return batch
 
     def bounds_of(self, topics: Sequence[str]) -> list[list[Bounds]]:
@@ -127,17 +127,17 @@ class KafkaStorage(Storage):
         self._topics.grow(topic, partitions)
 
     def tidy(self) -> None:
-        self._passes.expire()
+        self._consumers.expire()
 
     def close(self) -> None:
         self._closed = True
         self._watcher.close()
         self._appender.close(self._close_seconds)
-        self._passes.close()
+        self._consumers.close()
 
     def _keep_house(self) -> None:
-        self._passes.expire()
-        self._admin.poll(0)  # its log lines wait for this
+        self._consumers.expire()
+        self._admin.poll(0)  # the driver writes its log lines in this call
 
     def _refuse_missing(self, topic: str, partition: int) -> None:
         if not self._topics.has(topic, partition):

@@ -1,7 +1,7 @@
-"""Appends to Kafka: sent in the order in which they were started, answered one by one.
+"""Appends to Kafka: sent in the order in which they were started, each with its own outcome.
 
-One thread hands records to the driver and takes its reports; two would fight for the interpreter on every
-record. Whoever appends does not wait for it: the queue before it is bounded, and what does not fit is refused.
+One thread hands records to the driver and receives its reports; two threads would contend for the interpreter on
+every record. Callers do not wait for the thread: its queue is bounded, and an append that does not fit is refused.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from strandline.log.storage.port import Placed
 
 log = logging.getLogger(__name__)
 
-# What may wait in this process, besides the quarter of it that the driver holds.
+# Limit of the queue in this process. The driver holds up to a quarter of this in addition.
 _QUEUE_BYTES = 1 << 30
-# How long it waits for a report while somebody waits for one, and for work while nobody does.
+# How long the thread waits for a report while appends are open, and for work while none are.
 _REPORT_SECONDS = 0.002
 _IDLE_SECONDS = 0.1
 _PURGE_SECONDS = 2.0
 
 
 class Appender:
-    """`patience_seconds`: an append that could not be handed over for so long is refused.
+    """`patience_seconds`: an append that could not be handed to the driver within this time is refused.
 
     `keep_house` is called about once a second.
     """
@@ -48,7 +48,7 @@ class Appender:
         keep_house: Callable[[], None],
     ) -> None:
         self._new_producer = new_producer
-        self._producers = [new_producer()]  # the last one is used, the others have reports to give
+        self._producers = [new_producer()]  # the last one is in use, the others still have reports to deliver
         self._topics = topics
         self._patience = patience_seconds
         self._keep_house = keep_house
@@ -63,7 +63,7 @@ class Appender:
         self._thread.start()
 
     def make_ready(self, topic: str) -> None:
-        """Have the driver look for the topic's leaders before the first record comes."""
+        """Have the driver look up the topic's leaders before the first append."""
         producers = self._producers[-1:]
         if not producers:
             raise Unavailable("the storage is closed")
@@ -122,7 +122,7 @@ class Appender:
             append.give_up(error)
 
     def _serve(self, seconds: float) -> None:
-        """Take reports, waiting for the first one up to so long."""
+        """Receive reports, waiting for the first one at most this long."""
         try:
             for producer in self._producers:
                 producer.poll(seconds)
@@ -147,7 +147,7 @@ class Appender:
     # -- handing over
 
     def _send(self, append: Append) -> None:
-        """StrandlineErrors from here mean that nothing was handed over."""
+        """A StrandlineError from here means that no record was handed over."""
         self._refuse_late(append)
         missing = {number for number in append.parts if not self._topics.has(append.topic, number)}
         for number, part in append.parts.items():
@@ -172,35 +172,35 @@ class Appender:
                     raise kafka.mapped(error.args[0], "Kafka's driver refused the record") from error
 
     def _produce(self, topic: str, partition: int, part: Part) -> None:
-        """The next run of records. This thread alone does it, so the order holds."""
-        run, at = part.begin(), part.records.timestamp_ms
-        values, keys, headers = run.columns()
+        """Hand over the next group of records. Only this thread does, which keeps the order."""
+        group, at = part.begin(), part.records.timestamp_ms
+        values, keys, headers = group.columns()
         left = iter(values)
-        # Arguments by position cost a third less than by name: the callback comes before its alias, then the time.
-        same = (repeat(partition), repeat(run.reporter()), repeat(None), repeat(at))
+        # Positional arguments cost a third less than keywords: callback, on_delivery (its alias), timestamp.
+        same = (repeat(partition), repeat(group.reporter()), repeat(None), repeat(at))
         calls = map(self._producers[-1].produce, repeat(topic), left, keys, *same, headers)
-        sent = run.end
+        sent = group.end
         try:
-            deque(calls, 0)  # all of them, without a step of Python in between
+            deque(calls, 0)  # runs all calls without executing Python code in between
         except BaseException:
-            sent -= length_hint(left) + 1  # the one that failed was not taken
+            sent -= length_hint(left) + 1  # the driver did not accept the one that failed
             raise
         finally:
-            part.end(run, sent)
+            part.end(group, sent)
 
     def _refuse_late(self, append: Append) -> None:
         if time.monotonic() > min(append.deadline, self._last_moment):
             raise Unavailable("Kafka is too slow; the events were not sent")
 
     def _recovered(self, append: Append, error: kafka.KafkaError) -> bool:
-        """Whether it is worth another try. Nothing of what failed was taken by the driver."""
+        """Whether to try again. The driver has accepted no record of the failed call."""
         self._refuse_late(append)
         if error.fatal() or error.name() == "_FATAL":
-            log.error("Kafka's producer cannot go on and is replaced: %s", error.str())
+            log.error("Kafka's producer failed for good and is replaced: %s", error.str())
             self._producers.append(self._new_producer())
             return True
         if kafka.says_missing(error) and not append.topic_missing:
-            append.topic_missing = True  # also: only once
+            append.topic_missing = True  # set, so that this is tried only once
             self.make_ready(append.topic)
             return True
         return False
@@ -208,7 +208,7 @@ class Appender:
     # -- the end
 
     def close(self, seconds: float) -> None:
-        """Finish what was started, or give it up after so long."""
+        """Finish the appends that were started; after this time give them up."""
         with self._changed:
             if not self._closing:
                 self._last_moment = time.monotonic() + seconds

@@ -1,7 +1,7 @@
-"""Reading Kafka's partitions: forward passes, each with a consumer that has the next records ready.
+"""Reads Kafka's partitions with consumers that are kept between reads.
 
-To move a consumer to another offset takes as long as its open fetch, a new one is there sooner. So a
-consumer only ever goes forward; after a read it is kept for whoever reads on from there.
+A seek takes as long as the consumer's open fetch, which is slower than a new consumer. So a consumer only moves
+forward, and after a read it is cached for the read that continues at its offset.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ from strandline.log.records import HEADERS, READ, empty
 _TIME = itemgetter(1)
 _EMPTY = empty()
 _PATIENCE_SECONDS = 10.0
-# Who reads on is back by then; who waits at the end may take longer.
+# A reader that continues is back within this time; one that waits at the end may take longer.
 _LIKELY_SECONDS = 2.0
 _IDLE_SECONDS = 30.0
-# Few enough to stay in the processor's cache until they are Arrow: looking at them is most of the work.
+# Few enough to stay in the processor's cache until they are Arrow, because memory access is most of the work.
 _FETCH_RECORDS = 500
 _FIRST_FETCH_RECORDS = 100
 _WAIT_SECONDS = 0.1
 
 
-class Passes:
-    """The passes that wait to be read on; at most `limit`, and none for longer than half a minute.
+class ConsumerCache:
+    """Idle consumers by their next offset: at most `limit`, each for at most half a minute.
 
-    When there are more readers than that, some of them get a new consumer for every read, and the others keep
-    theirs: to make room by closing whichever waits longest would take it from each of them in turn.
+    With more readers than `limit`, some of them get a new consumer for every read and the others keep theirs.
+    Eviction of the longest idle consumer would take the consumer away from every reader in turn.
     """
 
     def __init__(self, new_consumer: Callable[[], kafka.Consumer], limit: int) -> None:
         self._new_consumer = new_consumer
         self._limit = limit
         self._lock = threading.Lock()
-        self._idle: OrderedDict[Pass, float] = OrderedDict()
+        self._idle: OrderedDict[PartitionConsumer, float] = OrderedDict()
         self._closed = False
 
-    def take(self, topic: str, partition: int, offset: int) -> Pass:
-        """A pass that is at this offset, for one user; `give_back` it."""
+    def take(self, topic: str, partition: int, offset: int) -> PartitionConsumer:
+        """A consumer at this offset, for one caller, which must `give_back` or close it."""
         with self._lock:
             for kept in reversed(self._idle):
                 if kept.place == (topic, partition) and kept.offset == offset:
                     del self._idle[kept]
                     return kept
-        return Pass(self._new_consumer, topic, partition, offset)
+        return PartitionConsumer(self._new_consumer, topic, partition, offset)
 
-    def give_back(self, used: Pass) -> None:
+    def give_back(self, used: PartitionConsumer) -> None:
         if not used.started:
-            return  # another one is as good
+            return  # it has fetched nothing that would be worth keeping
         now = time.monotonic()
         with self._lock:
             gone = self._idle_since(now - _IDLE_SECONDS)
@@ -72,7 +72,7 @@ class Passes:
             old.close()
 
     def drop(self, topic: str) -> None:
-        """The topic is gone."""
+        """Close the consumers of a deleted topic."""
         with self._lock:
             gone = [kept for kept in self._idle if kept.place[0] == topic]
             for old in gone:
@@ -86,8 +86,8 @@ class Passes:
         for old in gone:
             old.close()
 
-    def _idle_since(self, moment: float, most: int | None = None) -> list[Pass]:
-        """Take out those that have not been used since then."""
+    def _idle_since(self, moment: float, most: int | None = None) -> list[PartitionConsumer]:
+        """Remove and return the consumers that have not been used since then."""
         gone = [*islice(takewhile(lambda kept: self._idle[kept] <= moment, self._idle), most)]
         for old in gone:
             del self._idle[old]
@@ -102,8 +102,8 @@ class Passes:
             old.close()
 
 
-class Pass:
-    """One way forward through a partition. Not for several threads at once."""
+class PartitionConsumer:
+    """Reads one partition from an offset on, forward only. Not thread-safe."""
 
     def __init__(
         self, new_consumer: Callable[[], kafka.Consumer], topic: str, partition: int, offset: int
@@ -113,17 +113,17 @@ class Pass:
         self._new_consumer = new_consumer
         self._consumer: kafka.Consumer | None = None
         self._ready = _EMPTY
-        self._seen = offset  # the consumer gave everything before this
-        self._end = -1  # the partition had everything before this
+        self._seen = offset  # all records before this offset were fetched
+        self._end = -1  # the end of the partition when it was last asked for
         self._mean_bytes = 0
 
     @property
     def started(self) -> bool:
-        """Whether it has a consumer."""
+        """Whether it has connected a consumer."""
         return self._consumer is not None
 
     def read(self, ask_end: Callable[[], int], max_records: int, max_bytes: int) -> pa.RecordBatch:
-        """Records from `offset` on, as many as there are now within the limits; at least one if there is one."""
+        """The records from `offset` on that exist now, within the limits; at least one if there is one."""
         found: list[pa.RecordBatch] = []
         left, room, deadline = max_records, max_bytes, time.monotonic() + _PATIENCE_SECONDS
         asked = False
@@ -147,22 +147,22 @@ class Pass:
         return found[0] if len(found) == 1 else pa.concat_batches(found)
 
     def _take(self, most: int, room: int, at_least: int) -> pa.RecordBatch:
-        """What is ready, within the limits."""
+        """Fetched records, within the limits."""
         fitting = np.searchsorted(_ends(self._ready), room, side="right") - 1
         count = max(at_least, min(most, int(fitting)))
         taken, self._ready = self._ready.slice(0, count), self._ready.slice(count)
         return taken
 
     def _fitting_fetch(self, room: int) -> int:
-        # Records of unknown size are taken few at a time, so that large ones do not fill the memory.
+        # While the size of the records is unknown, few are fetched at a time, to limit the memory.
         return min(_FETCH_RECORDS, max(1, room // self._mean_bytes)) if self._mean_bytes else _FIRST_FETCH_RECORDS
 
     def _fetch(self, most: int, deadline: float) -> None:
-        """Have the consumer's next records ready, or see that there are none."""
+        """Fetch the next records, or find that the partition has no more."""
         consumer = self._consumer or self._start()
         trouble: kafka.KafkaError | None = None
         while True:
-            # Asked for several, the driver waits until it has them all: wait for one, then take what is there.
+            # Asked for several records the driver waits for all of them. So take what is there, or wait for one.
             messages = consumer.consume(most, 0) or consumer.consume(1, _WAIT_SECONDS)
             if any(map(kafka.Message.error, messages)):
                 for message in messages:
@@ -185,7 +185,7 @@ class Pass:
         if error is None:
             return None
         if error.name() == "_PARTITION_EOF":
-            # The last offsets may be no records but marks of transactions.
+            # The last offsets may be transaction markers, which are not records.
             self._seen = max(self._seen, _offset(message))
         elif kafka.says_missing(error):
             raise kafka.mapped(error, f"reading topic {self.place[0]}")
@@ -205,11 +205,11 @@ class Pass:
 
 
 def _offset(message: kafka.Message) -> int:
-    return cast("int", message.offset())  # what was read has one
+    return cast("int", message.offset())  # a fetched message always has one
 
 
 def _ends(batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
-    """How many bytes the first 0, 1, 2 … values have together: what Arrow keeps of them anyway."""
+    """The total size of the first 0, 1, 2 … values, taken from Arrow's own offsets."""
     values = batch.column("value")
     places = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)
     return np.asarray(places - places[0])

@@ -14,11 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from strandline.engine import sqlite
+from strandline.engine.watcher import Watcher
 from strandline.errors import StrandlineError, Unavailable
 from strandline.log.records import NewRecords
 from strandline.log.storage.port import Bounds, Placed, SealableStorage
 from strandline.log.storage.topic_file import TopicFile
-from strandline.log.storage.watcher import Watcher
 
 _WRITERS = 8
 # Beside the writers: nobody's append waits until the logs of other topics are copied.

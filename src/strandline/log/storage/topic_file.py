@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 
 from strandline.engine import sql, sqlite
 from strandline.engine.checkpoints import Checkpoints
+from strandline.engine.layouts import migrate_file
 from strandline.errors import Conflict, NotFound, Sealed
 from strandline.log import records
 from strandline.log.combining import Combiner
 from strandline.log.records import NewRecords
 from strandline.log.storage.port import FAILED, Bounds, Placed
 
-_SQL = sql.load("strandline.log.storage", "sqlite.sql")
+_SQL = sql.load("strandline.log.storage", "topic_file.sql", "sqlite")
 # Keeps every row far below what Arrow and SQLite can hold.
 _ROW_BYTES = 64 << 20
 
@@ -42,9 +43,14 @@ _Row = tuple[Any, ...]
 
 class TopicFile:
     def __init__(self, path: Path, executor: Executor, copier: Executor) -> None:
-        self._reader = sqlite.Database(path)
-        self._writer = sqlite.Database(path, committed=Checkpoints(path, copier).committed)
+        self._reader = sqlite.SqliteConnection(path)
+        self._writer = sqlite.SqliteConnection(path, committed=Checkpoints(path, copier).committed)
         self._lock = _lock_beside(path)
+        try:
+            migrate_file(self._writer, self._lock, _SQL)
+        except BaseException:
+            self.close()
+            raise
         self._commits = Combiner(self._store, executor, weight=_weight, free=self._lock.free)
         # Next offsets by partition, true while the file has this version (of commits that are not ours).
         self._next: dict[int, int] = {}
@@ -57,11 +63,11 @@ class TopicFile:
         with (
             closing(_lock_beside(path)) as lock,
             lock,
-            closing(sqlite.Database(path, create=True)) as database,
-            database.transaction(),
+            closing(sqlite.SqliteConnection(path, create=True)) as connection,
         ):
-            database.execute(_SQL["create"])
-            database.execute_many(_SQL["add_partition"], [(p,) for p in range(partitions)])
+            migrate_file(connection, nullcontext(), _SQL)
+            with connection.transaction():
+                connection.execute_many(_SQL["add_partition"], [(p,) for p in range(partitions)])
 
     # -- writing
 
@@ -90,7 +96,7 @@ class TopicFile:
         self._next.update((partition, offset) for partition, offset in offsets.items() if offset is not None)
         return results
 
-    def _next_offsets(self, db: sqlite.Database, partitions: Iterable[int]) -> dict[int, int | None]:
+    def _next_offsets(self, db: sqlite.SqliteConnection, partitions: Iterable[int]) -> dict[int, int | None]:
         """Where to store next; None for a partition that is not there. Refused if the topic is sealed."""
         version = db.data_version()
         if version != self._next_version:
@@ -100,7 +106,7 @@ class TopicFile:
         return {p: self._next[p] if p in self._next else self._next_offset(db, p) for p in partitions}
 
     @staticmethod
-    def _next_offset(db: sqlite.Database, partition: int) -> int | None:
+    def _next_offset(db: sqlite.SqliteConnection, partition: int) -> int | None:
         found = db.execute(_SQL["next_offset"], (partition,))
         return int(found[0][0]) if found else None
 
@@ -155,7 +161,7 @@ class TopicFile:
     # -- upkeep
 
     @contextmanager
-    def _changing(self) -> Iterator[sqlite.Database]:
+    def _changing(self) -> Iterator[sqlite.SqliteConnection]:
         with self._lock, self._writer.transaction() as db:
             self._next_version = None  # our own commits do not change the version
             yield db
@@ -191,7 +197,7 @@ class TopicFile:
         return removed
 
     @staticmethod
-    def _bounds_in(db: sqlite.Database) -> list[Bounds]:
+    def _bounds_in(db: sqlite.SqliteConnection) -> list[Bounds]:
         return [Bounds(first, last) for _, first, last in db.execute(_SQL["bounds"])]
 
     def grow(self, partitions: int) -> None:
@@ -212,7 +218,7 @@ def _no_partition(partition: int) -> NotFound:
     return NotFound(f"the topic has no partition {partition}")
 
 
-def _expired(db: sqlite.Database, partition: int, before_ms: int, most: int) -> tuple[int, int]:
+def _expired(db: sqlite.SqliteConnection, partition: int, before_ms: int, most: int) -> tuple[int, int]:
     """The offset behind the oldest batches that may go, and their size: `most` bytes and a batch, or less.
 
     A batch goes only together with all older ones, so that what is left has no hole.

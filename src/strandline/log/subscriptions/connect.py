@@ -1,18 +1,14 @@
-"""Opens the subscriptions, which are where the catalog is."""
+"""Opens the subscriptions, which are stored beside the catalog."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from strandline.config import Settings
+from strandline.engine.databases import Databases
+from strandline.log.catalog.connect import FILE
+from strandline.log.settings import LogSections
 from strandline.log.subscriptions.port import SubscriptionStore
-from strandline.log.subscriptions.sqlite import SqliteSubscriptions
+from strandline.log.subscriptions.sql import SqlSubscriptions
 
 
-def connect(settings: Settings, data: Path) -> SubscriptionStore:
-    lease_ms = settings.coordination.session_timeout_ms
-    if settings.catalog.url:
-        from strandline.log.subscriptions.postgres import PostgresSubscriptions  # noqa: PLC0415 - an extra
-
-        return PostgresSubscriptions(settings.catalog.url, lease_ms=lease_ms)
-    return SqliteSubscriptions(data / "catalog.db", lease_ms=lease_ms)
+def connect(settings: LogSections, databases: Databases) -> SubscriptionStore:
+    database = databases.get(settings.catalog.url, FILE)
+    return SqlSubscriptions(database, lease_ms=settings.coordination.session_timeout_ms)

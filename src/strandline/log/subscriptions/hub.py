@@ -1,4 +1,4 @@
-"""Keeps the leases of this process's streams and tells them what others changed; three threads for all."""
+"""Keeps the leases of this process's streams and reports to them what others changed; three threads for all."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import threading
 import uuid
 from collections.abc import Callable
 
+from strandline.engine.heartbeat import Heartbeat
+from strandline.engine.watcher import Watcher
 from strandline.errors import StrandlineError
-from strandline.log.storage.watcher import Watcher
 from strandline.log.subscriptions.port import StreamLeases
-from strandline.log.subscriptions.session import Session
+from strandline.log.subscriptions.session import StreamSession
 
 log = logging.getLogger(__name__)
 
-# The commit timeout of a client that takes no data is looked at this often.
+# How late the commit timeout of a client that takes no data may be noticed.
 _LONGEST_PAUSE_S = 1.0
 
 
@@ -24,80 +25,67 @@ class Hub:
     def __init__(
         self, leases: StreamLeases, lease_ms: int, poll_interval_ms: int, upkeep: Callable[[str], None]
     ) -> None:
-        """`upkeep` is called now and then for every subscription that is read here."""
+        """`upkeep` is called about once a second for every subscription that is read here."""
         self.node = str(uuid.uuid4())
         self._leases = leases
         self._upkeep = upkeep
-        # Three attempts before a lease runs out.
-        self._pause_s = min(lease_ms / 3000, _LONGEST_PAUSE_S)
         self._watcher = Watcher(leases.versions, poll_interval_ms / 1000)
-        self._sessions: dict[str, tuple[Session, Callable[[], None]]] = {}
-        self._condition = threading.Condition()
-        self._threads: list[threading.Thread] = []
-        self._closed = False
+        self._sessions: dict[str, StreamSession] = {}
+        self._lock = threading.Lock()
+        # Two threads, so that a storage that does not answer costs no lease.
+        self._heartbeats = [
+            Heartbeat("renewing the leases of streams", self._renew, lease_ms, longest=_LONGEST_PAUSE_S),
+            Heartbeat("the upkeep of streams", self._tend, lease_ms, longest=_LONGEST_PAUSE_S),
+        ]
+        self._started = False
 
-    def add(self, session: Session) -> None:
-        with self._condition:
-            self._sessions[session.id] = session, self._watcher.watch(session.subscription_id, session.changed)
-            if not self._threads:
-                # Apart, so that a storage that does not answer costs no lease.
-                self._threads = [self._start("leases", self._renew), self._start("streams", self._tend)]
-            self._condition.notify_all()
+    def add(self, session: StreamSession) -> None:
+        with self._lock:
+            unwatch = self._watcher.watch(session.subscription_id, session.changed)
+            self._sessions[session.id] = session
+            session.on_close(lambda: self._forget(session.id, unwatch))
+            if not self._started:
+                self._started = True
+                for heartbeat in self._heartbeats:
+                    heartbeat.start()
 
-    def remove(self, session: Session) -> None:
-        with self._condition:
-            _, unwatch = self._sessions.pop(session.id, (session, lambda: None))
+    def _forget(self, stream_id: str, unwatch: Callable[[], None]) -> None:
+        with self._lock:
+            self._sessions.pop(stream_id, None)
         unwatch()
-        session.close()
 
     def changed(self, subscription_id: str) -> None:
-        """Tell this process's streams at once; those of others look every few milliseconds."""
+        """Notify the streams of this process at once; other processes poll every few milliseconds."""
         self._watcher.notify(subscription_id)
 
-    def _start(self, what: str, act: Callable[[list[Session]], None]) -> threading.Thread:
-        thread = threading.Thread(target=self._run, args=(act,), name=f"strandline-{what}", daemon=True)
-        thread.start()
-        return thread
+    def _open(self) -> list[StreamSession]:
+        with self._lock:
+            return [*self._sessions.values()]
 
-    def _run(self, act: Callable[[list[Session]], None]) -> None:
-        while True:
-            with self._condition:
-                while not self._sessions and not self._closed:
-                    self._condition.wait()
-                if self._closed:
-                    return
-                sessions = [session for session, _ in self._sessions.values()]
-            act(sessions)
-            with self._condition:
-                if not self._closed:
-                    self._condition.wait(self._pause_s)
+    def _renew(self) -> None:
+        if sessions := self._open():
+            self._leases.renew(self.node, [session.id for session in sessions if not session.finished])
 
-    def _renew(self, sessions: list[Session]) -> None:
-        _guarded(self._leases.renew, self.node, [session.id for session in sessions if not session.finished])
-
-    def _tend(self, sessions: list[Session]) -> None:
+    def _tend(self) -> None:
+        sessions = self._open()
         for session in sessions:
             _guarded(session.check)
         for subscription_id in {session.subscription_id for session in sessions}:
             _guarded(self._upkeep, subscription_id)
 
     def close(self) -> None:
-        with self._condition:
-            self._closed = True
-            self._condition.notify_all()
-            sessions = [session for session, _ in self._sessions.values()]
-        for thread in self._threads:
-            thread.join()
-        for session in sessions:
-            self.remove(session)
+        for heartbeat in self._heartbeats:
+            heartbeat.stop()
+        for session in self._open():
+            session.close()
         self._watcher.close()
 
 
-def _guarded(act: Callable[..., None], *arguments: str | list[str]) -> None:
-    """One stream's trouble is not the others'."""
+def _guarded(act: Callable[..., None], *arguments: str) -> None:
+    """An error of one stream must not stop the upkeep of the others."""
     try:
         act(*arguments)
     except StrandlineError as error:
-        log.warning("tending the streams of subscriptions failed; it is tried again: %s", error.detail)
+        log.warning("the upkeep of a subscription's stream failed; retrying: %s", error.detail)
     except Exception:
-        log.exception("tending the streams of subscriptions failed; it is tried again")
+        log.exception("the upkeep of a subscription's stream failed; retrying")

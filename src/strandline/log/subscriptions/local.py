@@ -1,4 +1,4 @@
-"""Subscriptions in this process, over their store and the log room."""
+"""Subscriptions in this process, over their store and the event types."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
 
 from strandline.clock import Clock, to_rfc3339
-from strandline.config import Settings
 from strandline.errors import Conflict, Invalid, InvalidCursor, NotFound
-from strandline.log.model import CatalogEntry, Timeline
+from strandline.log.event_types import EventTypes
+from strandline.log.model import CatalogEntry
+from strandline.log.serving import ServedSubscriptions, Wake
+from strandline.log.settings import LogSections
 from strandline.log.subscriptions import model, places, rules, stats
 from strandline.log.subscriptions.hub import Hub
 from strandline.log.subscriptions.model import (
@@ -29,26 +31,25 @@ from strandline.log.subscriptions.model import (
     Subscription,
     SubscriptionCursor,
 )
-from strandline.log.subscriptions.places import Readable
 from strandline.log.subscriptions.port import SubscriptionStore
-from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer, Subscriptions
-from strandline.log.subscriptions.session import Session
+from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer
+from strandline.log.subscriptions.session import StreamSession
 
 # How long a consumer whose stream ended waits for a free slot.
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.2
 
 
-class LocalSubscriptions(Subscriptions):
+class LocalSubscriptions(ServedSubscriptions):
     def __init__(
         self,
         store: SubscriptionStore,
-        room: Readable,
-        settings: Settings,
+        event_types: EventTypes,
+        settings: LogSections,
         clock: Clock,
     ) -> None:
         self._store = store
-        self._room = room
+        self._event_types = event_types
         self._clock = clock
         lease_ms = settings.coordination.session_timeout_ms
         self._hub = Hub(store.leases, lease_ms, settings.log.poll_interval_ms, self._grow)
@@ -66,15 +67,15 @@ class LocalSubscriptions(Subscriptions):
         shares: list[Share] = []
         if asked.read_from == "cursors":
             for entry in entries:
-                view = places.view_of(self._room, entry.event_type.name, entry.id)
+                view = places.view_of(self._event_types, entry.event_type.name, entry.id)
                 shares += places.initial_shares(view, initial)
         created = self._store.create(asked, shares)
-        # Somebody else was first between the two looks.
+        # None: another process created it after the lookup above.
         return (created, True) if created is not None else self.create(subscription)
 
     def _known(self, name: str) -> CatalogEntry:
         try:
-            return self._room.entry(name)
+            return self._event_types.entry(name)
         except NotFound:
             raise Invalid(f"event type {name!r} does not exist; create it first") from None
 
@@ -123,7 +124,9 @@ class LocalSubscriptions(Subscriptions):
         for cursor in cursors:
             if cursor.event_type not in types:
                 raise Invalid(f"the subscription does not read {cursor.event_type!r}")
-        views = {name: places.view_of(self._room, name) for name in {cursor.event_type for cursor in cursors}}
+        views = {
+            name: places.view_of(self._event_types, name) for name in {cursor.event_type for cursor in cursors}
+        }
         commits = [places.committed(views[cursor.event_type], cursor) for cursor in cursors]
         verdicts = self._store.commit(subscription_id, stream_id, commits)
         self._hub.changed(subscription_id)
@@ -138,7 +141,7 @@ class LocalSubscriptions(Subscriptions):
         for cursor in cursors:
             if cursor.event_type not in subscription.event_types:
                 raise Invalid(f"the subscription does not read {cursor.event_type!r}")
-            view = places.view_of(self._room, cursor.event_type)
+            view = places.view_of(self._event_types, cursor.event_type)
             shares.append(places.target(view, cursor))
         self._initialise(subscription, ignoring={share.event_type for share in shares})
         if shares:
@@ -153,19 +156,14 @@ class LocalSubscriptions(Subscriptions):
         now_ms = self._clock.now_ms() if show_time_lag else None
         return [
             stats.of_event_type(
-                self._room, name, [share for share in shares if share.event_type == name], members, now_ms
+                self._event_types, name, [share for share in shares if share.event_type == name], members, now_ms
             )
             for name in subscription.event_types
         ]
 
     def status(self, subscription_id: str) -> list[EventTypeStats]:
-        """Who reads which partition: `stats` without looking into the log."""
         shares, members = self._store.layout(subscription_id)
         return stats.status(shares, members)
-
-    def unread(self, event_type_id: str, timeline: Timeline) -> dict[str, int]:
-        """By subscription, how many events of a closed timeline it has not read, if any."""
-        return stats.unread(self._store, event_type_id, timeline)
 
     def consume(self, subscription_id: str, parameters: StreamParameters = SDK_PARAMETERS) -> Consumer:
         return LocalConsumer(self, self.get(subscription_id), parameters)
@@ -175,14 +173,13 @@ class LocalSubscriptions(Subscriptions):
         subscription_id: str,
         parameters: StreamParameters,
         partitions: Sequence[EventTypePartition],
-        wake: Callable[[], None],
+        wake: Wake,
         *,
         eager: bool,
-    ) -> Session:
-        """Begin a stream; whoever asked calls `step` on it, and `end` with it when it is over."""
+    ) -> StreamSession:
         stream_id = str(uuid.uuid4())
-        session = Session(
-            stream_id, subscription_id, self._store, self._room, self._clock, parameters, wake, eager=eager
+        session = StreamSession(
+            stream_id, subscription_id, self._store, self._event_types, self._clock, parameters, wake, eager=eager
         )
         subscription = self.get(subscription_id)
         self._initialise(subscription)
@@ -191,25 +188,21 @@ class LocalSubscriptions(Subscriptions):
         self._hub.add(session)
         return session
 
-    def end(self, session: Session) -> None:
-        """Give up a stream's partitions; its last commits are taken for a while."""
-        self._hub.remove(session)
-
     def _slot(self, subscription: Subscription, asked: EventTypePartition) -> Slot:
         if asked.event_type not in subscription.event_types:
             raise Invalid(f"the subscription does not read {asked.event_type!r}")
-        view = places.view_of(self._room, asked.event_type)
+        view = places.view_of(self._event_types, asked.event_type)
         return Slot(view.entry.id, view.partition(asked.partition))
 
     def _initialise(self, subscription: Subscription, ignoring: set[str] | None = None) -> None:
-        """Give a cursor to every partition that has none. Event types in `ignoring` may have been made anew."""
+        """Give every partition without a cursor one. Event types in `ignoring` may have been created again."""
         shares, _ = self._store.layout(str(subscription.id))
         new: list[Share] = []
         for name in subscription.event_types:
             known = [share for share in shares if share.event_type == name]
             if known and ignoring and name in ignoring:
                 continue
-            view = places.view_of(self._room, name, known[0].slot.event_type_id if known else None)
+            view = places.view_of(self._event_types, name, known[0].slot.event_type_id if known else None)
             if len(known) < view.entry.event_type.partition_count:
                 taken = {share.slot.partition for share in known}
                 found = places.first_shares(view, subscription.read_from or "end", began=bool(known))
@@ -218,17 +211,16 @@ class LocalSubscriptions(Subscriptions):
             self._store.initialise(str(subscription.id), new)
 
     def _grow(self, subscription_id: str) -> None:
-        """Pick up the partitions that event types got meanwhile."""
+        """Add cursors for partitions that event types got meanwhile."""
         found = self._store.get(subscription_id)
-        # Streams of an event type that is gone find out by themselves.
+        # A stream of a deleted event type gets the error from its own reads.
         with suppress(InvalidCursor):
             if found is not None:
                 self._initialise(found.subscription)
 
     def close(self) -> None:
-        """End the streams of this process and let go of connections and threads."""
+        """End the streams of this process and its threads."""
         self._hub.close()
-        self._store.close()
 
 
 def _cursor(share: Share) -> SubscriptionCursor:
@@ -244,7 +236,7 @@ class LocalConsumer(Consumer):
         self._ready: deque[DeliveredBatch] = deque()
         self._session = self._open()
 
-    def _open(self) -> Session:
+    def _open(self) -> StreamSession:
         return self._room.open(str(self.subscription.id), self._parameters, (), self._news.set, eager=True)
 
     def receive(self, timeout: float | None = None) -> DeliveredBatch | None:
@@ -269,7 +261,7 @@ class LocalConsumer(Consumer):
                 self._ready.append(DeliveredBatch(*place, chunk.records, self._session.id))
 
     def _reopen(self) -> None:
-        self._room.end(self._session)
+        self._session.close()
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
@@ -287,4 +279,4 @@ class LocalConsumer(Consumer):
         return result.result == "committed"
 
     def close(self) -> None:
-        self._room.end(self._session)
+        self._session.close()

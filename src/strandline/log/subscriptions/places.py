@@ -1,45 +1,34 @@
-"""Where subscriptions begin, go on and are put back to, in the event types as they are now."""
+"""The cursors of subscriptions: where they begin, continue and are reset to, in the event types of now."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from strandline.errors import Invalid, InvalidCursor, NotFound
 from strandline.log import cursors
-from strandline.log.cursors import Position, Span
-from strandline.log.model import CatalogEntry, CursorText
-from strandline.log.reading import Reader, View
-from strandline.log.room import Start
+from strandline.log.cursors import Position, Resumed, Span
+from strandline.log.event_types import EventTypes
+from strandline.log.model import CursorText
+from strandline.log.reading import View
 from strandline.log.subscriptions.model import Share, Slot, SubscriptionCursor
 
 
-class Readable(Protocol):
-    """What subscriptions need of the log room in this process."""
-
-    def entry(self, name: str) -> CatalogEntry: ...
-
-    def view(self, name: str) -> View: ...
-
-    def reader(self, name: str, start: Start) -> Reader: ...
-
-
-def view_of(log: Readable, name: str, event_type_id: str | None = None) -> View:
-    """An event type, of the given incarnation: its successor of the same name is not what a cursor is about."""
+def view_of(event_types: EventTypes, name: str, event_type_id: str | None = None) -> View:
+    """The event type with that id; InvalidCursor if it was deleted, even if there is a new one of its name."""
     try:
-        view = log.view(name)
+        view = event_types.view(name)
     except NotFound:
         raise InvalidCursor(f"event type {name!r} was deleted", reason="UNAVAILABLE") from None
     if event_type_id not in {None, view.entry.id}:
         raise InvalidCursor(
-            f"event type {name!r} was deleted and made anew; reset the cursors of the subscription to read it",
+            f"event type {name!r} was deleted and created again; reset the cursors of the subscription to read it",
             reason="UNAVAILABLE",
         )
     return view
 
 
 def first_shares(view: View, read_from: str, *, began: bool) -> list[Share]:
-    """Cursors for all partitions. Those that came after the subscription began are read from their start."""
+    """Cursors for all partitions. If the subscription has begun, new partitions are read from their start."""
     index_of = cursors.end_index if read_from == "end" and not began else cursors.begin_index
     return [
         _share(view, partition, cursors.at_index(spans, index_of(spans)))
@@ -48,7 +37,7 @@ def first_shares(view: View, read_from: str, *, began: bool) -> list[Share]:
 
 
 def initial_shares(view: View, given: Sequence[SubscriptionCursor]) -> list[Share]:
-    """The cursors a subscription is to begin at, one for every partition of the event type."""
+    """The initial cursors of a subscription, one for every partition of the event type."""
     name = view.entry.event_type.name
     positions = view.positions([CursorText(c.partition, c.offset) for c in given if c.event_type == name])
     spans = view.spans(positions.items())
@@ -61,16 +50,15 @@ def _share(view: View, partition: int, position: Position) -> Share:
     return Share(Slot(view.entry.id, partition), view.entry.event_type.name, position)
 
 
-def seat(view: View, spans: Sequence[Span], position: Position) -> tuple[Position, int]:
-    """Where to go on from a cursor, and how many events expired before they were read."""
-    if view.ahead(spans, position):
-        return position, 0
-    gone = cursors.begin_index(spans) - cursors.index_of(spans, position)
-    return (position, 0) if gone <= 0 else (cursors.at_index(spans, cursors.begin_index(spans)), gone)
+def resumed(spans: Sequence[Span], position: Position) -> Resumed:
+    """Where a subscription continues: at its cursor, or with the oldest event that it can still read."""
+    if cursors.ahead(spans, position):  # the events that follow are known once the switch is decided
+        return Resumed(position, cursors.end_index(spans))
+    return cursors.resume(spans, position, "earliest")
 
 
 def committed(view: View, cursor: SubscriptionCursor) -> tuple[str, int, Position]:
-    """A cursor that a client says it has read up to; what is not written yet cannot have been read."""
+    """The cursor that a client commits; InvalidCursor if it is past the last record."""
     partition, position = view.position(CursorText(cursor.partition, cursor.offset))
     spans = view.spans([(partition, position)])[partition]
     if position is None:
@@ -80,6 +68,6 @@ def committed(view: View, cursor: SubscriptionCursor) -> tuple[str, int, Positio
 
 
 def target(view: View, cursor: SubscriptionCursor) -> Share:
-    """Where a reset puts a cursor: an offset that is available, BEGIN, END, or just before a moment in time."""
+    """The cursor after a reset: an available offset, BEGIN, END, or just before a moment in time."""
     partition = view.partition(cursor.partition)
     return _share(view, partition, view.locate(partition, view.spans()[partition], cursor.offset))

@@ -50,8 +50,9 @@ class StreamLeases(ABC):
 class SubscriptionStore(ABC):
     """Subscriptions and their cursors. Thread-safe; every method is one transaction.
 
-    A cursor moves forward only, except by a reset, which ends all streams and raises the epoch: a stream of an
-    older epoch cannot commit any more.
+    A cursor moves forward only, with two exceptions. `skip` may move it back when the log has lost its newest
+    events. `reset` may put it anywhere; it ends all streams and raises the epoch, and a stream of an older epoch
+    cannot commit any more.
     """
 
     leases: StreamLeases
@@ -92,7 +93,10 @@ class SubscriptionStore(ABC):
 
     @abstractmethod
     def skip(self, subscription_id: str, before: Share, after: Position, skipped: int) -> bool:
-        """Move a cursor whose next events are gone and count them; False if it has moved meanwhile."""
+        """Move a cursor that is no longer available and count the skipped events.
+
+        False, with nothing changed, if the cursor is not the one in `before` any more.
+        """
 
     @abstractmethod
     def commit(self, subscription_id: str, stream_id: str, commits: Sequence[Commit]) -> list[Verdict]:
@@ -108,7 +112,3 @@ class SubscriptionStore(ABC):
 
         A share replaces the cursor of any incarnation of its event type and partition.
         """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of connections."""

@@ -27,8 +27,18 @@ def key(subscription: Subscription) -> str:
     return text(rules.key(subscription))
 
 
-def of_share(subscription_id: str, share: Share) -> tuple[object, ...]:
-    return (subscription_id, share.event_type, *share.slot, *share.position)
+def of_slot(slot: Slot) -> dict[str, object]:
+    return {"event_type_id": slot.event_type_id, "partition": slot.partition}
+
+
+def of_share(subscription_id: str, share: Share) -> dict[str, object]:
+    timeline, position = share.position
+    where = {"subscription_id": subscription_id, "event_type": share.event_type, **of_slot(share.slot)}
+    return {**where, "timeline": timeline, "position": position}
+
+
+def of_assignment(subscription_id: str, slot: Slot, owner: str | None, heir: str | None) -> dict[str, object]:
+    return {"subscription_id": subscription_id, **of_slot(slot), "owner": owner, "heir": heir}
 
 
 def to_share(

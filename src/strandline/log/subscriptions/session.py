@@ -1,4 +1,4 @@
-"""One open stream of a subscription in this process: reads, delivers, notices what others do to it."""
+"""One open stream of a subscription in this process: reads, delivers, and follows changes of its partitions."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from collections.abc import Callable
 
 from strandline.clock import Clock
 from strandline.errors import StrandlineError
+from strandline.log.event_types import EventTypes
 from strandline.log.reading import Reader
+from strandline.log.streaming import StreamChunk
 from strandline.log.subscriptions import places
-from strandline.log.subscriptions.delivery import Chunk, Delivery
+from strandline.log.subscriptions.delivery import Delivery
 from strandline.log.subscriptions.model import Share, Slot, StreamParameters
-from strandline.log.subscriptions.places import Readable
 from strandline.log.subscriptions.port import SubscriptionStore
-from strandline.logs import fields
+from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
 
 _READ_BYTES = 8 << 20
 
 
-class Session:
+class StreamSession:
     """`step` never waits; `wake` is called, from some thread, when there may be more to do."""
 
     def __init__(
@@ -29,7 +30,7 @@ class Session:
         stream_id: str,
         subscription_id: str,
         store: SubscriptionStore,
-        room: Readable,
+        event_types: EventTypes,
         clock: Clock,
         parameters: StreamParameters,
         wake: Callable[[], None],
@@ -41,22 +42,27 @@ class Session:
         self.finished = False
         self.idle = False
         self._store = store
-        self._room = room
+        self._event_types = event_types
         self._clock = clock
         self._wake = wake
         self._delivery = Delivery(parameters, clock.steady_ms(), eager=eager)
         self._readers: dict[str, tuple[Reader, Callable[[], None]]] = {}
-        self._seated: set[Slot] = set()
+        self._held: set[Slot] = set()
         self._lock = threading.Lock()
         self._changed = True
+        self._on_close: Callable[[], None] = _nothing
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Have the callback called when the stream is closed."""
+        self._on_close = callback
 
     def changed(self) -> None:
         """Cursors or slots of the subscription may have changed."""
         self._changed = True
         self._wake()
 
-    def step(self) -> list[Chunk]:
-        """What is due now. `idle` says whether to wait before the next step, `finished` that there is none."""
+    def step(self) -> list[StreamChunk]:
+        """The chunks that are due now. If `idle`, wait before the next step; if `finished`, there is none."""
         with self._lock:
             self._keep_up()
             if self.finished:
@@ -69,13 +75,13 @@ class Session:
 
     @property
     def has_partitions(self) -> bool:
-        return bool(self._seated)
+        return bool(self._held)
 
     def wait_ms(self) -> int:
         return self._delivery.wait_ms(self._clock.steady_ms())
 
     def check(self) -> None:
-        """Hand on what others wait for, and end when commits are overdue, though nobody calls `step` for long."""
+        """Release partitions and end on overdue commits, even if nothing calls `step` for a long time."""
         if self._lock.acquire(blocking=False):
             try:
                 self._keep_up()
@@ -88,6 +94,7 @@ class Session:
             self._end(None)
             while self._readers:
                 self._readers.popitem()[1][1]()
+        self._on_close()
 
     def _end(self, why: str | None) -> None:
         if self.finished:
@@ -98,7 +105,7 @@ class Session:
         try:
             self._store.leases.leave(self.id)
         except StrandlineError as error:
-            log.warning("a stream's partitions are free once its lease is over: %s", error, extra=self._fields())
+            log.warning("a stream's partitions are free when its lease expires: %s", error, extra=self._fields())
 
     def _fields(self) -> dict[str, object]:
         return fields(subscription=self.subscription_id, stream=self.id)
@@ -109,7 +116,7 @@ class Session:
             try:
                 self._look()
             except BaseException:
-                self._changed = True  # whoever steps next gets to know, too
+                self._changed = True  # the next step must see the change, too
                 raise
             self._settle()
 
@@ -117,24 +124,27 @@ class Session:
         held = self._store.leases.held(self.id)
         if held is None:
             self.finished = True
-            log.info("a subscription's stream was ended by others", extra=self._fields())
+            log.info("a subscription's stream has lost its lease", extra=self._fields())
             return
-        shares = [self._seat(share) for share in held]
-        self._seated = {share.slot for share in shares}
+        shares = [self._resumed(share) for share in held]
+        self._held = {share.slot for share in shares}
         self._delivery.hold(shares, self._clock.steady_ms())
 
-    def _seat(self, share: Share) -> Share:
-        """A partition that is new here: its cursor may have expired, and then it goes on at what is left."""
-        if share.slot in self._seated:
+    def _resumed(self, share: Share) -> Share:
+        """A partition that this stream has just got: if its cursor is no longer available, it is moved."""
+        if share.slot in self._held:
             return share
-        view = places.view_of(self._room, share.event_type, share.slot.event_type_id)
-        position, gone = places.seat(view, view.spans()[share.slot.partition], share.position)
-        if gone and self._store.skip(self.subscription_id, share, position, gone):
+        view = places.view_of(self._event_types, share.event_type, share.slot.event_type_id)
+        found = places.resumed(view.spans()[share.slot.partition], share.position)
+        if found.problem is None:
+            return share
+        if self._store.skip(self.subscription_id, share, found.position, found.skipped):
             log.warning(
-                "%d events of %s, partition %d, expired before the subscription read them",
-                gone, share.event_type, share.slot.partition, extra=self._fields(),
+                "event type %r, partition %d: the subscription skips %d events and continues after %s: %s",
+                share.event_type, share.slot.partition, found.skipped, found.position, found.problem,
+                extra=self._fields(),
             )  # fmt: skip
-        return Share(share.slot, share.event_type, max(position, share.position), share.skipped, heir=share.heir)
+        return Share(share.slot, share.event_type, found.position, share.skipped, heir=share.heir)
 
     def _read(self) -> bool:
         found = False
@@ -152,13 +162,13 @@ class Session:
 
     def _reader(self, name: str, event_type_id: str) -> Reader:
         if name not in self._readers:
-            reader = self._room.reader(name, {})
-            places.view_of(self._room, name, event_type_id)
+            reader = self._event_types.reader(name, {})
+            places.view_of(self._event_types, name, event_type_id)
             self._readers[name] = reader, reader.watch(self._wake)
         return self._readers[name][0]
 
     def _settle(self) -> None:
-        """Do what the delivery says about the stream itself."""
+        """End the stream or release partitions, as the delivery says."""
         if self._delivery.overdue(self._clock.steady_ms()):
             self._end("its client did not commit in time")
         elif self._delivery.finished:
@@ -168,3 +178,7 @@ class Session:
         elif slots := self._delivery.given_up():
             self._store.leases.release(self.id, slots)
             self.changed()
+
+
+def _nothing() -> None:
+    pass

@@ -1,4 +1,4 @@
-"""What a subscription's readers look like from outside: who has what, and how much is left."""
+"""The state of a subscription's readers: which stream has which partition, and how much is unread."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import msgspec
 
 from strandline.errors import InvalidCursor
 from strandline.log import cursors, expiry
+from strandline.log.event_types import EventTypes
 from strandline.log.model import Timeline
 from strandline.log.reading import View
 from strandline.log.subscriptions import places, rules
 from strandline.log.subscriptions.model import AssignmentType, EventTypeStats, Member, PartitionStats, Share
-from strandline.log.subscriptions.places import Readable
 from strandline.log.subscriptions.port import SubscriptionStore
 
 _PAGE = 1000
 
 
 def status(shares: Sequence[Share], members: Sequence[Member]) -> list[EventTypeStats]:
-    """The streams of every partition that was read."""
+    """The streams of every partition that has a cursor."""
     names = dict.fromkeys(share.event_type for share in shares)
     return [
         EventTypeStats(name, [_assignment(share, members) for share in shares if share.event_type == name])
@@ -29,11 +29,11 @@ def status(shares: Sequence[Share], members: Sequence[Member]) -> list[EventType
 
 
 def of_event_type(
-    log: Readable, name: str, shares: Sequence[Share], members: Sequence[Member], now_ms: int | None
+    event_types: EventTypes, name: str, shares: Sequence[Share], members: Sequence[Member], now_ms: int | None
 ) -> EventTypeStats:
-    """Streams and what is left in every partition; with `now_ms`, also how old the oldest unread event is."""
+    """Streams and unread events of every partition; with `now_ms`, also the age of the oldest unread event."""
     try:
-        view = places.view_of(log, name, shares[0].slot.event_type_id if shares else None)
+        view = places.view_of(event_types, name, shares[0].slot.event_type_id if shares else None)
     except InvalidCursor:
         found = [_assignment(share, members) for share in shares]
         return EventTypeStats(name, [msgspec.structs.replace(one, unavailable=True) for one in found])
@@ -44,7 +44,7 @@ def of_event_type(
 
 
 def unread(store: SubscriptionStore, event_type_id: str, timeline: Timeline) -> dict[str, int]:
-    """How many events of a closed timeline each subscription has not read; without those that have read it all."""
+    """How many events of a closed timeline each subscription has not read, for those that have not read all."""
     found = {}
     for subscription_id in _readers_of(store, timeline.event_type):
         shares, _ = store.layout(subscription_id)
@@ -76,17 +76,19 @@ def _assignment(share: Share, members: Sequence[Member]) -> PartitionStats:
 
 def _measured(view: View, share: Share, members: Sequence[Member], now_ms: int | None) -> PartitionStats:
     spans = view.spans()[share.slot.partition]
-    position, gone = places.seat(view, spans, share.position)
+    resumed = places.resumed(spans, share.position)
     return msgspec.structs.replace(
         _assignment(share, members),
-        unconsumed_events=0 if view.ahead(spans, position) else cursors.lag(spans, position),
-        consumer_lag_seconds=None if now_ms is None else _age_s(view, share.slot.partition, position, now_ms),
-        skipped_events=share.skipped + gone,
+        unconsumed_events=cursors.end_index(spans) - resumed.index,
+        consumer_lag_seconds=None
+        if now_ms is None
+        else _age_s(view, share.slot.partition, resumed.position, now_ms),
+        skipped_events=share.skipped + resumed.skipped,
     )
 
 
 def _age_s(view: View, partition: int, position: cursors.Position, now_ms: int) -> int:
-    """How old the first event after a position is, in seconds; 0 without one."""
+    """The age of the first event after a position in seconds; 0 if there is none."""
     place = cursors.read_next(view.spans()[partition], position)
     if place is None:
         return 0

@@ -1,0 +1,41 @@
+"""The databases of one process: each is opened once, when it is first needed, and shared by all rooms."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from strandline.engine.database import Database
+from strandline.engine.sqlite_database import SqliteDatabase
+from strandline.errors import Unavailable
+
+
+class Databases:
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._lock = threading.Lock()
+        self._open: dict[str, Database] = {}
+        self._closed = False
+
+    def get(self, url: str, file: str) -> Database:
+        """The PostgreSQL database at `url`; if `url` is empty, that SQLite file in the data directory."""
+        key = url or file
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the platform is closed; open it again")
+            if key not in self._open:
+                self._open[key] = _postgres(url) if url else SqliteDatabase(self._data / file)
+            return self._open[key]
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for database in self._open.values():
+                database.close()
+            self._open.clear()
+
+
+def _postgres(url: str) -> Database:
+    from strandline.engine.postgres import PostgresDatabase  # noqa: PLC0415 - its driver is an extra
+
+    return PostgresDatabase(url)

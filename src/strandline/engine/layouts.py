@@ -1,0 +1,110 @@
+"""The version of everything stored in a database: a table of (room, version), and numbered migrations.
+
+A room's `.sql` file has a block `migration_<n>` for every version of its layout; the first one makes the tables.
+A room whose tables are older than the table of versions has a block `version_before`, which finds their version,
+0 if there are none. A SQLite file that belongs to one room alone, like a topic's, keeps its version in
+`user_version` instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+from strandline import failpoints
+from strandline.engine import sql
+from strandline.engine.sqlite import SqliteConnection
+from strandline.errors import Unavailable
+
+_T = TypeVar("_T")
+_MIGRATION = re.compile(r"migration_(\d+)")
+_Rows = list[tuple[Any, ...]]
+
+
+class _Session(Protocol):
+    def execute(self, statement: str, values: Mapping[str, Any] = ...) -> _Rows: ...
+
+
+class _Database(Protocol):
+    dialect: sql.Dialect
+    where: str
+
+    def fetch(self, statement: str, values: Mapping[str, Any]) -> _Rows: ...
+
+    def transaction(self, work: Callable[[Any], _T]) -> _T: ...
+
+
+def migrate(database: _Database, room: str, statements: Mapping[str, str]) -> None:
+    """Make a room's tables, or bring them to the newest layout that `statements` has.
+
+    All steps are one transaction: a process that is killed in the middle changes nothing, and of several that
+    start at once one migrates while the others wait. Tables that are up to date are only read, so a role that may
+    not change tables can use them. Unavailable if a newer release made them; nothing is changed then.
+    """
+    own = sql.load("strandline.engine", "layouts.sql", database.dialect)
+    newest = _newest(statements)
+    made = database.fetch(own["is_made"], {})[0][0]
+    known = database.fetch(own["version"], {"room": room}) if made else []
+    if known and known[0][0] == newest:
+        return
+
+    def work(session: _Session) -> None:
+        session.execute(own["turn"])
+        version = _version(session, own, room, statements)
+        if version > newest:
+            raise _newer(f"the {room} in {database.where}", version, newest)
+        if not session.execute(own["is_made"])[0][0]:
+            session.execute(own["make"])
+        for number in range(version + 1, newest + 1):
+            session.execute(statements[f"migration_{number}"])
+            failpoints.hit("layouts.migrated")
+        session.execute(own["set_version"], {"room": room, "version": newest})
+
+    database.transaction(work)
+
+
+def migrate_file(
+    connection: SqliteConnection, turn: AbstractContextManager[Any], statements: Mapping[str, str]
+) -> None:
+    """The same for a file whose version is its `user_version`; `turn` is the lock of its writers."""
+    newest = _newest(statements)
+    if _user_version(connection) == newest:
+        return
+    with turn, connection.transaction():
+        version = _user_version(connection)
+        if version > newest:
+            raise _newer(connection.path.name, version, newest)
+        for number in range(version + 1, newest + 1):
+            connection.execute(statements[f"migration_{number}"])
+            failpoints.hit("layouts.migrated")
+        connection.execute(f"PRAGMA user_version = {newest}")
+
+
+def _user_version(connection: SqliteConnection) -> int:
+    return int(connection.execute("PRAGMA user_version")[0][0])
+
+
+def _newer(what: str, version: int, newest: int) -> Unavailable:
+    return Unavailable(
+        f"{what} was written by a newer Strandline (layout {version}, this release knows {newest}); "
+        "upgrade Strandline to open it"
+    )
+
+
+def _newest(statements: Mapping[str, str]) -> int:
+    numbers = sorted(int(match[1]) for name in statements if (match := _MIGRATION.fullmatch(name)))
+    if numbers != [*range(1, len(numbers) + 1)]:
+        raise ValueError(f"migrations must be numbered from 1 on, not {numbers}")
+    return len(numbers)
+
+
+def _version(session: _Session, own: Mapping[str, str], room: str, statements: Mapping[str, str]) -> int:
+    if session.execute(own["is_made"])[0][0]:
+        known = session.execute(own["version"], {"room": room})
+        if known:
+            return int(known[0][0])
+    if "version_before" not in statements:
+        return 0
+    return int(session.execute(statements["version_before"])[0][0])

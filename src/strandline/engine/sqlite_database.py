@@ -1,0 +1,108 @@
+"""A SQLite file that the processes of one machine share, as a `Database`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from strandline import clock
+from strandline.engine import sqlite
+from strandline.engine.database import Database, Rows, Session, Values
+from strandline.engine.sql import Dialect
+from strandline.engine.sqlite import SqliteConnection
+from strandline.errors import Unavailable
+
+_T = TypeVar("_T")
+_NONE: Values = {}
+# Readers beyond these open a connection and close it again.
+_READERS = 4
+
+
+class SqliteSession(Session):
+    def __init__(self, connection: SqliteConnection) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, values: Values = _NONE) -> Rows:
+        return self._connection.execute(statement, _bound(values))
+
+    def execute_many(self, statement: str, rows: Sequence[Values]) -> None:
+        self._connection.execute_many(statement, [_bound(row) for row in rows])
+
+
+def _bound(values: Values) -> Mapping[str, Any]:
+    """SQLite has no arrays; a list is JSON text, which `json_each` takes apart."""
+    if any(isinstance(value, list) for value in values.values()):
+        return {key: _text(value) if isinstance(value, list) else value for key, value in values.items()}
+    return values
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+class SqliteDatabase(Database):
+    """One connection that writes, and a few for lookups, which never wait behind a commit."""
+
+    dialect: Dialect = "sqlite"
+    shared = False
+
+    def __init__(self, path: Path) -> None:
+        sqlite.check_library()
+        sqlite.make_directory(path.parent)
+        self.where = str(path)
+        self.boot = clock.boot_id()
+        self._path = path
+        self._writer = SqliteConnection(path, create=True)
+        # Writers queue on the lock file: it is fair, and SQLite's own lock is not.
+        self._turn = sqlite.FileLock(path.with_name(path.name + ".lock"))
+        # A connection does not notice its own commits; this one makes none.
+        self._observer = SqliteConnection(path)
+        self._readers: deque[SqliteConnection] = deque()
+        self._closed = False
+
+    def fetch(self, statement: str, values: Values) -> Rows:
+        with self._reader() as connection:
+            return connection.execute(statement, _bound(values))
+
+    @contextmanager
+    def _reader(self) -> Iterator[SqliteConnection]:
+        self._refuse_closed()
+        try:
+            connection = self._readers.pop()
+        except IndexError:
+            connection = SqliteConnection(self._path)
+        try:
+            yield connection
+        finally:
+            if self._closed or len(self._readers) >= _READERS:
+                connection.close()
+            else:
+                self._readers.append(connection)
+
+    def transaction(self, work: Callable[[Session], _T]) -> _T:
+        self._refuse_closed()
+        with self._turn, self._writer.transaction() as connection:
+            return work(SqliteSession(connection))
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Unavailable(f"{self.where} is closed")
+
+    def data_version(self) -> int:
+        return self._observer.data_version()
+
+    def lease_ms(self, session: Session | None = None) -> int:  # noqa: ARG002 - the port's signature
+        return clock.boot_ms()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for connection in (*self._readers, self._observer, self._writer):
+            connection.close()
+        self._turn.close()

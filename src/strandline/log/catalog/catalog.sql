@@ -1,0 +1,253 @@
+-- Definitions are JSON texts: the catalog compares them and hands them on; it does not look inside.
+
+-- name: version_before (sqlite)
+-- In the first layout every timeline had to have a storage.
+SELECT coalesce((SELECT CASE WHEN "notnull" THEN 1 ELSE 2 END
+                 FROM pragma_table_info('timelines') WHERE name = 'storage_id'), 0);
+
+-- name: version_before (postgres)
+SELECT coalesce((SELECT CASE WHEN attnotnull THEN 1 ELSE 2 END
+                 FROM pg_attribute WHERE attrelid = to_regclass('timelines') AND attname = 'storage_id'), 0);
+
+-- name: migration_1 (sqlite)
+CREATE TABLE storages (
+    id          TEXT PRIMARY KEY,
+    definition  TEXT NOT NULL,
+    is_default  INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE event_types (
+    id          TEXT PRIMARY KEY,
+    name        TEXT NOT NULL UNIQUE,
+    definition  TEXT NOT NULL
+);
+CREATE TABLE schemas (
+    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
+    number         INTEGER NOT NULL,
+    definition     TEXT NOT NULL,
+    PRIMARY KEY (event_type_id, number)
+);
+CREATE TABLE timelines (
+    id             TEXT PRIMARY KEY,
+    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
+    position       INTEGER NOT NULL,
+    storage_id     TEXT NOT NULL REFERENCES storages (id),
+    topic          TEXT NOT NULL UNIQUE,
+    definition     TEXT NOT NULL,
+    UNIQUE (event_type_id, position)
+);
+-- Every switch there ever was; at most one of an event type is undecided.
+CREATE TABLE switches (
+    number         INTEGER PRIMARY KEY,
+    token          TEXT NOT NULL UNIQUE,
+    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
+    storage_id     TEXT NOT NULL,
+    state          TEXT NOT NULL,
+    definition     TEXT NOT NULL
+);
+CREATE UNIQUE INDEX one_undecided_switch ON switches (event_type_id) WHERE state IN ('preparing', 'closing');
+CREATE INDEX switches_of_event_type ON switches (event_type_id, number);
+-- Topics that no event type owns, yet or any more.
+CREATE TABLE doomed_topics (
+    storage_id  TEXT NOT NULL,
+    topic       TEXT NOT NULL,
+    after_ms    INTEGER NOT NULL,
+    PRIMARY KEY (storage_id, topic)
+);
+CREATE TABLE catalog_changes (
+    only_row  INTEGER PRIMARY KEY CHECK (only_row = 1),
+    number    INTEGER NOT NULL
+);
+INSERT INTO catalog_changes VALUES (1, 0);
+
+-- name: migration_1 (postgres)
+-- Names sort by their bytes, whatever the language of the database is.
+CREATE TABLE catalog (
+    id       INTEGER PRIMARY KEY DEFAULT 1 CHECK (id = 1),
+    layout   INTEGER NOT NULL,
+    version  BIGINT NOT NULL
+);
+INSERT INTO catalog (layout, version) VALUES (1, 0);
+CREATE TABLE storages (
+    id          TEXT COLLATE "C" PRIMARY KEY,
+    definition  TEXT NOT NULL,
+    is_default  BOOLEAN NOT NULL
+);
+CREATE TABLE event_types (
+    id          TEXT PRIMARY KEY,
+    name        TEXT COLLATE "C" NOT NULL UNIQUE,
+    definition  TEXT NOT NULL
+);
+CREATE TABLE schemas (
+    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
+    number         INTEGER NOT NULL,
+    definition     TEXT NOT NULL,
+    PRIMARY KEY (event_type_id, number)
+);
+CREATE TABLE timelines (
+    id             TEXT PRIMARY KEY,
+    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
+    position       INTEGER NOT NULL,
+    storage_id     TEXT NOT NULL REFERENCES storages (id),
+    topic          TEXT NOT NULL UNIQUE,
+    definition     TEXT NOT NULL,
+    UNIQUE (event_type_id, position)
+);
+CREATE TABLE switches (
+    number         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    token          TEXT NOT NULL UNIQUE,
+    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
+    storage_id     TEXT NOT NULL,
+    state          TEXT NOT NULL,
+    definition     TEXT NOT NULL
+);
+CREATE UNIQUE INDEX one_undecided_switch ON switches (event_type_id) WHERE state IN ('preparing', 'closing');
+CREATE INDEX switches_of_event_type ON switches (event_type_id, number);
+CREATE TABLE doomed_topics (
+    storage_id  TEXT NOT NULL,
+    topic       TEXT NOT NULL,
+    after_ms    BIGINT NOT NULL,
+    PRIMARY KEY (storage_id, topic)
+);
+
+-- name: migration_2 (sqlite)
+-- A removed timeline has no storage; which one it was is in its definition.
+ALTER TABLE timelines RENAME TO timelines_1;
+CREATE TABLE timelines (
+    id             TEXT PRIMARY KEY,
+    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
+    position       INTEGER NOT NULL,
+    storage_id     TEXT REFERENCES storages (id),
+    topic          TEXT NOT NULL UNIQUE,
+    definition     TEXT NOT NULL,
+    UNIQUE (event_type_id, position)
+);
+INSERT INTO timelines SELECT id, event_type_id, position, storage_id, topic, definition FROM timelines_1;
+DROP TABLE timelines_1;
+
+-- name: migration_2 (postgres)
+ALTER TABLE timelines ALTER COLUMN storage_id DROP NOT NULL;
+
+-- name: migration_3 (sqlite)
+-- Files of the first layouts may lack this table.
+CREATE TABLE catalog (id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL);
+INSERT INTO catalog VALUES (1, 0);
+DROP TABLE IF EXISTS catalog_changes;
+
+-- name: migration_3 (postgres)
+-- Releases before the table of layouts looked here, and refuse what is larger than they know.
+UPDATE catalog SET layout = 1000;
+
+-- name: change
+-- The first statement of every writer: on PostgreSQL they queue on this row, so what the next statements read
+-- stays as it is until the commit.
+UPDATE catalog SET version = :version;
+
+-- name: version
+SELECT version FROM catalog;
+
+-- name: insert_event_type
+INSERT INTO event_types (id, name, definition) VALUES (:entry_id, :name, :definition)
+ON CONFLICT DO NOTHING RETURNING id;
+
+-- name: definition
+SELECT definition FROM event_types WHERE id = :entry_id;
+
+-- name: update_event_type
+UPDATE event_types SET definition = :definition WHERE id = :entry_id;
+
+-- name: delete_event_type
+DELETE FROM event_types WHERE id = :entry_id RETURNING id;
+
+-- name: entries
+-- Every event type with its timelines and newest switch: one statement, so one moment.
+SELECT e.id, e.definition, t.definition, s.definition, s.state
+FROM event_types e
+JOIN timelines t ON t.event_type_id = e.id
+LEFT JOIN switches s ON s.number = (SELECT max(number) FROM switches WHERE event_type_id = e.id)
+ORDER BY e.name, t.position;
+
+-- name: entry
+SELECT e.id, e.definition, t.definition, s.definition, s.state
+FROM event_types e
+JOIN timelines t ON t.event_type_id = e.id
+LEFT JOIN switches s ON s.number = (SELECT max(number) FROM switches WHERE event_type_id = e.id)
+WHERE e.name = :name
+ORDER BY t.position;
+
+-- name: timelines
+SELECT definition FROM timelines WHERE event_type_id = :entry_id ORDER BY position;
+
+-- name: update_timeline
+UPDATE timelines SET definition = :definition WHERE id = :id;
+
+-- name: insert_timeline
+INSERT INTO timelines (id, event_type_id, position, storage_id, topic, definition)
+VALUES (:id, :entry_id, :position, :storage_id, :topic, :definition);
+
+-- name: remove_timeline
+UPDATE timelines SET storage_id = NULL, definition = :definition
+WHERE id = :id AND storage_id IS NOT NULL RETURNING topic;
+
+-- name: insert_schema
+INSERT INTO schemas (event_type_id, number, definition)
+SELECT e.id, 1 + coalesce((SELECT max(number) FROM schemas WHERE event_type_id = e.id), 0), :definition
+FROM event_types e WHERE e.id = :entry_id;
+
+-- name: schemas
+SELECT definition FROM schemas WHERE event_type_id = :entry_id ORDER BY number DESC;
+
+-- name: mark_topic
+INSERT INTO doomed_topics (storage_id, topic, after_ms) VALUES (:storage_id, :topic, :after_ms)
+ON CONFLICT (storage_id, topic) DO UPDATE SET after_ms = excluded.after_ms;
+
+-- name: mark_topics_of
+INSERT INTO doomed_topics (storage_id, topic, after_ms)
+SELECT storage_id, topic, :after_ms FROM timelines WHERE event_type_id = :entry_id AND storage_id IS NOT NULL
+ON CONFLICT (storage_id, topic) DO UPDATE SET after_ms = excluded.after_ms;
+
+-- name: marked_topics
+-- A topic that an event type owns stays, whatever was announced before.
+SELECT storage_id, topic FROM doomed_topics d WHERE after_ms <= :now_ms
+AND NOT EXISTS (SELECT 1 FROM timelines t WHERE t.storage_id = d.storage_id AND t.topic = d.topic)
+ORDER BY after_ms;
+
+-- name: unmark_topic
+DELETE FROM doomed_topics WHERE storage_id = :storage_id AND topic = :topic RETURNING topic;
+
+-- name: begin_switch
+INSERT INTO switches (token, event_type_id, storage_id, state, definition)
+VALUES (:token, :entry_id, :storage_id, :state, :definition)
+ON CONFLICT DO NOTHING RETURNING token;
+
+-- name: switch
+SELECT definition, state FROM switches WHERE token = :token;
+
+-- name: undecided
+SELECT definition, state FROM switches WHERE state IN ('preparing', 'closing') ORDER BY number;
+
+-- name: move_switch
+UPDATE switches SET state = :state WHERE token = :token AND state = ANY (:before) RETURNING event_type_id;
+
+-- name: storages
+SELECT definition, is_default FROM storages ORDER BY id;
+
+-- name: add_storage
+-- The first storage of all is the default.
+INSERT INTO storages (id, definition, is_default)
+SELECT :id, :definition, NOT EXISTS (SELECT 1 FROM storages) WHERE TRUE
+ON CONFLICT DO NOTHING RETURNING id;
+
+-- name: is_storage
+SELECT is_default FROM storages WHERE id = :id;
+
+-- name: set_default
+UPDATE storages SET is_default = (id = :id);
+
+-- name: storage_in_use
+SELECT EXISTS (SELECT 1 FROM timelines WHERE storage_id = s.id)
+    OR EXISTS (SELECT 1 FROM doomed_topics WHERE storage_id = s.id)
+    OR EXISTS (SELECT 1 FROM switches WHERE storage_id = s.id AND state IN ('preparing', 'closing'))
+FROM storages s WHERE s.id = :id;
+
+-- name: remove_storage
+DELETE FROM storages WHERE id = :id;

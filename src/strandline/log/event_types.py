@@ -1,0 +1,86 @@
+"""The event types of the catalog, as publishers and readers of this process use them.
+
+Every lookup is as fresh as the catalog. Compiled schemas are kept until the event type changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from strandline.engine.watcher import Watcher
+from strandline.errors import InvalidCursor, NotFound
+from strandline.log import cursors as rules
+from strandline.log.catalog import Catalog
+from strandline.log.model import CatalogEntry, CursorText, StorageInfo
+from strandline.log.preparation import CompiledEventType
+from strandline.log.reading import Reader, View, VisibleEnds
+from strandline.log.room import Start
+from strandline.log.settings import LogSettings
+from strandline.log.storages import Storages
+
+_STARTS = {"BEGIN": rules.begin_index, "END": rules.end_index}
+
+
+class EventTypes:
+    def __init__(self, catalog: Catalog, storages: Storages, settings: LogSettings) -> None:
+        self._catalog = catalog
+        self._storages = storages
+        self._max_event_bytes = settings.max_event_bytes
+        self._compiled: dict[str, tuple[int, CompiledEventType]] = {}
+        self._visible = VisibleEnds()
+        self._changes = Watcher(
+            lambda names: dict.fromkeys(names, catalog.version()), settings.poll_interval_ms / 1000
+        )
+
+    def compiled(self, name: str) -> CompiledEventType:
+        """The event type compiled for publishing. NotFound if it does not exist."""
+        version = self._catalog.version()
+        cached_version, cached = self._compiled.get(name, (None, None))
+        if cached is not None and cached_version == version:
+            return cached
+        entry = self._catalog.get(name)
+        if entry is None:
+            self._compiled.pop(name, None)
+            raise NotFound(f"event type {name!r} does not exist")
+        if cached is None or cached.entry != entry:
+            cached = CompiledEventType.of(entry, self._max_event_bytes)
+        self._compiled[name] = (version, cached)
+        return cached
+
+    def entry(self, name: str) -> CatalogEntry:
+        """The event type as the catalog has it. NotFound if it does not exist."""
+        return self.compiled(name).entry
+
+    def view(self, name: str) -> View:
+        """The timelines of the event type with their storages. NotFound if it does not exist."""
+        return View(lambda: self.entry(name), self._storages.get, self._visible)
+
+    def reader(self, name: str, start: Start) -> Reader:
+        """A reader from the given start; InvalidCursor if a position is not available."""
+        view = self.view(name)
+        entry_id = view.entry.id
+        if isinstance(start, str):
+            if (index_of := _STARTS.get(start.upper())) is None:
+                detail = f"start must be BEGIN, END or offsets by partition, not {start!r}"
+                raise InvalidCursor(detail, reason="INVALID_FORMAT")
+            positions = {p: rules.at_index(s, index_of(s)) for p, s in enumerate(view.spans())}
+        else:
+            given = view.positions(
+                [CursorText(*c) for c in start.items()] if isinstance(start, Mapping) else start
+            )
+            spans = view.spans(given.items())
+            positions = {p: rules.available(spans[p], position) for p, position in given.items()}
+        return Reader(lambda: self._same(name, entry_id), positions, self._changes, whole=isinstance(start, str))
+
+    def _same(self, name: str, entry_id: str) -> View:
+        view = self.view(name)
+        if view.entry.id != entry_id:
+            raise InvalidCursor(f"event type {name!r} was deleted and created again", reason="UNAVAILABLE")
+        return view
+
+    def storages(self) -> dict[str, StorageInfo]:
+        """All storages by id, for processes that read without the catalog."""
+        return {storage.id: storage for storage in self._catalog.storages.list()}
+
+    def close(self) -> None:
+        self._changes.close()

@@ -1,0 +1,70 @@
+"""The settings of the log, and those it is opened with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from strandline.config import setting
+from strandline.coordination.settings import CoordinationSettings
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    max_event_bytes: int = setting(999_000, "Largest event, after enrichment.", minimum=100)
+    max_batch_events: int = setting(100_000, "Most events in one publish.", minimum=1)
+    max_partitions: int = setting(1_000, "Most partitions of one event type.", minimum=1)
+    retention_ms: int = setting(172_800_000, "Retention of event types that name none (2 days).", minimum=1)
+    publish_timeout_ms: int = setting(
+        30_000, "How long a publish waits for the storage; after that its outcome is unknown.", minimum=1
+    )
+    publish_wait_ms: int = setting(
+        40_000, "How long a publish waits for a timeline switch before it is refused (503).", minimum=1
+    )
+    max_waiting_publishes: int = setting(
+        10_000, "Publishes of one event type that may wait for a switch; more are refused (503).", minimum=1
+    )
+    switch_timeout_ms: int = setting(
+        30_000, "How long a switch waits for every node to confirm before it is rolled back.", minimum=100
+    )
+    purge_interval_ms: int = setting(60_000, "How often expired records are removed.", minimum=100)
+    cleanup_delay_ms: int = setting(
+        60_000, "How long the topic of a removed timeline stays, for reads that have begun.", minimum=0
+    )
+    poll_interval_ms: int = setting(
+        25, "How often a waiting reader looks for records that other processes wrote.", minimum=1
+    )
+    max_open_topics: int = setting(256, "Topic files kept open by one process.", minimum=1)
+    max_open_reads: int = setting(
+        64,
+        "Kafka consumers that one process keeps ready for readers that go on, with up to 16 MB each.",
+        minimum=1,
+    )
+
+    @property
+    def publish_deadline_ms(self) -> int:
+        """After this long a publish has waited for its switch and its storage."""
+        return self.publish_wait_ms + self.publish_timeout_ms
+
+
+@dataclass(frozen=True)
+class CatalogSettings:
+    url: str = setting(
+        "",
+        "Where event types, timelines and subscriptions are kept: `postgresql://user:env:NAME@host:port/database` "
+        "with the password in the environment variable NAME; empty: a file in the data directory, for the "
+        "processes of one machine. Goes together with `coordination.url`.",
+    )
+
+
+class LogSections(Protocol):
+    """The sections that the log reads."""
+
+    @property
+    def log(self) -> LogSettings: ...
+
+    @property
+    def catalog(self) -> CatalogSettings: ...
+
+    @property
+    def coordination(self) -> CoordinationSettings: ...

@@ -1,0 +1,95 @@
+"""What a room must offer to the process that holds it, and how rooms are opened together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
+
+
+@dataclass(frozen=True)
+class Chore:
+    """Work that every node repeats. Several nodes may do it at the same time; after a failure it is retried."""
+
+    name: str
+    interval_ms: int
+    run: Callable[[], object]
+
+
+@dataclass(frozen=True)
+class CounterMetric:
+    """A number for Prometheus that only grows, one for each value of a label."""
+
+    name: str
+    help: str
+    label: str
+
+
+#: The value of each counter for each value of its label.
+CounterValues = Mapping[CounterMetric, Mapping[str, int]]
+
+
+class Room(ABC):
+    """A room in the process that holds its data. What its users call is in the room's own `room.py`."""
+
+    def start(self) -> None:  # noqa: B027 - most rooms have nothing to prepare
+        """Prepare for requests, so that the first one does not wait. A server calls it before it listens."""
+
+    @abstractmethod
+    def check_ready(self) -> None:
+        """Return if the room can serve requests; Unavailable otherwise."""
+
+    def chores(self) -> Sequence[Chore]:
+        """What a server repeats in threads while it runs."""
+        return ()
+
+    def counts(self) -> CounterValues:
+        """A snapshot of what was counted since the room was opened; never waits."""
+        return {}
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish what was started and release files, connections and threads."""
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+_Opened = TypeVar("_Opened")
+_Kind = TypeVar("_Kind", bound=Closable)
+
+
+class room(cached_property[_Opened]):  # noqa: N801 - used as a decorator
+    """Registers a room: the method opens it, and its name is the room's name."""
+
+
+class Rooms(Generic[_Kind]):
+    """Rooms that are opened in the order of their declaration and closed in reverse; use as a context manager."""
+
+    def __init__(self) -> None:
+        self.rooms: dict[str, _Kind] = {}
+        declared = [pair for kind in reversed(type(self).__mro__) for pair in vars(kind).items()]
+        try:
+            for name in (name for name, value in declared if isinstance(value, room)):
+                self.rooms[name] = getattr(self, name)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        with ExitStack() as closing:  # one that fails does not keep the others open
+            for opened in self.rooms.values():
+                closing.callback(opened.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

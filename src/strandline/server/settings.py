@@ -1,0 +1,23 @@
+"""The settings of the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strandline.config import setting
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    max_body_bytes: int = setting(
+        50_000_000, "Largest request body, after decompression; more is answered 413.", minimum=1024
+    )
+    max_header_bytes: int = setting(65_536, "Largest request head; more is answered 431.", minimum=8192)
+    max_streams: int = setting(1_000, "Event streams open at once on this node; more get 429.", minimum=1)
+    stalled_client_ms: int = setting(
+        60_000,
+        "How long a client may neither send the rest of its request nor take more of a stream.",
+        minimum=100,
+    )
+    drain_timeout_ms: int = setting(10_000, "How long a stopping node waits for open requests.", minimum=0)
+    threads: int = setting(16, "Threads for blocking storage calls.", minimum=1)

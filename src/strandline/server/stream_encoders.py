@@ -1,0 +1,87 @@
+"""How the batches of a stream look on the wire: lines of JSON, or one Arrow stream for the SDK."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from strandline.log import records
+from strandline.log.streaming import StreamChunk
+
+JSON_STREAM = "application/x-json-stream"
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+
+_COLUMNS = {"event_type": pa.string(), "partition": pa.string(), "timeline": pa.int32()}
+
+
+class StreamEncoder(ABC):
+    media_type: str
+    #: Whether the stream sends what is there instead of waiting to fill a batch.
+    eager: bool
+
+    @abstractmethod
+    def start(self) -> bytes:
+        """Sent at once, before the first batch."""
+
+    @abstractmethod
+    def encode(self, chunk: StreamChunk) -> bytes:
+        """One batch, or a keep-alive."""
+
+    @abstractmethod
+    def alive(self) -> bytes | None:
+        """A keep-alive without a partition; None if there is no such thing."""
+
+
+class JsonLines(StreamEncoder):
+    """Nakadi's form: one object a line, with the cursor that `cursor` makes of a batch."""
+
+    media_type = JSON_STREAM
+    eager = False
+
+    def __init__(self, cursor: Callable[[StreamChunk], msgspec.Struct]) -> None:
+        self._cursor = cursor
+
+    def start(self) -> bytes:
+        return b""
+
+    def encode(self, chunk: StreamChunk) -> bytes:
+        cursor = msgspec.json.encode(self._cursor(chunk))
+        if chunk.records is None:
+            return b'{"cursor":%b}\n' % cursor
+        # Events are sent as they were stored. Their JSON may span lines, but a JSON string cannot.
+        events = b",".join(chunk.records["value"].to_pylist()).replace(b"\n", b" ").replace(b"\r", b" ")
+        return b'{"cursor":%b,"events":[%b]}\n' % (cursor, events)
+
+    def alive(self) -> None:
+        return None  # a line needs a cursor
+
+
+class ArrowBatches(StreamEncoder):
+    """Records with `columns` in front that say where a record is."""
+
+    media_type = ARROW_STREAM
+    # Small batches cost little here, and a reader that follows wants its records now.
+    eager = True
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._schema = pa.schema([*((name, _COLUMNS[name]) for name in columns), *records.READ])
+
+    def start(self) -> bytes:
+        return bytes(self._schema.serialize())
+
+    def encode(self, chunk: StreamChunk) -> bytes:
+        found = records.empty() if chunk.records is None else chunk.records
+        place = {
+            "event_type": chunk.event_type,
+            "partition": str(chunk.partition),
+            "timeline": chunk.position.order,
+        }
+        front = [pa.repeat(pa.scalar(place[name], _COLUMNS[name]), found.num_rows) for name in self._columns]
+        return bytes(pa.RecordBatch.from_arrays([*front, *found.columns], schema=self._schema).serialize())
+
+    def alive(self) -> bytes:
+        return bytes(pa.RecordBatch.from_pylist([], schema=self._schema).serialize())

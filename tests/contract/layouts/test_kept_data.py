@@ -1,0 +1,159 @@
+"""A data directory, and a PostgreSQL database, that the release before layouts had versions has left behind.
+
+`tests/kept/data-0.1.zip` has two event types, one of them switched to a second storage, a subscription that has
+committed, and two archived hours; `tests/kept/postgres-0.1.sql` has rows in every table.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from services import environment
+from strandline.archive.ledger.sql import SqlLedger
+from strandline.archive.model import hour_name
+from strandline.clock import ManualClock
+from strandline.engine.postgres import PostgresDatabase
+from strandline.engine.sqlite import SqliteConnection
+from strandline.errors import Unavailable
+from strandline.log.catalog.sql import SqlCatalog
+from strandline.log.cursors import Position
+from strandline.log.subscriptions.sql import SqlSubscriptions
+from strandline.platform import Platform
+from strandline.settings import Settings
+
+KEPT = Path(__file__).parents[2] / "kept"
+TEN, TWELVE = 1767261600000, 1767268800000  # 2026-01-01, 10:00 and 12:00 UTC
+ROOMS = {"catalog": "catalog.db", "subscriptions": "catalog.db", "archive": "archive.db"}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    with zipfile.ZipFile(KEPT / "data-0.1.zip") as kept:
+        kept.extractall(tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def platform(data: Path) -> Iterator[Platform]:
+    with Platform(data, Settings(), ManualClock(TWELVE + 3_600_000)) as opened:
+        yield opened
+
+
+def numbers(platform: Platform) -> list[int]:
+    return sorted(event["n"] for batch in platform.log.read("orders", "BEGIN") for event in batch.events)
+
+
+def test_events_of_both_timelines_are_read_and_more_can_be_published(platform):
+    """Topic files of the old layout are taken over when they are opened."""
+    assert [timeline.order for timeline in platform.log.timelines("orders")] == [1, 2]
+    assert numbers(platform) == [*range(30)]
+    platform.log.publish("orders", [{"customer": "c", "n": 30}]).raise_for_failed()
+    platform.log.admin.switch("orders", "default")
+    platform.log.publish("orders", [{"customer": "c", "n": 31}]).raise_for_failed()
+    assert numbers(platform) == [*range(32)]
+
+
+def test_a_subscription_goes_on_from_its_committed_cursors(platform):
+    """It is found by its owner and gets exactly the ten events that were not committed."""
+    (found,) = platform.log.subscriptions.search(event_types=["orders"])
+    assert found.consumer_group == "billing"
+    assert platform.log.subscriptions.search(found.owning_application) == [found]
+    received: list[int] = []
+    with platform.log.subscriptions.consume(str(found.id)) as consumer:
+        while len(received) < 10:
+            batch = consumer.receive(60)
+            assert batch is not None
+            received += [event["n"] for event in batch.events]
+            consumer.commit(batch)
+    assert sorted(received) == [*range(20, 30)]
+
+
+def test_the_archive_knows_its_hours_and_goes_on(platform):
+    """Flagged hours are as they were, their files are in order, and a new event is archived."""
+    ledger = platform.archive.ledger
+    flagged = [(hour.event_type, hour.hour_ms) for hour in ledger.hours.between(TEN, TWELVE) if hour.revision == 1]
+    assert flagged == [(name, hour) for name in ("orders", "visits") for hour in (TEN, TEN + 3_600_000)]
+    checks = platform.archive.verify("orders", hour_name(TEN), hour_name(TWELVE))
+    assert [check.problems for check in checks] == [(), ()]
+    platform.log.publish("orders", [{"customer": "c", "n": 30}]).raise_for_failed()
+    platform.archive.process().once()
+    standing = ledger.standing("orders")
+    assert standing is not None
+    assert standing.counts.archived == 31
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_newer_layout_is_refused_by_its_room(platform, data, room):
+    """The error says what to do; nothing is changed."""
+    assert platform.archive.ledger.terms()
+    platform.close()
+    with closing(SqliteConnection(data / ROOMS[room])) as file:
+        file.execute("UPDATE layouts SET version = 99 WHERE room = ?", (room,))
+    with (
+        pytest.raises(Unavailable, match=rf"the {room} in .*\(layout 99.*; upgrade"),
+        Platform(data, Settings(), ManualClock(TWELVE)) as newer,
+    ):
+        newer.archive.ledger.terms()
+
+
+def test_a_newer_topic_file_is_refused(platform, data):
+    """Neither read nor written."""
+    platform.log.publish("visits", [{"page": "/"}]).raise_for_failed()
+    platform.close()
+    (path,) = (data / "topics").glob("visits*.db")
+    with closing(SqliteConnection(path)) as file:
+        file.execute("PRAGMA user_version = 99")
+    with Platform(data, Settings(), ManualClock(TWELVE)) as again:
+        with pytest.raises(Unavailable, match=r"layout 99.*; upgrade"):
+            [*again.log.read("visits", "BEGIN")]
+        with pytest.raises(Unavailable, match=r"layout 99.*; upgrade"):
+            again.log.publish("visits", [{"page": "/"}])
+
+
+@pytest.mark.parametrize("step", range(1, 5))
+def test_a_start_that_is_killed_while_it_migrates_is_harmless(data, step):
+    """At each of the steps that bring the rooms up to date; the next start finds everything."""
+    program = "import sys, strandline; strandline.open(sys.argv[1]).archive.ledger.terms()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(data)],
+        env=environment(
+            STRANDLINE_TEST_FAILPOINT=f"layouts.migrated:kill:{step}", PYTHONPATH=os.pathsep.join(sys.path)
+        ),
+        check=False,
+    )
+    assert done.returncode in {-9, 0}
+    assert (done.returncode == -9) == (step <= 3), "one migration each of catalog, subscriptions and archive"
+    with Platform(data, Settings(), ManualClock(TWELVE)) as platform:
+        assert numbers(platform) == [*range(30)]
+        assert len(platform.log.subscriptions.search(event_types=["orders"])) == 1
+        assert len(platform.archive.ledger.terms()) == 2
+
+
+def test_a_postgresql_database_is_taken_over(postgres):
+    """Every room of it, by the first node of this release that starts."""
+    name = postgres.new_database()
+    postgres.execute((KEPT / "postgres-0.1.sql").read_text(encoding="utf-8"), name)
+    for _ in range(2):
+        with closing(PostgresDatabase(postgres.url(name))) as database:
+            catalog = SqlCatalog(database)
+            assert [entry.event_type.name for entry in catalog.entries()] == ["orders", "visits"]
+            assert len(catalog.entries()[0].timelines) == 2
+            assert catalog.topics_to_delete(5) == [("default", "left.over")]
+            store = SqlSubscriptions(database, lease_ms=6_000)
+            (found,) = store.search(owner="shop", event_types=["orders"])
+            shares, _ = store.layout(str(found.id))
+            assert [share.position for share in shares] == [Position(1, 9), Position(1, -1)]
+            ledger = SqlLedger(database, lease_ms=6_000)
+            (hour,) = ledger.hours.between(TEN, TWELVE)
+            assert (hour.event_type, hour.revision) == ("orders", 1)
+            assert [file.rows for file in ledger.files("orders", TEN)] == [10]
+            ledger.leases.renew("worker-2", "[]")
+            assert ledger.leases.take("worker-2", "visits")

@@ -1,0 +1,55 @@
+"""The log room of this process needs no other room and nothing set from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from strandline import EventType
+from strandline.clock import ManualClock
+from strandline.engine.databases import Databases
+from strandline.errors import Conflict, NotFound
+from strandline.log.open import open_log
+from strandline.log.subscriptions import Subscription
+from strandline.settings import Settings
+
+
+@pytest.fixture
+def databases(tmp_path: Path) -> Iterator[Databases]:
+    with closing(Databases(tmp_path)) as opened:
+        yield opened
+
+
+def test_the_log_room_alone_is_complete(tmp_path: Path, databases: Databases):
+    """Everything from the creation of an event type to its deletion works, subscriptions included."""
+    log = open_log(tmp_path, databases, Settings(), ManualClock())
+    try:
+        log.create(EventType("orders"))
+        log.publish("orders", [{"n": 1}]).raise_for_failed()
+        subscription, _ = log.subscriptions.create(Subscription("app", ("orders",), read_from="begin"))
+        with pytest.raises(Conflict, match="has subscriptions"):
+            log.delete("orders")
+        log.subscriptions.delete(str(subscription.id))
+        assert log.upkeep.run() == []
+        log.delete("orders")
+        with pytest.raises(NotFound):
+            log.get("orders")
+    finally:
+        log.close()
+
+
+def test_event_types_are_compiled_once_per_change(tmp_path: Path, databases: Databases):
+    """A change of one event type does not compile the others again."""
+    log = open_log(tmp_path, databases, Settings(), ManualClock())
+    try:
+        created = [log.create(EventType(name)) for name in ("orders", "visits")]
+        before = [log.types.compiled(kind.name) for kind in created]
+        log.update(EventType("orders", owning_application="shop"))
+        after = [log.types.compiled(kind.name) for kind in created]
+        assert after[0].entry.event_type.owning_application == "shop"
+        assert (after[0] is before[0], after[1] is before[1]) == (False, True)
+    finally:
+        log.close()

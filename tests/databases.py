@@ -1,0 +1,15 @@
+"""Databases for contract tests, by address: that of a PostgreSQL database, or `sqlite:` and a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from strandline.engine.database import Database
+from strandline.engine.postgres import PostgresDatabase
+from strandline.engine.sqlite_database import SqliteDatabase
+
+
+def open_database(address: str) -> Database:
+    if address.startswith("sqlite:"):
+        return SqliteDatabase(Path(address.removeprefix("sqlite:")))
+    return PostgresDatabase(address)

@@ -1,0 +1,387 @@
+"""From what a publisher sent to records or a report: every rule, item by item, no storage in sight."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.errors import Malformed, TooLarge, Unavailable
+from strandline.log import preparation
+from strandline.log.model import (
+    OUTCOME_UNKNOWN,
+    CatalogEntry,
+    EventType,
+    ItemResult,
+    PublishReport,
+    Schema,
+    Timeline,
+)
+from strandline.log.preparation import CompiledEventType, Prepared, to_items
+from strandline.log.storage import FAILED, UNKNOWN, Placed
+
+EID = "105a76d8-db49-4144-ace7-e683e8f4ba46"
+NOW_MS = 1_714_564_800_000
+DEEP = b"[" * 5_000 + b"]" * 5_000
+
+
+def compiled(limit: int = 10_000, **definition: object) -> CompiledEventType:
+    kind = EventType("orders", **{"partitions": 3, **definition})
+    timeline = Timeline("t", "orders", 1, "default", "topic", "2024-05-01T12:00:00Z")
+    return CompiledEventType.of(CatalogEntry("id", kind, (timeline,)), limit)
+
+
+def prepare(made: CompiledEventType, events: object) -> Prepared | PublishReport:
+    return preparation.prepare(made, to_items(events, 1_000), NOW_MS, "flow")
+
+
+def stored(prepared: Prepared | PublishReport) -> list[bytes]:
+    """The values in the order in which they were sent."""
+    assert isinstance(prepared, Prepared), prepared
+    values = {}
+    for partition, numbers in prepared.members.items():
+        values.update(zip(numbers, prepared.batches[partition].values, strict=True))
+    return [values[number] for number in range(prepared.count)]
+
+
+def outcomes(report: Prepared | PublishReport) -> list[tuple[str, str]]:
+    assert isinstance(report, PublishReport), report
+    assert report.rejected
+    assert report.submitted == 0
+    return [(item.publishing_status, item.step) for item in report.items]
+
+
+def business(**more: object) -> dict[str, object]:
+    return {"metadata": {"eid": EID, "occurred_at": "2024-05-01T12:00:00Z"}, **more}
+
+
+# -- from what came to items
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        b'[{"a":1.10}, {"b":2}]',
+        '[{"a":1.10}, {"b":2}]',
+        bytearray(b'[{"a":1.10},{"b":2}]'),
+        memoryview(b'[{"a":1.10},{"b":2}]'),
+        [b'{"a":1.10}', '{"b":2}'],
+        iter([b'{"a":1.10}', {"b": 2}]),
+    ],
+)
+def test_events_may_come_in_many_forms(events):
+    """One JSON array, or any number of single events."""
+    assert to_items(events, 10) == [b'{"a":1.10}', b'{"b":2}']
+
+
+def test_rows_of_a_table_are_events():
+    """Tables and record batches."""
+    table = pa.table({"a": [1, None], "b": ["x", "ü"]})
+    expected = [b'{"a":1,"b":"x"}', '{"a":null,"b":"ü"}'.encode()]
+    assert to_items(table, 10) == expected
+    assert to_items(table.to_batches()[0], 10) == expected
+
+
+def test_items_keep_their_bytes():
+    """Spaces inside, number formats, escapes and repeated keys."""
+    raw = [b'{ "a" :1.10 }', b'{"a":1E5,"a":-0}', b'{"a":"\\u00e9\\/"}', b'{"a":123456789012345678901234567890}']
+    assert to_items(b"[ " + b" ,\n".join(raw) + b"\t]", 10) == raw
+
+
+def test_no_events_are_fine():
+    """An empty array is a publish of nothing."""
+    assert to_items(b"[]", 10) == to_items([], 10) == []
+    assert prepare(compiled(), b"[]").count == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" ",
+        b"{}",
+        b'{"a":1}',
+        b"null",
+        b"5",
+        b"[",
+        b'[{"a":1}',
+        b'[{"a":1]',
+        b'[{"a":1}}',
+        b'[{"a":1},]',
+        b"[,]",
+        b'[{"a":1}] x',
+        b'[{"a":1}]]',
+        b'["a]',
+        b'[{"a":"\\"}]',
+        b"\xff",
+        b"\xef\xbb\xbf[]",
+        "[\ud800",
+    ],
+)
+def test_a_body_that_is_no_array_is_malformed(body):
+    """Nobody can say where its items are."""
+    with pytest.raises(Malformed):
+        to_items(body, 10)
+
+
+def test_too_many_events_are_refused():
+    """With both numbers."""
+    assert len(to_items(b"[1,2,3]", 3)) == 3
+    with pytest.raises(TooLarge, match=r"4 events .* at most 3"):
+        to_items(b"[1,2,3,4]", 3)
+
+
+def test_a_python_value_that_is_no_json_is_malformed():
+    """Objects of other kinds, lone surrogates."""
+    loop: dict[str, object] = {}
+    loop["self"] = loop
+    for event in ({"a": object()}, {"a": "\ud800"}, loop):
+        with pytest.raises(Malformed, match="cannot be written as JSON"):
+            to_items([event], 10)
+
+
+# -- items that break a rule
+
+
+BROKEN = {
+    "lone surrogate, escaped": b'{"a":"\\ud800"}',
+    "lone surrogate, raw": b'{"a":"\xed\xa0\x80"}',
+    "not UTF-8": b'{"a":"\xff"}',
+    "not UTF-8, in a key": b'{"\xff":1}',
+    "too deep": b'{"a":' + DEEP + b"}",
+    "only deep": DEEP,
+    "trailing garbage": b'{"a":1} x',
+    "two in one": b'{"a":1}{"b":1}',
+    "no JSON": b"nope",
+    "not a number": b'{"a":NaN}',
+    "leading zero": b'{"a":01}',
+    "control character": b'{"a":"\x01"}',
+    "number": b"5",
+    "string": b'"a"',
+    "null": b"null",
+    "array": b"[1]",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize("whole", [True, False], ids=["array", "items"])
+def test_a_broken_item_fails_alone(broken, whole):
+    """It is `failed` at validating with a reason, the others `aborted`, and nothing is written."""
+    items = [b'{"ok":"[,]{\\""}', broken, b'{"ok":[{"x":2}]}']
+    report = prepare(compiled(), b"[" + b" , ".join(items) + b"]" if whole else items)
+    assert outcomes(report) == [("aborted", "validating"), ("failed", "validating"), ("aborted", "validating")]
+    assert report.items[1].detail
+
+
+def test_several_broken_items_of_different_kinds_fail_together():
+    """Each with its own reason."""
+    report = prepare(compiled(), b"[" + b",".join([b'{"a":1}', *BROKEN.values()]) + b"]")
+    assert outcomes(report)[0][0] == "aborted"
+    assert {status for status, _ in outcomes(report)[1:]} == {"failed"}
+
+
+def test_a_lone_surrogate_in_a_text_fails_as_an_item():
+    """Whether the array or the item is a Python string."""
+    for events in ('[{"a":1},{"a":"\ud800"}]', ['{"a":1}', '{"a":"\ud800"}']):
+        assert outcomes(prepare(compiled(), events)) == [("aborted", "validating"), ("failed", "validating")]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        b'{"a":1E400}',
+        b'{"a":-1E400,"b":1.10}',
+        b'{"a":1e-400}',
+        b'{"a":123456789012345678901234567890}',
+        b'{"a":1,"a":2}',
+        b'{"a":"\\ud83c\\udf89"}',
+        b"{}",
+        b'{"":""}',
+        b'{ "a" : [ ] }',
+        '{"a":"🎉\u2028"}'.encode(),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["random", "hash"])
+def test_odd_but_valid_events_are_stored_unchanged(item, strategy):
+    """Numbers of any size, repeated keys, any text."""
+    item = item.replace(b"{", b'{"key":"k"' + (b"," if item.strip() != b"{}" else b""), 1)
+    made = compiled(
+        partition_strategy=strategy, partition_key_fields=("key",), schema=Schema.json({"type": "object"})
+    )
+    assert stored(prepare(made, [item, b'{"key":"other"}']))[0] == item
+
+
+def test_a_huge_number_does_not_move_its_neighbours():
+    """The partition of a key is the same whatever it is sent with."""
+    made = compiled(partitions=100, partition_strategy="hash", partition_key_fields=("k",))
+    alone = prepare(made, [b'{"k":1.10}'])
+    together = prepare(made, [b'{"k":1.10}', b'{"k":1.10,"x":1E400}', b'{"k":1E400}'])
+    assert stored(together) == [b'{"k":1.10}', b'{"k":1.10,"x":1E400}', b'{"k":1E400}']
+    (partition,) = alone.members
+    assert set(together.members[partition]) >= {0, 1}
+
+
+def test_the_schema_is_checked_per_item():
+    """With the place of the violation and the eid, where there is one."""
+    made = compiled(category="business", schema=Schema.json({"properties": {"a": {"type": "string"}}}))
+    report = prepare(made, [business(a="x"), business(a=5)])
+    assert outcomes(report) == [("aborted", "validating"), ("failed", "validating")]
+    assert report.items[1].detail.startswith("#/a: ")
+    assert [item.eid for item in report.items] == [EID, EID]
+
+
+def test_business_schemas_do_not_see_metadata():
+    """A closed schema needs not to know it."""
+    made = compiled(
+        category="business", schema=Schema.json({"properties": {"a": {}}, "additionalProperties": False})
+    )
+    assert len(stored(prepare(made, [business(a=1)]))) == 1
+
+
+def test_data_schemas_see_the_data_alone():
+    """And broken envelopes are refused."""
+    made = compiled(category="data", schema=Schema.json({"properties": {"a": {"type": "string"}}}))
+    envelope = {"data_type": "t", "data_op": "C"}
+    assert stored(prepare(made, [business(**envelope, data={"a": "x"})]))
+    report = prepare(made, [business(**envelope, data={"a": 5}), business(data={}), business(**envelope)])
+    assert [status for status, _ in outcomes(report)] == ["failed"] * 3
+
+
+@pytest.mark.parametrize("category", ["business", "data"])
+def test_missing_metadata_fails_at_validating(category):
+    """As in Nakadi."""
+    assert outcomes(prepare(compiled(category=category), [{"a": 1}])) == [("failed", "validating")]
+
+
+def test_keys_and_chosen_partitions_fail_at_partitioning():
+    """Only the items without them."""
+    hashed = compiled(partition_strategy="hash", partition_key_fields=("k",))
+    assert outcomes(prepare(hashed, [{"k": "x"}, {}])) == [("aborted", "partitioning"), ("failed", "partitioning")]
+    chosen = compiled(partition_strategy="user_defined")
+    report = prepare(chosen, [{"metadata": {"partition": "2"}}, {"metadata": {"partition": "3"}}, {}])
+    assert [status for status, _ in outcomes(report)] == ["aborted", "failed", "failed"]
+
+
+# -- sizes
+
+
+def test_the_size_limit_holds_before_enrichment():
+    """At the limit is fine, one more byte is not."""
+    fits = b'{"a":"' + b"x" * 92 + b'"}'
+    assert len(fits) == 100
+    assert stored(prepare(compiled(100), [fits])) == [fits]
+    report = prepare(compiled(100), [fits, fits[:-2] + b'x"}'])
+    assert outcomes(report) == [("aborted", "validating"), ("failed", "validating")]
+    assert "101 bytes; at most 100" in report.items[1].detail
+
+
+def test_the_size_limit_holds_after_enrichment():
+    """An event that only fits without its metadata fails at enriching."""
+    made = compiled(category="business", partitions=1)
+    (enriched,) = stored(prepare(made, [business()]))
+    exact = compiled(len(enriched), category="business", partitions=1)
+    assert stored(prepare(exact, [business()])) == [enriched]
+    report = prepare(exact, [business(), business(a=1)])
+    assert outcomes(report) == [("aborted", "enriching"), ("failed", "enriching")]
+
+
+# -- placing
+
+
+def test_random_spreads_one_publish_evenly():
+    """Every partition gets its share."""
+    prepared = prepare(compiled(partitions=3), [{"n": n} for n in range(9)])
+    assert sorted(len(batch) for batch in prepared.batches.values()) == [3, 3, 3]
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40))
+def test_events_of_a_key_stay_together_and_in_order(keys):
+    """The records of a partition come in the order of the publish, with their keys."""
+    made = compiled(partition_strategy="hash", partition_key_fields=("k",))
+    prepared = prepare(made, [{"k": f"k{key}", "n": number} for number, key in enumerate(keys)])
+    homes: dict[str, int] = {}
+    for partition, batch in prepared.batches.items():
+        events = [json.loads(value) for value in batch.values]
+        assert [event["n"] for event in events] == sorted(event["n"] for event in events)
+        assert [event["n"] for event in events] == list(prepared.members[partition])
+        assert list(batch.keys) == [event["k"].encode() for event in events]
+        assert batch.timestamp_ms == NOW_MS
+        for event in events:
+            assert homes.setdefault(event["k"], partition) == partition
+    assert sum(map(len, prepared.batches.values())) == len(keys)
+
+
+def test_a_chosen_partition_is_kept_and_named_in_the_metadata():
+    """`user_defined` with a business event."""
+    made = compiled(category="business", partition_strategy="user_defined")
+    event = business()
+    event["metadata"]["partition"] = "2"
+    prepared = prepare(made, [event])
+    assert list(prepared.batches) == [2]
+    assert json.loads(prepared.batches[2].values[0])["metadata"]["partition"] == "2"
+
+
+# -- reports
+
+
+def two_partitions() -> Prepared:
+    made = compiled(category="business", partition_strategy="user_defined")
+    events = []
+    for partition in ("0", "1", "0"):
+        event = business()
+        event["metadata"]["partition"] = partition
+        events.append(event)
+    return prepare(made, events)
+
+
+def test_a_complete_append_is_reported_without_items():
+    """Nothing to say about any single one."""
+    report = preparation.report(two_partitions(), {0: Placed([0, 1]), 1: Placed([0])})
+    assert report == PublishReport(3)
+    assert (report.ok, report.submitted, report.rejected) == (True, 3, False)
+
+
+def test_a_partial_append_says_what_became_of_each():
+    """In the order of the publish, with eids; unknown is not failed."""
+    placed = {
+        0: Placed([5, UNKNOWN], Unavailable("slow")),
+        1: Placed([FAILED], Unavailable("the partition is away")),
+    }
+    report = preparation.report(two_partitions(), placed)
+    assert report.items == (
+        ItemResult("submitted", "publishing", "", EID),
+        ItemResult("failed", "publishing", "the partition is away", EID),
+        ItemResult("failed", "publishing", OUTCOME_UNKNOWN, EID),
+    )
+    assert (report.ok, report.submitted, report.rejected) == (False, 1, False)
+
+
+def test_an_unknown_outcome_is_one_for_every_item():
+    """Nobody can say more."""
+    report = preparation.unknown_report(two_partitions().items)
+    assert [item.detail for item in report.items] == [OUTCOME_UNKNOWN] * 3
+    assert report.submitted == 0
+
+
+_PLACES = st.integers(0, 200)
+_CHANGES = st.lists(st.tuples(_PLACES, st.integers(0, 1), st.binary(max_size=2)), max_size=3)
+_TEXTS = st.dictionaries(
+    st.text(max_size=3), st.recursive(st.none() | st.floats() | st.text(), st.lists), max_size=3
+)
+
+
+@given(_TEXTS, st.booleans(), _CHANGES)
+def test_events_that_nobody_looks_into_are_checked_as_well(event, ascii_only, changes):
+    """An event type without schema and keys takes what another one would take, and refuses what it refuses."""
+    text = json.dumps(event, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    for place, length, put in changes:
+        text = text[:place] + put + text[place + length :]
+    seen = compiled(schema=Schema.json({"type": "object"}))
+    assert (compiled().opaque, seen.opaque) == (True, False)
+    taken = [
+        isinstance(preparation.prepare(made, [text], NOW_MS, "flow"), Prepared) for made in (compiled(), seen)
+    ]
+    assert taken[0] == taken[1], text

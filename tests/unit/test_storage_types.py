@@ -1,0 +1,134 @@
+"""A storage type is one adapter and its entry in the registry; no other module knows the types."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from strandline.errors import Invalid
+from strandline.log.admin import LocalAdmin
+from strandline.log.model import StorageInfo
+from strandline.log.ranges import PartitionRange, Piece
+from strandline.log.settings import LogSettings
+from strandline.log.storage import registry
+from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration, StorageConfiguration
+from strandline.log.storages import Storages
+
+SOURCE = Path(registry.__file__).parents[2]
+# The adapters, the registry, and the choice of the first storage of an embedded catalog.
+ALLOWED = {"log/storage/registry.py", "log/storage/kafka.py", "log/storage/sqlite.py", "log/catalog/connect.py"}
+KNOWS_A_TYPE = re.compile(
+    r"\b(?:kafka|sqlite)_configuration\b|\b(?:Kafka|Sqlite)(?:Configuration|Storage)\b|storage_type (?:==|in|is)"
+)
+
+
+class TapeStorage:
+    """What is opened for the made-up type below."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.closed = False
+
+    def tidy(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class TapeConfiguration(StorageConfiguration, frozen=True):
+    reel: str
+
+    local = True
+    location_format = "REEL"
+    location_help = "Number of the reel."
+
+    def check(self) -> None:
+        if not self.reel.isdigit():
+            raise Invalid(f"{self.reel!r} is not the number of a reel")
+
+    def open(self, data: Path, settings: LogSettings) -> Any:  # noqa: ARG002 - all types are asked alike
+        return TapeStorage(data / self.reel)
+
+
+class TapeInfo(StorageInfo, frozen=True):
+    """As if the registry had the made-up type."""
+
+    tape_configuration: TapeConfiguration | None = None
+
+
+def tape(reel: str) -> TapeInfo:
+    return TapeInfo("attic", "tape", tape_configuration=TapeConfiguration(reel))  # type: ignore[arg-type]
+
+
+def test_the_registry_agrees_with_itself():
+    """Every type has its name, its class and its field."""
+    names = {*get_args(registry.StorageTypeName)}
+    fields = {field.name: field.type for field in msgspec.structs.fields(registry.StorageConfigurations)}
+    assert names == {*registry.STORAGE_TYPES}
+    assert fields == {f"{name}_configuration": kind | None for name, kind in registry.STORAGE_TYPES.items()}
+
+
+def test_no_other_module_knows_the_types():
+    """What a new type would have to be added to."""
+    found = [path for path in SOURCE.rglob("*.py") if KNOWS_A_TYPE.search(path.read_text("utf-8"))]
+    assert {path.relative_to(SOURCE).as_posix() for path in found} == ALLOWED
+
+
+def test_a_new_type_is_opened_and_closed(tmp_path):
+    """By its configuration alone; when that changes, the storage is opened again."""
+    listed = [tape("7")]
+    storages = Storages(lambda: listed, tmp_path, LogSettings())
+    opened = storages.get("attic")
+    assert isinstance(opened, TapeStorage)
+    assert opened.path == tmp_path / "7"
+    storages.tidy()
+    assert storages.get("attic") is opened
+    listed[:] = [tape("8")]
+    storages.tidy()
+    assert opened.closed
+    assert storages.get("attic").path == tmp_path / "8"
+
+
+def test_a_new_type_is_checked_when_it_is_added():
+    """Its configuration says what is wrong with it."""
+    admin = LocalAdmin(None, None, None)  # type: ignore[arg-type]
+    with pytest.raises(Invalid, match="'seven' is not the number"):
+        admin.add_storage(tape("seven"))
+
+
+def test_a_new_type_says_whether_it_is_local():
+    """Spark tasks on other machines must not be sent there."""
+    piece = Piece(1, tape("7"), "topic", 0, 9)
+    assert PartitionRange("orders", 0, (piece,), "data").of_one_machine
+
+
+def test_the_form_on_the_wire():
+    """A storage names its type and has the configuration of that name."""
+    text = b'{"id":"k","storage_type":"kafka","kafka_configuration":{"bootstrap_servers":"b:9092"}}'
+    info = msgspec.json.decode(text, type=StorageInfo)
+    assert info.configuration == KafkaConfiguration("b:9092")
+    assert msgspec.json.decode(msgspec.json.encode(info), type=StorageInfo) == info
+
+
+def test_a_configuration_that_is_missing():
+    """That of another type does not help."""
+    info = StorageInfo("k", "kafka", sqlite_configuration=SqliteConfiguration("topics"))
+    with pytest.raises(Invalid, match="a storage of type kafka needs kafka_configuration"):
+        _ = info.configuration
+
+
+@pytest.mark.parametrize(("name", "location"), [("kafka", "b1:9092,b2:9092"), ("sqlite", "topics")])
+def test_a_location_on_the_command_line(name, location):
+    """It is shown the way it was written."""
+    assert registry.STORAGE_TYPES[name].parse(location, {}).location == location
+
+
+def test_properties_where_there_are_none():
+    """They are refused, not ignored."""
+    with pytest.raises(Invalid, match="takes no properties"):
+        SqliteConfiguration.parse("topics", {"acks": "all"})
