@@ -65,7 +65,7 @@ def _beside_spark(directory: Path, scale: Scale) -> Iterator[list[Side]]:
             # Not the platform's databases: the next run deletes the ledger's file.
             with closing(Databases(platform.data)) as databases:
                 archive = _archive(platform, databases, clock, root)
-                archive.crew(SparkRunner(spark)).once()
+                archive.process(SparkRunner(spark)).once()
                 archive.close()
             return count
 
@@ -103,7 +103,7 @@ class _Hours:
         events = [{**order, "placed_at": happened} for order in self._orders]
         self._platform.log.publish("orders", events).raise_for_failed()
         self._clock.advance(_HOUR_MS)
-        self._archive.crew().once()
+        self._archive.process().once()
         return _AN_HOUR
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -13,7 +14,7 @@ import pandas as pd
 import pyarrow.dataset as ds
 import pytest
 
-from services import STRANDLINE, environment, run_cli, until
+from services import STRANDLINE, environment, run_cli, running_server, until
 from strandline.clock import parse_rfc3339
 from strandline.pipeline.registry import JOBS
 
@@ -65,6 +66,57 @@ def test_the_grid_shows_which_hours_are_ready(data):
     assert "orders 2024-05-01" in grid
 
 
+@pytest.fixture(scope="module")
+def url(data) -> Iterator[str]:
+    with running_server(Path(data), env=at(NOON + 3 * HOUR_MS + 120_000)) as server:
+        yield server.url
+
+
+@pytest.fixture(params=["--data", "--url"])
+def target(request, data) -> tuple[str, str]:
+    """A data directory or a server of it; commands that only read work on both alike."""
+    return request.param, data if request.param == "--data" else request.getfixturevalue("url")
+
+
+def test_commands_that_read_work_on_a_server_too(target):
+    """The grid, lists of hours, manifests, waits and checks are the same."""
+    now = at(NOON + 3 * HOUR_MS + 120_000)
+    assert "■  ■  ■  ·" in good("archive", "status", *target, **now)
+    lines = good("archive", "hours", "orders", *target, **now).splitlines()
+    assert [line.split()[:2] for line in lines[-4:]] == [
+        ["2024-05-01T12", "ready"],
+        ["2024-05-01T13", "ready"],
+        ["2024-05-01T14", "ready"],
+        ["2024-05-01T15", "open"],
+    ]
+    due = good("archive", "hours", "orders", "--state", "due", *target, **now)
+    assert "no hours in this span and state" in due
+    manifest = json.loads(good("archive", "manifest", "orders", "2024-05-01T12", *target))
+    assert (manifest["revision"], manifest["rows"]) == (1, 60)
+    waited = good("archive", "wait", "orders", "2024-05-01T13", *target)
+    assert "orders 2024-05-01T13 is ready: revision 1, rows 60, files " in waited
+    assert json.loads(good("archive", "wait", "orders", "2024-05-01T12", "--json", *target)) == manifest
+    assert "3 of 3 ready hours are in order, 120 rows" in good("archive", "verify", "orders", *target)
+
+
+def test_hours_that_are_not_ready_are_told_by_exit_code(target):
+    """3 for a wait in vain, which may be tried again; 1 for the manifest."""
+    now = at(NOON + 3 * HOUR_MS + 120_000)
+    done = run_cli("archive", "wait", "orders", "2024-05-01T15", "--timeout", "0.1", *target, **now)
+    assert (done.returncode, b"is not ready: it has not ended yet (waited 0.1 s)" in done.stderr) == (3, True)
+    done = run_cli("archive", "manifest", "orders", "2024-05-01T15", *target, **now)
+    assert (done.returncode, b"is not ready: it has not ended yet" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("command", [("replay", "orders", "--into", "x"), ("retire", "orders")])
+def test_commands_that_need_the_data_directory_say_so(url, command):
+    """Wherever the server was named."""
+    for arguments, env in ((("--url", url), {}), ((), {"STRANDLINE_URL": url})):
+        done = run_cli("archive", *command, *arguments, **env)
+        assert done.returncode == 2
+        assert b"this command works on a data directory, not on a server; name it with --data" in done.stderr
+
+
 def test_other_tools_read_a_day_as_it_is(data):
     """DuckDB by a pattern, pandas and pyarrow file by file; Spark has a test of its own."""
     day = Path(data) / "archive" / "2024-05-01"
@@ -78,7 +130,7 @@ def test_other_tools_read_a_day_as_it_is(data):
 
 def test_a_damaged_file_is_found(data, tmp_path):
     """Verify names the hour and the file, and says it with its exit code."""
-    assert "3 of 3 flagged hours are in order, 120 rows" in good("archive", "verify", "--data", data)
+    assert "3 of 3 ready hours are in order, 120 rows" in good("archive", "verify", "--data", data)
     file = min((Path(data) / "archive").rglob("12/orders/data/*.parquet"))
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
@@ -87,7 +139,7 @@ def test_a_damaged_file_is_found(data, tmp_path):
     finally:
         file.write_bytes(whole)
     assert done.returncode == 1
-    assert f"2024-05-01T12:00:00.000Z: {file.name} is not the file that was published" in done.stdout.decode()
+    assert f"2024-05-01T12: {file.name} is not the file that was published" in done.stdout.decode()
 
 
 def test_hours_go_back_into_the_log(data):
@@ -132,10 +184,14 @@ def ds_rows(file: Path) -> int:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("archive", "status", "--from", "noon"), "is no time; write 2026-11-15"),
+        (("archive", "status", "--from", "noon"), "is not an hour; write 2026-11-15T12"),
         (("archive", "replay", "orders", "--into", "x"), "name the hours with --from and --to"),
         (("archive", "replay", "x", "--into", "x", "--from", "2024-05-01", "--to", "2024-05-02"), "not archived"),
-        (("archive", "retire", "x"), "x"),
+        (("archive", "retire", "x"), "event type 'x' is not archived"),
+        (("archive", "hours", "x"), "event type 'x' is not archived"),
+        (("archive", "wait", "x", "2024-05-01T12"), "event type 'x' is not archived"),
+        (("archive", "manifest", "x", "2024-05-01"), "event type 'x' is not archived"),
+        (("archive", "hours", "x", "--state", "late"), "'late' is not one of"),
         (("pipeline", "run", "nothing"), "archive"),
         (("pipeline", "run", "archive", "--archive-grace-ms", "4000000"), "must be shorter than the shifts"),
         (("pipeline", "run", "archive", "--archive-template", "%Y"), "archive.template must have"),

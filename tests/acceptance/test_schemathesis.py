@@ -82,6 +82,11 @@ BEYOND_SCHEMA = {
     "POST /event-types/{name}/timelines": ["422"],
     "PUT /event-types/{name}/partition-count": ["422"],
     "POST /storages": ["422"],
+    # Not every text that looks like an hour is one; spans end after they start, and some have a longest length.
+    "GET /archive/periods": ["422"],
+    "GET /archive/{name}/hours": ["422"],
+    "GET /archive/{name}/hours/{hour}": ["422"],
+    "POST /archive/{name}/hours/{hour}/verify": ["422"],
     # A storage that is in use or the default stays; Nakadi's status for that.
     "DELETE /storages/{id}": ["400"],
 }

@@ -13,6 +13,7 @@ import pytest
 from archive_life import GRACE_MS, HOUR_MS, NAME, Life, Publisher
 
 from services import STRANDLINE, Process, environment, until
+from strandline.archive.model import parse_hour
 from strandline.clock import parse_rfc3339
 from strandline.errors import StrandlineError
 
@@ -88,6 +89,6 @@ def verified(data: Path) -> set[int]:
     """The flagged hours, all of which are in order."""
     command = [STRANDLINE, "archive", "verify", "--data", str(data), "--json"]
     done = subprocess.run(command, env=environment(), capture_output=True, check=False, timeout=120)
-    verdicts = json.loads(done.stdout)
-    assert (done.returncode, [one for one in verdicts if one["problems"]]) == (0, [])
-    return {parse_rfc3339(one["hour"]) for one in verdicts}
+    checks = json.loads(done.stdout)
+    assert (done.returncode, [one for one in checks if one["problems"]]) == (0, [])
+    return {parse_hour(one["hour"]) for one in checks}

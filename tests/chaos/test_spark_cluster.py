@@ -15,7 +15,8 @@ import pytest
 from services import STRANDLINE, Process, environment, run_cli
 from services.kafka import Broker
 from services.spark import SparkCluster
-from strandline.clock import FastClock, parse_rfc3339, to_rfc3339
+from strandline.archive.model import hour_name
+from strandline.clock import FastClock, parse_rfc3339
 from strandline.log import EventType, StorageInfo
 from strandline.log.storage.registry import KafkaConfiguration
 from strandline.platform import Platform
@@ -107,7 +108,7 @@ def check(archive: Path, platform: Platform) -> None:
     done = run_cli("archive", "verify", "--data", str(platform.data), "--json")
     assert done.returncode == 0, done.stderr
     hours = {one["hour"]: one["problems"] for one in json.loads(done.stdout)}
-    assert hours == {to_rfc3339(NOON + hour * HOUR_MS): [] for hour in range(3)}
+    assert hours == {hour_name(NOON + hour * HOUR_MS): [] for hour in range(3)}
     for hour in (12, 13, 14):
         for folder in ("", NAME, f"{NAME}/data"):
             assert (archive / "2024-05-01" / str(hour) / folder / "_READY").exists()

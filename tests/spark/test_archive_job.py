@@ -63,8 +63,8 @@ def test_the_archive_goes_on_through_switches_of_storage(spark, platform, archiv
             published.extend(batch)
 
     told = [0]
-    crew = archive.crew(SparkRunner(spark))
-    archiving = partial(crew.run, stop, lambda progress: told.append(progress.rows))
+    process = archive.process(SparkRunner(spark))
+    archiving = partial(process.run, stop, lambda progress: told.append(progress.rows))
     jobs = [threading.Thread(target=publish), threading.Thread(target=archiving)]
     for job in jobs:
         job.start()
@@ -103,7 +103,7 @@ def test_files_that_the_driver_cannot_see_are_not_published(spark, platform):
     platform.log.publish("orders", [{"n": n} for n in range(10)]).raise_for_failed()
     archiver = platform.archive.archiver("orders", SparkRunner(spark))
     files = NotShared(str(platform.data / "archive"))
-    archiver._collector._files = archiver._publication._files = files
+    archiver._collector._files = archiver._publisher._files = files
     archiver.start()
     with pytest.raises(Invalid, match="which the driver cannot see"):
         archiver.step((), everything=True)

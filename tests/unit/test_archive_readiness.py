@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.archive import readiness
-from strandline.archive.model import HOUR_MS, Barrier, Stored, Term
-from strandline.archive.readiness import Progress
+from strandline.archive.model import HOUR_MS, Barrier, StoredPartition, Term
+from strandline.archive.readiness import PartitionStates
 from strandline.log.cursors import Position
 
 NOON = 12 * HOUR_MS
@@ -16,13 +16,13 @@ GRACE = 30_000
 AT = Position(1, 9)
 
 
-def stored(max_timestamp_ms: int, end_ms: int = -1, position: Position = AT) -> Stored:
-    return Stored(position, max_timestamp_ms, 1, 0, end_ms)
+def stored(max_timestamp_ms: int, end_ms: int = -1, position: Position = AT) -> StoredPartition:
+    return StoredPartition(position, max_timestamp_ms, 1, 0, end_ms)
 
 
-def progress(*partitions: Stored | None, read_ms: int = 0) -> Progress:
+def progress(*partitions: StoredPartition | None, read_ms: int = 0) -> PartitionStates:
     found = {number: one for number, one in enumerate(partitions) if one is not None}
-    return Progress(len(partitions), found, read_ms)
+    return PartitionStates(len(partitions), found, read_ms)
 
 
 def barrier(*ends: Position) -> Barrier:
@@ -77,7 +77,7 @@ def test_a_barrier_is_never_read_before_the_grace_is_over():
 @pytest.mark.parametrize(("stamp", "ready"), [(NOON - 1, False), (NOON, False), (NOON + 1, True)])
 def test_the_comparison_is_strict(stamp, ready):
     """A timestamp at the very start of the hour is not past it."""
-    seed = readiness.blocked_by(NOON, progress(stored(stamp)), None, "seed")
+    seed = readiness.blocked_by(NOON, progress(stored(stamp)), None, "timestamps")
     assert (seed is None) is ready
     ours = readiness.blocked_by(NOON, progress(stored(stamp)), barrier(AT), "barrier")
     assert (ours is None) is ready
@@ -86,13 +86,13 @@ def test_the_comparison_is_strict(stamp, ready):
 def test_the_slowest_partition_decides():
     """One behind is enough, and it is named."""
     slow = progress(stored(NOON + 9), stored(NOON), stored(NOON + 9))
-    assert "partition 1" in readiness.blocked_by(NOON, slow, None, "seed")
+    assert "partition 1" in readiness.blocked_by(NOON, slow, None, "timestamps")
 
 
 def test_old_events_block_only_without_the_barrier():
     """With it, the end of the last finished shift counts as a timestamp too."""
     old = progress(stored(NOON - 5 * HOUR_MS, NOON + HOUR_MS))
-    assert "not come past" in readiness.blocked_by(NOON, old, None, "seed")
+    assert "no event time past the start" in readiness.blocked_by(NOON, old, None, "timestamps")
     assert readiness.blocked_by(NOON, old, barrier(AT), "barrier") is None
 
 
@@ -101,8 +101,8 @@ def test_every_partition_must_have_reached_the_barrier():
     far = progress(stored(NOON + 1), stored(NOON + 1))
     assert readiness.blocked_by(NOON, far, barrier(AT, AT), "barrier") is None
     beyond = barrier(AT, Position(1, 10))
-    assert "partition 1 has not reached" in readiness.blocked_by(NOON, far, beyond, "barrier")
-    assert readiness.blocked_by(NOON, far, beyond, "seed") is None
+    assert "partition 1 is not archived up to the barrier" in readiness.blocked_by(NOON, far, beyond, "barrier")
+    assert readiness.blocked_by(NOON, far, beyond, "timestamps") is None
 
 
 def test_without_a_barrier_nothing_is_ready():
@@ -110,7 +110,7 @@ def test_without_a_barrier_nothing_is_ready():
     assert "not read yet" in readiness.blocked_by(NOON, progress(stored(NOON + 1)), None, "barrier")
 
 
-@pytest.mark.parametrize("rule", ["seed", "barrier"])
+@pytest.mark.parametrize("rule", ["timestamps", "barrier"])
 def test_a_partition_without_a_stored_position_blocks(rule):
     """Unless the hour had ended when the partition did not exist yet."""
     both = (stored(NOON + 1), None)
@@ -122,12 +122,12 @@ def test_a_partition_without_a_stored_position_blocks(rule):
 
 def test_before_the_first_decision_everything_blocks():
     """No hour is old enough."""
-    assert readiness.blocked_by(0, progress(None, read_ms=-1), None, "seed") is not None
+    assert readiness.blocked_by(0, progress(None, read_ms=-1), None, "timestamps") is not None
 
 
 def test_a_position_without_a_finished_shift_blocks():
     """It says where, not when."""
-    assert readiness.blocked_by(0, progress(Stored(AT)), barrier(AT), "barrier") is not None
+    assert readiness.blocked_by(0, progress(StoredPartition(AT)), barrier(AT), "barrier") is not None
 
 
 moments = st.integers(NOON - 3 * HOUR_MS, NOON + 3 * HOUR_MS)
@@ -137,7 +137,7 @@ states = st.lists(
 
 
 @settings(deadline=None)
-@given(states, moments, st.sampled_from(["seed", "barrier"]), st.booleans())
+@given(states, moments, st.sampled_from(["timestamps", "barrier"]), st.booleans())
 def test_an_hour_is_never_ready_before_the_one_that_precedes_it(partitions, read_ms, rule, shared):
     """A later barrier is never behind an earlier one, so the newest flagged hour is all to remember."""
     now = progress(*partitions, read_ms=read_ms)

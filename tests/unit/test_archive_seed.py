@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from strandline.archive import readiness, shifts
-from strandline.archive.model import HOUR_MS, Stored, Term
-from strandline.archive.readiness import Progress
+from strandline.archive.model import HOUR_MS, StoredPartition, Term
+from strandline.archive.readiness import PartitionStates
 from strandline.archive.settings import ArchiveSettings
 from strandline.archive.shifts import Shift, Worker
 from strandline.clock import parse_rfc3339
@@ -23,7 +23,7 @@ START, NEXT = Position(1, -1), Position(1, 41)
 
 
 def worker(now_ms: int = FIVE) -> Worker:
-    return shifts.started(Stored(START, end_ms=FIVE), START, now_ms, HOUR_MS)
+    return shifts.started(StoredPartition(START, end_ms=FIVE), START, now_ms, HOUR_MS)
 
 
 # -- starting their shifts
@@ -124,7 +124,7 @@ def test_a_shift_without_messages_stores_its_end():
 def test_an_idle_partition_does_not_hold_the_hour_back():
     """The seed: “KaBoom will be able to reliably indicate that the hour's boom files are ready”."""
     _, stored = shifts.finished(shifts.rotated(worker(), SIX, HOUR_MS), None)
-    assert readiness.blocked_by(FIVE, Progress(1, {0: stored}, 0), None, "seed") is None
+    assert readiness.blocked_by(FIVE, PartitionStates(1, {0: stored}, 0), None, "timestamps") is None
 
 
 # -- shutting down
@@ -153,5 +153,5 @@ def test_an_hour_with_a_flag_is_not_checked_again():
 @pytest.mark.parametrize(("stamps", "ready"), [((FIVE + 1, FIVE + 9), True), ((FIVE, FIVE + 9), False)])
 def test_the_top_of_the_hour_is_before_the_earliest_stored_timestamp(stamps, ready):
     """The seed: “B) That the timestamp of the top of the hour is < earliestMaxTimestamp”."""
-    stored = {number: Stored(NEXT, stamp) for number, stamp in enumerate(stamps)}
-    assert (readiness.blocked_by(FIVE, Progress(2, stored, 0), None, "seed") is None) is ready
+    stored = {number: StoredPartition(NEXT, stamp) for number, stamp in enumerate(stamps)}
+    assert (readiness.blocked_by(FIVE, PartitionStates(2, stored, 0), None, "timestamps") is None) is ready

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.archive import shifts
-from strandline.archive.model import HOUR_MS, Stored
+from strandline.archive.model import HOUR_MS, StoredPartition
 from strandline.archive.shifts import Shift, Worker
 from strandline.errors import Invalid
 from strandline.log.cursors import Position
@@ -21,9 +21,9 @@ def minutes(number: float) -> int:
     return int(number * 60_000)
 
 
-def working(now_ms: int = FIVE, stored: Stored | None = None) -> Worker:
+def working(now_ms: int = FIVE, stored: StoredPartition | None = None) -> Worker:
     """A worker without anything left over from before."""
-    return shifts.started(stored or Stored(START, end_ms=FIVE), START, now_ms, HOUR_MS)
+    return shifts.started(stored or StoredPartition(START, end_ms=FIVE), START, now_ms, HOUR_MS)
 
 
 def after_hours(worker: Worker) -> Worker:
@@ -50,7 +50,7 @@ def test_a_grace_as_long_as_the_shifts_is_refused():
 
 def test_shifts_that_nobody_worked_are_one_without_records():
     """After a stop over hours the shift before the present one is there to be finished, idle."""
-    last = Stored(HERE, FIVE - 1, 3, FIVE - 2 * HOUR_MS, FIVE - HOUR_MS)
+    last = StoredPartition(HERE, FIVE - 1, 3, FIVE - 2 * HOUR_MS, FIVE - HOUR_MS)
     worker = shifts.started(last, HERE, FIVE + minutes(10), HOUR_MS)
     assert worker.previous == Shift(0, FIVE - HOUR_MS, FIVE)
     assert worker.current.number == 1
@@ -61,12 +61,12 @@ def test_shifts_that_nobody_worked_are_one_without_records():
 @pytest.mark.parametrize("end_ms", [FIVE, FIVE + minutes(52)])
 def test_a_restart_within_the_hour_has_nothing_to_make_up_for(end_ms):
     """Neither after a finished shift nor after a stop in the present one."""
-    assert shifts.started(Stored(HERE, end_ms=end_ms), HERE, FIVE + minutes(55), HOUR_MS).previous is None
+    assert shifts.started(StoredPartition(HERE, end_ms=end_ms), HERE, FIVE + minutes(55), HOUR_MS).previous is None
 
 
 def test_the_first_start_makes_up_for_the_past():
     """Also after a position was stored without any finished shift."""
-    for stored in (None, Stored(HERE)):
+    for stored in (None, StoredPartition(HERE)):
         assert shifts.started(stored, START, FIVE, HOUR_MS).previous == Shift(0, FIVE - HOUR_MS, FIVE)
 
 
@@ -108,7 +108,7 @@ def test_finishing_cuts_the_present_shift_at_that_moment():
     worker = after_hours(shifts.consumed(working(), HERE, FIVE + 7))
     worker = shifts.consumed(worker, THERE, FIVE + HOUR_MS + 9)
     rest, stored = shifts.finished(worker, None)
-    assert stored == Stored(THERE, FIVE + 7, 1, FIVE, FIVE + HOUR_MS)
+    assert stored == StoredPartition(THERE, FIVE + 7, 1, FIVE, FIVE + HOUR_MS)
     assert rest == Worker(THERE, worker.current)
     assert rest.current == Shift(2, FIVE + HOUR_MS, FIVE + 2 * HOUR_MS, FIVE + HOUR_MS + 9)
 
@@ -121,9 +121,9 @@ def test_finishing_without_a_previous_shift_is_a_mistake():
 
 def test_a_cut_moves_the_position_and_nothing_else():
     """No shift is finished, so that no timestamp moves."""
-    before = Stored(START, FIVE, 3, 1, 2)
-    assert shifts.cut(shifts.consumed(working(), HERE, FIVE + 9), before) == Stored(HERE, FIVE, 3, 1, 2)
-    assert shifts.cut(working(), None) == Stored(START)
+    before = StoredPartition(START, FIVE, 3, 1, 2)
+    assert shifts.cut(shifts.consumed(working(), HERE, FIVE + 9), before) == StoredPartition(HERE, FIVE, 3, 1, 2)
+    assert shifts.cut(working(), None) == StoredPartition(START)
 
 
 def test_a_stop_stores_the_present_shift():
@@ -132,7 +132,7 @@ def test_a_stop_stores_the_present_shift():
     worker = shifts.consumed(worker, THERE, FIVE + HOUR_MS + 9)
     now_ms = FIVE + HOUR_MS + minutes(20)
     stored = shifts.stopped(worker, None, now_ms, caught_up=True)
-    assert stored == Stored(THERE, FIVE + HOUR_MS + 9, 2, FIVE + HOUR_MS, now_ms)
+    assert stored == StoredPartition(THERE, FIVE + HOUR_MS + 9, 2, FIVE + HOUR_MS, now_ms)
 
 
 def test_an_idle_shift_that_is_stopped_early_stores_the_present():
@@ -156,7 +156,7 @@ def test_a_stop_with_a_backlog_claims_nothing():
 @given(st.integers(-1, 2 * FIVE), st.integers(-1, 2 * FIVE), st.integers(0, 2 * HOUR_MS), st.booleans())
 def test_the_stored_timestamp_never_goes_back(before_ms, seen_ms, passed_ms, caught_up):
     """Whatever is finished, cut or stopped after whatever was stored."""
-    stored = Stored(START, before_ms, 9, 0, before_ms)
+    stored = StoredPartition(START, before_ms, 9, 0, before_ms)
     worker = after_hours(shifts.consumed(shifts.started(stored, START, FIVE, HOUR_MS), HERE, seen_ms))
     now_ms = FIVE + HOUR_MS + passed_ms
     kept = [

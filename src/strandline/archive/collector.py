@@ -1,4 +1,4 @@
-"""Step 1 of the archive: shifts collect records of an event type into staged files. Nothing of it is decided."""
+"""Step 1 of the archive: collect the records of an event type in staged files. Nothing is decided yet."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from strandline.archive import shifts
 from strandline.archive.files import Files
-from strandline.archive.model import StagedFile, Stored
-from strandline.archive.options import Options
+from strandline.archive.model import StagedFile, StoredPartition
+from strandline.archive.options import ArchiveOptions
 from strandline.archive.shifts import Worker
-from strandline.archive.source import Reading, Source
+from strandline.archive.source import LogSnapshot, Source
 from strandline.archive.tasks import Runner, Stage
 from strandline.errors import StrandlineError
 from strandline.log import cursors
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Collection:
-    """What was staged since the last decision, and where each partition is with it."""
+    """What was staged since the last decision, and the worker of each partition."""
 
     workers: Mapping[int, Worker] = field(default_factory=dict)
     files: tuple[StagedFile, ...] = ()
@@ -31,18 +31,20 @@ class Collection:
 
 
 class Collector:
-    def __init__(self, source: Source, files: Files, runner: Runner, options: Options) -> None:
+    def __init__(self, source: Source, files: Files, runner: Runner, options: ArchiveOptions) -> None:
         self._source = source
         self._files = files
         self._runner = runner
         self._options = options
 
-    def resumed(self, collection: Collection, reading: Reading, stored: Mapping[int, Stored]) -> Collection:
+    def resumed(
+        self, collection: Collection, snapshot: LogSnapshot, stored: Mapping[int, StoredPartition]
+    ) -> Collection:
         """With a worker for every partition of the event type, at a cursor that can be read from."""
         duration_ms = self._options.settings.duration_ms
         workers = dict(collection.workers)
         skipped = collection.skipped
-        for partition, spans in enumerate(reading.spans):
+        for partition, spans in enumerate(snapshot.spans):
             worker, known = workers.get(partition), stored.get(partition)
             stored_position = known.position if known else None
             position = worker.cursor if worker else stored_position
@@ -51,7 +53,7 @@ class Collector:
                 self._report(partition, found)
                 skipped += found.skipped
             if worker is None:
-                workers[partition] = shifts.started(known, found.position, reading.read_ms, duration_ms)
+                workers[partition] = shifts.started(known, found.position, snapshot.read_ms, duration_ms)
             elif worker.cursor != found.position:
                 workers[partition] = shifts.consumed(worker, found.position, -1)
         return Collection(workers, collection.files, collection.rows, skipped)
@@ -62,21 +64,22 @@ class Collector:
             *(self._options.event_type, partition, found.skipped, found.position, found.problem),
         )
 
-    def collected(self, collection: Collection, reading: Reading, directory: str) -> Collection:
-        """With the next records up to the ends that were read, within the limit; partitions share it evenly."""
-        pending = {p: reading.pending(p, worker.cursor) for p, worker in collection.workers.items()}
+    def collected(self, collection: Collection, snapshot: LogSnapshot, directory: str) -> Collection:
+        """With the next records, up to the ends in the snapshot and the limit, which partitions share evenly."""
+        pending = {p: snapshot.pending(p, worker.cursor) for p, worker in collection.workers.items()}
         waiting = [partition for partition, count in pending.items() if count > 0]
         share = max(1, self._options.settings.max_records // max(1, len(waiting)))
-        targets = {p: reading.ahead(p, collection.workers[p].cursor, min(pending[p], share)) for p in waiting}
+        targets = {p: snapshot.ahead(p, collection.workers[p].cursor, min(pending[p], share)) for p in waiting}
         tasks = [
-            self._task(collection.workers[p].cursor, p, end, reading, directory) for p, end in targets.items()
+            self._task(collection.workers[p].cursor, p, end, snapshot, directory) for p, end in targets.items()
         ]
         harvests = self._runner.stage([task for task in tasks if task.part.pieces])
         newest = dict.fromkeys(targets, -1)
         for harvest in harvests:
             if harvest.rows != sum(file.rows for file in harvest.files):
                 raise StrandlineError(
-                    f"{harvest.rows} records of partition {harvest.partition} became other files"
+                    f"row count mismatch in partition {harvest.partition}: {harvest.rows} read, "
+                    f"{sum(file.rows for file in harvest.files)} staged"
                 )
             newest[harvest.partition] = harvest.max_time_ms
         moved = {p: shifts.consumed(collection.workers[p], end, newest[p]) for p, end in targets.items()}
@@ -87,9 +90,11 @@ class Collector:
             collection.skipped,
         )
 
-    def _task(self, start: Position, partition: int, end: Position, reading: Reading, directory: str) -> Stage:
-        part = self._source.range(self._options.event_type, reading, partition, start, end)
-        return Stage(self._files, directory, self._options.sorting(reading.read_ms), part)
+    def _task(
+        self, start: Position, partition: int, end: Position, snapshot: LogSnapshot, directory: str
+    ) -> Stage:
+        part = self._source.range(self._options.event_type, snapshot, partition, start, end)
+        return Stage(self._files, directory, self._options.sorting(snapshot.read_ms), part)
 
     def rotated(self, collection: Collection, now_ms: int) -> Collection:
         duration_ms = self._options.settings.duration_ms

@@ -1,6 +1,6 @@
-"""`_READY`: what is in it, and how it gets into the files without ever going back.
+"""`_READY`: its content, and how it is written so that its revision never goes backwards.
 
-A flag follows the ledger: the same revision is always the same text, whoever writes it and however often.
+A flag follows the ledger: a revision always has the same text, whichever process writes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ListedFile(msgspec.Struct, frozen=True):
 
 
 class ListedBarrier(msgspec.Struct, frozen=True):
-    """Everything up to these cursors is in the hour, if it belongs there; they were read then or later."""
+    """Every event of the hour up to these cursors is in its files. They were read at `read_at` or later."""
 
     read_at: str
     cursors: dict[str, str]
@@ -56,7 +56,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class PeriodManifest(msgspec.Struct, frozen=True):
-    """The content of the `_READY` of an hour or a day: which revisions of what is in it."""
+    """The content of the `_READY` of an hour or a day: the revisions of the directories in it."""
 
     path: str
     start: str
@@ -106,7 +106,7 @@ def _listed(file: ArchivedFile) -> ListedFile:
 
 
 def read(files: Files, path: str) -> Manifest | None:
-    """An event type's flag; None if there is none, or nothing that can be read as one."""
+    """An event type's flag; None if it is missing or cannot be decoded."""
     seen = files.look(path)
     try:
         return _manifest.decode(seen.data) if seen else None
@@ -115,7 +115,7 @@ def read(files: Files, path: str) -> Manifest | None:
 
 
 def write_hour(files: Files, layout: Layout, hour: Hour, listed: Sequence[ArchivedFile]) -> None:
-    """Have the flag in both places, each on its own: one that is there stays as it is."""
+    """Write the flag to both places, each checked on its own; an existing one of this revision stays."""
     data = _text(manifest(hour, listed))
     for path in layout.flags(hour.hour_ms):
         failpoints.hit("archive.write")
@@ -128,7 +128,7 @@ def write_period(files: Files, path: str, period: Period) -> None:
 
 
 def write_late(files: Files, layout: Layout, hour_ms: int) -> None:
-    """Say that files came after the flag."""
+    """Write the marker that says that files were added after the flag."""
     data = _text({"event_type": layout.event_type, "hour": to_rfc3339(hour_ms)})
     path = layout.late(hour_ms)
     seen = files.look(path)
@@ -141,7 +141,7 @@ def _text(content: object) -> bytes:
 
 
 def _put(files: Files, path: str, data: bytes, revision: int) -> None:
-    """Unless the same or a later revision is there."""
+    """Replace the file unless it has the same or a later revision."""
     for _ in range(_PATIENCE):
         seen = files.look(path)
         if seen is not None and _revision_of(seen.data) >= revision:
@@ -151,11 +151,11 @@ def _put(files: Files, path: str, data: bytes, revision: int) -> None:
         except Conflict:
             continue
         return
-    raise Unavailable(f"{path} is written by too many at once", retry_after=1)
+    raise Unavailable(f"other processes keep replacing {path}; try again", retry_after=1)
 
 
 def _revision_of(data: bytes) -> int:
-    """What is no flag of ours counts as none."""
+    """The revision of a flag; 0 for any other content."""
     try:
         return _revision.decode(data).revision
     except msgspec.MsgspecError:

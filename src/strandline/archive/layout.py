@@ -1,4 +1,4 @@
-"""Where files lie. Pure functions of a template such as `%Y-%m-%d/%H/{event_type}`."""
+"""The paths of files. Pure functions of a template such as `%Y-%m-%d/%H/{event_type}`."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _HOUR = _DAY | {"H"}
 
 
 class Layout:
-    """The directories of one event type. Hours of event types with equal parents lie in the same ones."""
+    """The directories of one event type. Event types whose templates share parents share those directories."""
 
     def __init__(self, template: str, event_type: str) -> None:
-        """Invalid if hours or event types would share a directory, or a part of it could be taken for ours."""
+        """Invalid if hours or event types would share a directory, or a part has a reserved name."""
         _check(template)
         self.event_type = event_type
         self.template = template.replace(_NAME, event_type)
         parts = self.template.split("/")
         hour = _shortest(parts, _HOUR)
         day = _shortest(parts, _DAY)
-        #: The directory above: None where the event type's own is the hour's.
+        #: The directory of all event types; None if the hour's directory belongs to this event type alone.
         self.hour_template = "/".join(parts[:hour]) if hour < len(parts) else None
         self.day_template = "/".join(parts[:day]) if day < hour else None
 
@@ -43,7 +43,7 @@ class Layout:
         return f"{self.directory(hour_ms)}/{DATA}"
 
     def flags(self, hour_ms: int) -> tuple[str, str]:
-        """Where an hour's `_READY` goes: beside the files, and one above."""
+        """The paths of an hour's `_READY`: beside the files, and in the directory above."""
         return f"{self.data(hour_ms)}/{READY}", f"{self.directory(hour_ms)}/{READY}"
 
     def late(self, hour_ms: int) -> str:
@@ -61,7 +61,7 @@ def at(template: str, ms: int) -> str:
 
 
 def file_name(event_type: str, incarnation: int, kind: Kind, place: tuple[int, int, int, int]) -> str:
-    """From event type, partition, timeline, first and last offset; no two files ever get the same one."""
+    """A unique name from event type, partition, timeline, first and last offset."""
     again = f"-r{incarnation}" if incarnation > 1 else ""
     late = "late-" if kind == "late" else ""
     partition, timeline, first, last = place
@@ -69,7 +69,7 @@ def file_name(event_type: str, incarnation: int, kind: Kind, place: tuple[int, i
 
 
 def _shortest(parts: Sequence[str], wanted: frozenset[str]) -> int:
-    """How many parts it takes until all the directives were there."""
+    """The smallest number of leading parts that contain all these directives."""
     counts = range(1, len(parts) + 1)
     return next(count for count in counts if wanted <= {*_DIRECTIVE.findall("/".join(parts[:count]))})
 
@@ -82,4 +82,7 @@ def _check(template: str) -> None:
         )
     for part in template.split("/"):
         if not part or part.startswith((".", "_")) or "\\" in part:
-            raise Invalid(f"archive.template has a part that is no name for a directory: {part!r:.60}")
+            raise Invalid(
+                f"archive.template has the part {part!r:.60}; parts must not be empty, start with . or _, or "
+                "contain a backslash"
+            )

@@ -3,43 +3,56 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from strandline.archive import readiness
+from strandline.archive import flags
 from strandline.archive.archiver import Archiver
-from strandline.archive.crew import Crew, Plan
 from strandline.archive.files import Files
 from strandline.archive.files.connect import connect as connect_files
+from strandline.archive.hours import HourGrid
 from strandline.archive.layout import Layout
 from strandline.archive.ledger import Ledger
 from strandline.archive.ledger.connect import connect as connect_ledger
-from strandline.archive.model import HOUR_MS, Counts, Hour, Standing, Term, hour_of
-from strandline.archive.options import Options
+from strandline.archive.ledger.connect import is_made
+from strandline.archive.model import HOUR_MS, Hour, HourName, Term, hour_name, hour_of, parse_hour
+from strandline.archive.options import ArchiveOptions, configured
+from strandline.archive.process import ArchivePlan, ArchiveProcess
 from strandline.archive.propagator import Propagator
-from strandline.archive.readiness import Progress
 from strandline.archive.replay import Replayed, replay
 from strandline.archive.room import (
+    MAX_PERIODS_MS,
+    MAX_WAIT_MS,
     Archive,
     ArchiveStatus,
+    HourCheck,
+    HourReport,
+    HourState,
     HourStatus,
-    PartitionStatus,
     PeriodStatus,
-    configured,
+    parse_span,
 )
 from strandline.archive.settings import ArchiveSections
-from strandline.archive.source import Reading, Source
+from strandline.archive.source import Source
 from strandline.archive.tasks import InProcess, Runner
-from strandline.archive.verify import Verdict, verify
+from strandline.archive.verify import verify
 from strandline.clock import Clock, parse_rfc3339, to_rfc3339
 from strandline.engine.databases import Databases
-from strandline.errors import Conflict, InvalidCursor, NotFound
+from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log.local import LocalLog
 from strandline.room import Room
 
+_POLL_SECONDS = 0.5
+_CHECK_SECONDS = 5.0
+
 
 class LocalArchive(Archive, Room):
-    """The ledger and the files are opened when they are first needed."""
+    """Opens the ledger and the files when they are first needed. Reads do not create a ledger.
+
+    Beyond the contract: `process` archives, `replay` publishes archived events, `retire` ends the archiving of an
+    event type.
+    """
 
     def __init__(
         self, log: LocalLog, databases: Databases, data: Path, settings: ArchiveSections, clock: Clock
@@ -72,108 +85,93 @@ class LocalArchive(Archive, Room):
     def _layout(self, event_type: str) -> Layout:
         return self._options(event_type).layout
 
-    def _options(self, event_type: str) -> Options:
-        return Options.of(self._settings.archive, event_type)
+    def _options(self, event_type: str) -> ArchiveOptions:
+        return ArchiveOptions.of(self._settings.archive, event_type)
 
-    # -- for whoever archives
+    def _all_terms(self) -> list[Term]:
+        return self.ledger.terms() if is_made(self._settings, self._data) else []
 
-    def crew(self, runner: Runner | None = None) -> Crew:
-        """A process of the archive; Invalid if a setting cannot be meant."""
-        settings = self._settings.archive
-        self._options("any")
-        plan = Plan(
-            self._configured,
-            lambda name: self.archiver(name, runner or InProcess()),
-            settings.look_back_hours,
-            settings.interval_ms,
-            self._settings.coordination.session_timeout_ms,
-        )
-        return Crew(plan, self.ledger, Propagator(self.ledger, self.files, self._layout))
-
-    def archiver(self, event_type: str, runner: Runner) -> Archiver:
-        return Archiver(self._options(event_type), self._source, self.ledger, self.files, runner)
-
-    def _configured(self) -> dict[str, int]:
-        """When each of the configured event types was made; 0 if it is not there."""
-        made = {
-            kind.name: parse_rfc3339(kind.created_at or "1970-01-01T00:00:00Z") for kind in self._log.event_types()
-        }
-        return {name: made.get(name, 0) for name in configured(self._settings.archive.event_types, [*made])}
-
-    # -- the room
-
-    def status(self, from_ms: int, to_ms: int) -> list[ArchiveStatus]:
-        terms = self.ledger.terms()
-        hours = {(hour.event_type, hour.hour_ms): hour for hour in self.ledger.hours.between(from_ms, to_ms)}
-        names = sorted({term.event_type for term in terms if _hours([term], from_ms, to_ms)})
-        return [
-            self._status(name, [term for term in terms if term.event_type == name], hours, from_ms, to_ms)
-            for name in names
-        ]
-
-    def _status(
-        self, name: str, terms: Sequence[Term], known: dict[tuple[str, int], Hour], from_ms: int, to_ms: int
-    ) -> ArchiveStatus:
-        standing = self.ledger.standing(name) or Standing(0, 1, -1, -1, {}, Counts())
-        now_ms = self.ledger.now_ms()
-        try:
-            reading: Reading | None = self._source.look(name, now_ms)
-        except NotFound:
-            reading = None
-        cells = [
-            self._cell(known.get((name, hour_ms)) or Hour(name, hour_ms), standing, reading, now_ms)
-            for hour_ms in _hours(terms, from_ms, to_ms)
-        ]
-        retired = all(term.to_ms is not None for term in terms)
-        partitions = tuple(_partition(number, standing, reading) for number in sorted(standing.partitions))
-        return ArchiveStatus(name, standing.epoch, retired, tuple(cells), partitions, standing.counts)
-
-    def _cell(self, hour: Hour, standing: Standing, reading: Reading | None, now_ms: int) -> HourStatus:
-        text = to_rfc3339(hour.hour_ms)
-        if hour.revision:
-            return HourStatus(text, "ready", hour.revision)
-        if hour.hour_ms + HOUR_MS > now_ms:
-            return HourStatus(text, "open")
-        if reading is None:
-            return HourStatus(text, "due", reason="the event type does not exist")
-        progress = Progress(len(reading.spans), standing.partitions, standing.read_ms)
-        rule = self._options(hour.event_type).ready_rule
-        reason = readiness.blocked_by(hour.hour_ms, progress, hour.barrier, rule)
-        return HourStatus(text, "due", reason=reason or "its flag is the next thing to be written")
-
-    def periods(self, from_ms: int, to_ms: int) -> list[PeriodStatus]:
-        found = self.ledger.periods.between(from_ms, to_ms)
-        return [PeriodStatus(one.path, to_rfc3339(one.start_ms), one.revision) for one in found]
-
-    def verify(self, event_type: str, from_ms: int, to_ms: int) -> Iterator[Verdict]:
-        for hour in self.ledger.hours.between(from_ms, to_ms, event_type):
-            if hour.revision:
-                yield verify(self.files, self.ledger, self._layout(event_type), hour.hour_ms)
-
-    def replay(self, event_type: str, from_ms: int, to_ms: int, into: str) -> Iterator[Replayed]:
-        terms = [term for term in self.ledger.terms() if term.event_type == event_type]
+    def _terms(self, event_type: str) -> list[Term]:
+        terms = [term for term in self._all_terms() if term.event_type == event_type]
         if not terms:
-            raise NotFound(f"event type {event_type!r} is not archived")
-        self._log.get(into)
-        hours = _hours(terms, from_ms, to_ms)
-        return replay(self.files, self._layout(event_type), hours, lambda events: self._publish(into, events))
-
-    def _publish(self, into: str, events: Sequence[bytes]) -> None:
-        self._log.publish(into, events).raise_for_failed()
-
-    def retire(self, event_type: str, to_ms: int | None = None) -> None:
-        if event_type in self._configured():
-            raise Conflict(
-                f"archive.event_types still names {event_type!r}; take it out first, or write -{event_type}"
+            raise NotFound(
+                f"event type {event_type!r} is not archived; archive.event_types must name it, and "
+                "`strandline pipeline run archive` must have run since"
             )
-        if to_ms is None:
-            to_ms = self.ledger.now_ms() + HOUR_MS
-        try:
-            self._log.get(event_type)
-        except NotFound:
-            standing = self.ledger.standing(event_type)
-            to_ms = standing.flagged_ms + HOUR_MS if standing else 0
-        self.ledger.close_term(event_type, hour_of(to_ms))
+        return terms
+
+    # -- the contract
+
+    def status(self) -> list[ArchiveStatus]:
+        terms = self._all_terms()
+        return [
+            self._grid(name, [term for term in terms if term.event_type == name]).summary()
+            for name in sorted({term.event_type for term in terms})
+        ]
+
+    def _grid(self, event_type: str, terms: Sequence[Term]) -> HourGrid:
+        return HourGrid(self._options(event_type), terms, self.ledger, self._source)
+
+    def hours(
+        self,
+        event_type: str,
+        start: HourName | None = None,
+        end: HourName | None = None,
+        state: HourState | None = None,
+    ) -> Iterator[HourStatus]:
+        from_ms, to_ms = parse_span(start, end)
+        found = self._grid(event_type, self._terms(event_type)).between(from_ms, to_ms)
+        return (hour for hour in found if state in {None, hour.state})
+
+    def hour(self, event_type: str, hour: HourName, wait_ms: int = 0) -> HourReport:
+        if not 0 <= wait_ms <= MAX_WAIT_MS:
+            raise Invalid(f"wait_ms must be between 0 and {MAX_WAIT_MS}, not {wait_ms}")
+        deadline = time.monotonic() + wait_ms / 1000
+        while not self.is_ready(event_type, hour) and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(_POLL_SECONDS, left))
+        known = self._known(event_type, hour)
+        found = self._grid(event_type, self._terms(event_type)).status_of(known)
+        if found.state != "ready":
+            return HourReport(found.hour, found.state, reason=found.reason)
+        manifest = flags.read(self.files, self._layout(event_type).flags(known.hour_ms)[1])
+        if manifest is None:
+            reason = "its flag is missing in the files; an archive process writes it again when it starts"
+            return HourReport(found.hour, "due", found.revision, reason)
+        return HourReport(found.hour, "ready", manifest.revision, manifest=manifest)
+
+    def is_ready(self, event_type: str, hour: HourName) -> bool:
+        return self._known(event_type, hour).written > 0
+
+    def _known(self, event_type: str, hour: HourName) -> Hour:
+        """What the ledger knows of an hour, for which the event type must be configured."""
+        hour_ms = parse_hour(hour)
+        terms = self._terms(event_type)
+        if not any(term.covers(hour_ms) for term in terms):
+            spans = ", ".join(
+                f"from {hour_name(term.from_ms)}" + ("" if term.to_ms is None else f" to {hour_name(term.to_ms)}")
+                for term in terms
+            )
+            raise NotFound(f"event type {event_type!r} is not archived for {hour_name(hour_ms)}, only {spans}")
+        found = self.ledger.hours.between(hour_ms, hour_ms + 1, event_type)
+        return found[0] if found else Hour(event_type, hour_ms)
+
+    def check(self, event_type: str, hour: HourName, after: str = "") -> HourCheck:
+        known = self._known(event_type, hour)
+        if not known.written:
+            raise Conflict(f"hour {hour_name(known.hour_ms)} of event type {event_type!r} is not ready yet")
+        return verify(
+            self.files, self.ledger, self._layout(event_type), known.hour_ms, after, seconds=_CHECK_SECONDS
+        )
+
+    def periods(self, start: HourName, end: HourName) -> Iterator[PeriodStatus]:
+        from_ms, to_ms = parse_span(start, end)
+        return self._periods(from_ms, to_ms) if is_made(self._settings, self._data) else iter(())
+
+    def _periods(self, from_ms: int, to_ms: int) -> Iterator[PeriodStatus]:
+        for start_ms in range(from_ms, to_ms, MAX_PERIODS_MS):
+            found = self.ledger.periods.between(start_ms, min(start_ms + MAX_PERIODS_MS, to_ms))
+            for one in sorted(found, key=lambda period: (period.start_ms, period.path)):
+                yield PeriodStatus(one.path, to_rfc3339(one.start_ms), one.revision)
 
     def check_ready(self) -> None:
         """A ledger that was never needed is not opened for this."""
@@ -185,18 +183,68 @@ class LocalArchive(Archive, Room):
             if self._files is not None:
                 self._files.close()
 
+    # -- beyond the contract: what needs this process
 
-def _hours(terms: Sequence[Term], from_ms: int, to_ms: int) -> list[int]:
-    """The configured hours of a span."""
-    span = range(-(-from_ms // HOUR_MS) * HOUR_MS, to_ms, HOUR_MS)
-    return [hour_ms for hour_ms in span if any(term.covers(hour_ms) for term in terms)]
+    def process(self, runner: Runner | None = None) -> ArchiveProcess:
+        """A process of the archive, not started. Invalid if a setting has a value that cannot work."""
+        settings = self._settings.archive
+        self._options("any")
+        plan = ArchivePlan(
+            self._configured,
+            lambda name: self.archiver(name, runner or InProcess()),
+            settings.look_back_hours,
+            settings.interval_ms,
+            self._settings.coordination.session_timeout_ms,
+        )
+        return ArchiveProcess(plan, self.ledger, Propagator(self.ledger, self.files, self._layout))
 
+    def archiver(self, event_type: str, runner: Runner) -> Archiver:
+        return Archiver(self._options(event_type), self._source, self.ledger, self.files, runner)
 
-def _partition(number: int, standing: Standing, reading: Reading | None) -> PartitionStatus:
-    stored = standing.partitions[number]
-    newest = to_rfc3339(stored.max_timestamp_ms) if stored.max_timestamp_ms >= 0 else None
-    try:
-        behind = reading.pending(number, stored.position) if reading else None
-    except (InvalidCursor, IndexError):  # of an event type that was made anew since
-        behind = None
-    return PartitionStatus(str(number), str(stored.position), newest, stored.shift, behind)
+    def processes(self) -> dict[str, str]:
+        """The progress that each running archive process last reported, by the name of the process."""
+        return self.ledger.leases.owners() if is_made(self._settings, self._data) else {}
+
+    def _configured(self) -> dict[str, int]:
+        """When each configured event type was created; 0 if it does not exist."""
+        made = {
+            kind.name: parse_rfc3339(kind.created_at or "1970-01-01T00:00:00Z") for kind in self._log.event_types()
+        }
+        return {name: made.get(name, 0) for name in configured(self._settings.archive.event_types, [*made])}
+
+    def replay(self, event_type: str, start: HourName, end: HourName, into: str) -> Iterator[Replayed]:
+        """Publish the archived events of all configured hours of the span into an event type, hour by hour.
+
+        Conflict if an hour is not ready. A repeated replay publishes the events again; they keep their `eid`.
+        """
+        terms = self._terms(event_type)
+        from_ms, to_ms = parse_span(start, end)
+        self._log.get(into)
+        span = range(max(from_ms, terms[0].from_ms), min(to_ms, self.ledger.now_ms()), HOUR_MS)
+        hours = (hour_ms for hour_ms in span if any(term.covers(hour_ms) for term in terms))
+        return replay(self.files, self._layout(event_type), hours, lambda events: self._publish(into, events))
+
+    def _publish(self, into: str, events: Sequence[bytes]) -> None:
+        self._log.publish(into, events).raise_for_failed()
+
+    def retire(self, event_type: str, at: HourName | None = None) -> None:
+        """End the archiving of an event type at that hour; by default at the next one.
+
+        Earlier hours are still flagged. If the event type no longer exists, only hours that are flagged already
+        count. Conflict if the settings still name it.
+        """
+        if event_type in self._configured():
+            raise Conflict(
+                f"archive.event_types still names {event_type!r}; remove it from the setting first, or add "
+                f"-{event_type}"
+            )
+        self._terms(event_type)
+        self.ledger.close_term(event_type, self._retired_from(event_type, at))
+
+    def _retired_from(self, event_type: str, at: HourName | None) -> int:
+        try:
+            self._log.get(event_type)
+        except NotFound:
+            standing = self.ledger.standing(event_type)
+            return hour_of(standing.flagged_ms + HOUR_MS) if standing else 0
+        return hour_of(self.ledger.now_ms()) + HOUR_MS if at is None else parse_hour(at)

@@ -1,21 +1,25 @@
-"""The values of the archive room. Hours and days are known by their first millisecond, UTC."""
+"""The values of the archive. Inside the room an hour or a day is its first millisecond, UTC."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Literal
 
 import msgspec
 
+from strandline.clock import parse_rfc3339, to_rfc3339
+from strandline.errors import Invalid
 from strandline.log.cursors import Position
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
-#: `data` and `late` files belong to an hour; `quarantine` holds what could not be archived.
+#: `data` and `late` files belong to an hour; `quarantine` files hold records that could not be archived.
 Kind = Literal["data", "late", "quarantine"]
 LatePolicy = Literal["append", "quarantine", "drop"]
-ReadyRule = Literal["barrier", "seed"]
+ReadyRule = Literal["barrier", "timestamps"]
 Lost = Literal["earliest", "latest"]
 
 
@@ -27,10 +31,32 @@ def day_of(ms: int) -> int:
     return ms - ms % DAY_MS
 
 
-class Stored(msgspec.Struct, frozen=True):
-    """What the ledger keeps of a partition: consumed up to where, and its last finished shift.
+#: How users name an hour: `2026-11-15T12`, UTC, or a datetime with a time zone.
+HourName = str | datetime
 
-    Before the first shift is finished there is a position at most; `max_timestamp_ms` is −1 then.
+HOUR_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}$"
+
+
+def hour_name(hour_ms: int) -> str:
+    return to_rfc3339(hour_ms)[:13]
+
+
+def parse_hour(hour: HourName) -> int:
+    """The first millisecond of an hour. Invalid for other texts, and for times that do not start an hour."""
+    text = hour.isoformat() if isinstance(hour, datetime) else hour
+    try:
+        hour_ms = parse_rfc3339(f"{text}:00:00Z" if re.match(HOUR_PATTERN, text) else text)
+    except ValueError:
+        hour_ms = None
+    if hour_ms is None or hour_ms % HOUR_MS:
+        raise Invalid(f"{text!r:.60} is not the start of an hour; write it like 2026-11-15T12 (UTC)")
+    return hour_ms
+
+
+class StoredPartition(msgspec.Struct, frozen=True):
+    """What the ledger stores for a partition: how far it is consumed, and its last finished shift.
+
+    Before the first shift is finished only the position is set; the other fields have their defaults.
     """
 
     position: Position
@@ -41,7 +67,7 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """A file in `_staging`, complete and durable. `hour_ms` is −1 for what belongs to no hour."""
+    """A file in `_staging`, complete and durable. `hour_ms` is −1 for quarantined records."""
 
     path: str
     kind: Kind
@@ -58,7 +84,7 @@ class StagedFile(msgspec.Struct, frozen=True):
 
 
 class Harvest(msgspec.Struct, frozen=True):
-    """What a task made of one range of a partition: every row that it read is in one of the files."""
+    """The result of a task for one range of a partition: every row that it read is in exactly one of the files."""
 
     partition: int
     rows: int
@@ -67,7 +93,7 @@ class Harvest(msgspec.Struct, frozen=True):
 
 
 class ArchivedFile(msgspec.Struct, frozen=True):
-    """A file as the ledger lists it and as manifests name it: `path` is relative to the archive's root."""
+    """A file as the ledger and the manifests list it; `path` is relative to the archive's root."""
 
     path: str
     kind: Kind
@@ -81,12 +107,12 @@ class ArchivedFile(msgspec.Struct, frozen=True):
     sha256: str
     min_time_ms: int
     max_time_ms: int
-    #: Where it was written; of no interest once it is published.
+    #: The path in `_staging`; not used once the file is published.
     staged: str = ""
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Every record that was read went exactly one way; `skipped` were gone before they could be read."""
+    """Each record read is counted in exactly one other field; `skipped` records expired before they were read."""
 
     read: int = 0
     archived: int = 0
@@ -101,22 +127,22 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """One step of an event type: files, and what is stored for every partition with them.
+    """One step of an event type: new files, and the new state of every partition, stored in one transaction.
 
-    `before` is where each partition stood; `read_ms` is when the partitions there are were looked up.
+    `before` is the position of each partition before the step; `read_ms` is when the list of partitions was read.
     """
 
     before: Mapping[int, Position | None]
-    stored: Mapping[int, Stored]
+    stored: Mapping[int, StoredPartition]
     files: tuple[ArchivedFile, ...]
     counts: Counts
     read_ms: int
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The right to change an event type's part of the ledger, until somebody claims it after us.
+    """The right to change an event type's part of the ledger, until another process claims the event type.
 
-    `incarnation` counts how often an event type of this name was made anew.
+    `incarnation` counts how many event types of this name there have been.
     """
 
     event_type: str
@@ -127,20 +153,21 @@ class Claim(msgspec.Struct, frozen=True):
 class Standing(msgspec.Struct, frozen=True):
     """How far the archive of an event type is.
 
-    `read_ms` is when the partitions were looked up for the newest decision, which gave each a position: one
-    without came to exist after that. `flagged_ms` is the newest flagged hour. Both are −1 before there is one.
+    `read_ms` is when the list of partitions was read for the newest decision. The decision stored a position for
+    each of them, so a partition without one was created later. `flagged_ms` is the newest flagged hour. Both are
+    −1 at first.
     """
 
     epoch: int
     incarnation: int
     read_ms: int
     flagged_ms: int
-    partitions: Mapping[int, Stored]
+    partitions: Mapping[int, StoredPartition]
     counts: Counts
 
 
 class Term(msgspec.Struct, frozen=True):
-    """From which hour to which (exclusive; None is open) an event type is configured."""
+    """The span of hours for which an event type is configured; `to_ms` is exclusive, None if it has no end yet."""
 
     event_type: str
     from_ms: int
@@ -158,9 +185,10 @@ class Barrier(msgspec.Struct, frozen=True):
 
 
 class Hour(msgspec.Struct, frozen=True):
-    """What the ledger knows of an hour: revision 0 is unflagged, `written` what surely is in the files.
+    """What the ledger stores for an hour.
 
-    `stale`: files came after the newest revision was decided.
+    `revision` is that of the newest flag, 0 if there is none; `written` is the revision that is confirmed to be in
+    the files. `stale`: files were added after the newest revision was decided.
     """
 
     event_type: str
@@ -170,12 +198,12 @@ class Hour(msgspec.Struct, frozen=True):
     stale: bool = False
     barrier: Barrier | None = None
     flagged_ms: int = -1
-    #: That of the claim under which the revision was decided.
+    #: The epoch of the claim under which the revision was decided.
     epoch: int = 0
 
 
 class Period(msgspec.Struct, frozen=True):
-    """A directory above those of event types, and the revisions of what was in it when it was flagged."""
+    """A flagged directory that holds the directories of event types or hours, and their revisions at that time."""
 
     path: str
     start_ms: int

@@ -1,7 +1,8 @@
-"""The settings of the archive, checked, as they are for one event type."""
+"""The archive settings as they apply to one event type, validated."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -15,7 +16,7 @@ from strandline.errors import Invalid
 
 
 @dataclass(frozen=True)
-class Options:
+class ArchiveOptions:
     event_type: str
     settings: ArchiveSettings
     layout: Layout
@@ -25,8 +26,8 @@ class Options:
     on_unavailable: Lost
 
     @classmethod
-    def of(cls, settings: ArchiveSettings, event_type: str) -> Options:
-        """Invalid if a setting cannot be meant."""
+    def of(cls, settings: ArchiveSettings, event_type: str) -> ArchiveOptions:
+        """Invalid if a setting has a value that cannot work."""
         shifts.check(settings.duration_ms, settings.grace_ms)
         time_field = for_type(settings.time_field, event_type)
         EventTimes(time_field)
@@ -52,12 +53,20 @@ class Options:
         )
 
 
+def configured(text: str, existing: Sequence[str]) -> list[str]:
+    """The event types that a setting like `a,b`, `*` or `*,-c` names."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    left_out = {part[1:] for part in parts if part.startswith("-")}
+    named = [part for part in parts if not part.startswith("-") and part != "*"]
+    return sorted({*named, *(existing if "*" in parts else ())} - left_out)
+
+
 def for_type(text: str, event_type: str) -> str:
-    """Of `general,orders=special` what goes for an event type."""
+    """The value for an event type from a setting like `general,orders=special`."""
     found = ""
     for part in text.split(","):
         name, is_special, special = part.strip().partition("=")
-        # A template may have an equals sign of its own: `date=%Y-%m-%d/…`.
+        # A template may contain an equals sign itself: `date=%Y-%m-%d/…`.
         if not is_special or "%" in name or "{" in name:
             found = found or part.strip()
         elif name.strip() == event_type:
@@ -66,6 +75,8 @@ def for_type(text: str, event_type: str) -> str:
 
 
 def _one_of(name: str, value: str, choices: Any) -> Any:
+    if name == "ready_rule" and value == "seed":
+        raise Invalid("archive.ready_rule: the rule 'seed' is now called 'timestamps'; change the setting")
     if value not in get_args(choices):
         raise Invalid(f"archive.{name} must be one of {', '.join(get_args(choices))}, not {value!r:.60}")
     return value

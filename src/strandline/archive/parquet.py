@@ -1,4 +1,4 @@
-"""The archive's files: their columns, and how rows get into them."""
+"""The archive's Parquet files: their columns, and the writer of staged files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from strandline.log.records import HEADERS
 _TIME = pa.timestamp("ms", "UTC")
 _FRONT = [("event_type", pa.string()), ("partition", pa.int32()), ("timeline", pa.int32()), ("offset", pa.int64())]
 
-#: What readers find: `value` is the event's JSON.
+#: The columns of data files; `value` is the event's JSON.
 ARCHIVED = pa.schema(
     [
         *_FRONT,
@@ -27,7 +27,7 @@ ARCHIVED = pa.schema(
         ("headers", HEADERS),
     ]
 )
-#: What could not be archived, as it came, and why.
+#: The columns of quarantine files: records as they were read, with the reason.
 QUARANTINED = pa.schema(
     [
         *_FRONT,
@@ -41,13 +41,13 @@ QUARANTINED = pa.schema(
 
 _ROW_GROUP_ROWS = 131_072
 _ROW_GROUP_BYTES = 32 << 20
-# Repeated all over a file; of other columns a dictionary would only be given up again.
+# Columns with few distinct values; for other columns a dictionary would not pay.
 _DICTIONARY = ["event_type", "partition", "timeline", "reason"]
 _COUNTING = ["offset", "timestamp", "event_time"]
 
 
-class Writer:
-    """One staged file: rows of one partition, timeline and hour, in the order of their offsets."""
+class StagedFileWriter:
+    """Writes one staged file: rows of one partition, timeline and hour, in the order of their offsets."""
 
     def __init__(self, files: Files, path: str, kind: Kind, hour_ms: int = -1) -> None:
         self._schema = QUARANTINED if kind == "quarantine" else ARCHIVED
@@ -75,7 +75,7 @@ class Writer:
             raise
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows of the kind's schema that follow those before."""
+        """Append rows, which must have the schema of the file's kind."""
         self._pending.append(rows)
         self.pending_rows += rows.num_rows
         self.pending_bytes += rows.nbytes
@@ -94,7 +94,7 @@ class Writer:
             self._times = (min(self._times[0], low), max(self._times[1], high)) if self._times else (low, high)
 
     def flush(self) -> None:
-        """Write a row group of what is pending."""
+        """Write the pending rows as one row group."""
         if self._pending:
             table = pa.Table.from_batches(self._pending)
             self._parquet.write_table(table, row_group_size=max(table.num_rows, 1))
@@ -123,8 +123,8 @@ class Writer:
         )
 
     def discard(self) -> None:
-        """Leave nothing; after `close` this does nothing."""
-        self._parquet.is_open = False  # or it would write its footer when it is collected
+        """Delete the file; does nothing after `close`."""
+        self._parquet.is_open = False  # else the garbage collector would write its footer
         self._file.discard()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""When a directory above those of event types is complete. Pure functions."""
+"""The rules for when the directory of an hour or a day is complete. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from strandline.archive.layout import Layout, at
 from strandline.archive.model import DAY_MS, HOUR_MS, Term
 
-#: The directories that a directory needs, by its path.
+#: For each directory, by path, the directories in it that must be flagged first.
 Needs = dict[str, frozenset[str]]
 LayoutOf = Callable[[str], Layout]
 
 
 def hour_needs(hour_ms: int, terms: Iterable[Term], layout_of: LayoutOf) -> Needs:
-    """Every event type that was configured for the hour, by the hour's directory it lies in."""
+    """The directories of all event types configured for the hour, by the path of the hour's directory."""
     found: dict[str, set[str]] = defaultdict(set)
     for layout in _configured(hour_ms, terms, layout_of):
         if layout.hour_template is not None:
@@ -23,7 +23,10 @@ def hour_needs(hour_ms: int, terms: Iterable[Term], layout_of: LayoutOf) -> Need
 
 
 def day_needs(day_ms: int, terms: Collection[Term], layout_of: LayoutOf) -> Needs:
-    """Every hour of the day, by the day's directory; without one for which nothing was configured at some hour."""
+    """The directories of all hours of the day, by the path of the day's directory.
+
+    Without days that have an hour for which no event type was configured.
+    """
     found: dict[str, set[str]] = defaultdict(set)
     hours: dict[str, set[int]] = defaultdict(set)
     for hour_ms in range(day_ms, day_ms + DAY_MS, HOUR_MS):
@@ -40,7 +43,7 @@ def _configured(hour_ms: int, terms: Iterable[Term], layout_of: LayoutOf) -> lis
 
 
 def children(needed: Collection[str], revisions: Mapping[str, int]) -> dict[str, int] | None:
-    """The revisions of all that is needed; None while one has no flag."""
+    """The revisions of all needed directories; None while one of them has no flag."""
     if not all(revisions.get(path) for path in needed):
         return None
     return {path: revisions[path] for path in sorted(needed)}

@@ -1,4 +1,4 @@
-"""Flags of hours and days, from those of the directories in them. One pass, children first."""
+"""Flags the directories of hours and days once all directories in them are flagged. One pass, children first."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
 
-# How far back flags that somebody removed are written again.
+# How far back missing flags are written again.
 _REPAIR_MS = 2 * DAY_MS
 
 
 class Propagator:
-    """Whatever runs it, and however many do: revisions only grow, in the ledger and in the files."""
+    """Several may run at once: revisions only grow, in the ledger and in the files."""
 
     def __init__(self, ledger: Ledger, files: Files, layout_of: LayoutOf) -> None:
         self._ledger = ledger
@@ -30,7 +30,7 @@ class Propagator:
         self._layout_of = layout_of
 
     def run(self, terms: Sequence[Term], *, repair: bool = False) -> int:
-        """Flag what has become complete, or has changed; how many periods that were."""
+        """Flag every period that has become complete or has changed; returns how many."""
         now_ms = self._ledger.now_ms()
         for period in self._ledger.periods.unwritten():
             self._write(period)
@@ -39,13 +39,13 @@ class Propagator:
             (propagation.hour_needs, hour_of, HOUR_MS),
             (propagation.day_needs, day_of, DAY_MS),
         ):
-            # Asked anew: what the hours have become is news for their days.
+            # Read again: the hours that were just flagged count for their days.
             unsettled = self._ledger.periods.unsettled()
             for start_ms in sorted({start_of(start_ms) for start_ms in unsettled.values()}):
                 for path, needed in needs_of(start_ms, terms, self._layout_of).items():
                     if start_ms + length_ms <= now_ms and not needed.isdisjoint(unsettled):
                         flagged += self._flag(path, start_ms, needed)
-        self._settle_the_rest(terms)
+        self._settle_top_level(terms)
         if repair:
             for period in self._ledger.periods.between(now_ms - _REPAIR_MS, now_ms):
                 self._put(period)
@@ -59,7 +59,7 @@ class Propagator:
         try:
             period = self._ledger.periods.flag(path, start_ms, children)
         except Conflict:
-            return False  # somebody was here with newer ones
+            return False  # another process has flagged newer revisions
         if period.written < period.revision:
             self._write(period)
         self._ledger.periods.settle(children)
@@ -75,8 +75,8 @@ class Propagator:
     def _put(self, period: Period) -> None:
         flags.write_period(self._files, f"{period.path}/{READY}", period)
 
-    def _settle_the_rest(self, terms: Sequence[Term]) -> None:
-        """What nothing is above of, so that it is not looked at again for ever."""
+    def _settle_top_level(self, terms: Sequence[Term]) -> None:
+        """Settle directories that belong to no directory above, so that they are not examined in every pass."""
         unsettled = self._ledger.periods.unsettled()
         above: set[str] = set()
         for hour_ms in {hour_of(start_ms) for start_ms in unsettled.values()}:

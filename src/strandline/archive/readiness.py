@@ -1,7 +1,7 @@
-"""When an hour is complete. Pure functions.
+"""The rules for when an hour is complete. Pure functions.
 
-Readiness is monotone: an hour is never ready before the one that precedes it. So the newest flagged hour
-is all there is to remember, however many came before.
+Readiness is monotone: an hour is never ready before the hour that precedes it. So it is enough to store the newest
+flagged hour.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from strandline.archive.model import HOUR_MS, Barrier, ReadyRule, Stored, Term, hour_of
+from strandline.archive.model import HOUR_MS, Barrier, ReadyRule, StoredPartition, Term, hour_of
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far the partitions that there are now have come; `read_ms` as in `Standing`."""
+class PartitionStates:
+    """The stored state of the `count` partitions that exist now; `read_ms` as in `Standing`."""
 
     count: int
-    stored: Mapping[int, Stored]
+    stored: Mapping[int, StoredPartition]
     read_ms: int
 
 
@@ -32,44 +32,44 @@ def due_hours(terms: Iterable[Term], flagged_ms: int, now_ms: int) -> list[int]:
 
 
 def first_hour(now_ms: int, look_back_hours: int, made_ms: int, *retired_ms: int) -> int:
-    """Where a new term begins: so many hours back, but not before the event type was made or last retired."""
+    """The first hour of a new term: the look-back, but not before the event type was created or last retired."""
     return max(hour_of(now_ms) - look_back_hours * HOUR_MS, hour_of(made_ms), *retired_ms)
 
 
 def barrier_due(hour_ms: int, now_ms: int, grace_ms: int) -> bool:
-    """Whether a reading of the ends at that time can be the hour's barrier."""
+    """Whether ends that are read at that time may be the hour's barrier."""
     return now_ms >= hour_ms + HOUR_MS + grace_ms
 
 
-def blocked_by(hour_ms: int, progress: Progress, barrier: Barrier | None, rule: ReadyRule) -> str | None:
+def blocked_by(hour_ms: int, states: PartitionStates, barrier: Barrier | None, rule: ReadyRule) -> str | None:
     """Why an hour that has ended is not ready; None if it is."""
-    return _behind_in_time(hour_ms, progress, rule) or (
-        _behind_barrier(progress, barrier) if rule == "barrier" else None
+    return _behind_in_time(hour_ms, states, rule) or (
+        _behind_barrier(states, barrier) if rule == "barrier" else None
     )
 
 
-def _behind_in_time(hour_ms: int, progress: Progress, rule: ReadyRule) -> str | None:
-    for partition in range(progress.count):
-        stored = progress.stored.get(partition)
+def _behind_in_time(hour_ms: int, states: PartitionStates, rule: ReadyRule) -> str | None:
+    for partition in range(states.count):
+        stored = states.stored.get(partition)
         if stored is None:
-            # It came to exist after everything was looked up at `read_ms`.
-            if hour_ms + HOUR_MS > progress.read_ms:
+            # The partition was created after `read_ms`, so only later hours wait for it.
+            if hour_ms + HOUR_MS > states.read_ms:
                 return f"partition {partition} has no stored position"
             continue
         stamp = stored.max_timestamp_ms
         if rule == "barrier":
-            # A partition that receives only old events must not block for ever.
+            # A partition that receives only old events must not block forever.
             stamp = max(stamp, stored.end_ms)
         if not hour_ms < stamp:
-            return f"partition {partition} has not come past the start of the hour"
+            return f"partition {partition} has no event time past the start of the hour yet"
     return None
 
 
-def _behind_barrier(progress: Progress, barrier: Barrier | None) -> str | None:
+def _behind_barrier(states: PartitionStates, barrier: Barrier | None) -> str | None:
     if barrier is None:
         return "the barrier is not read yet"
     for partition, end in barrier.ends.items():
-        stored = progress.stored.get(partition)
+        stored = states.stored.get(partition)
         if stored is None or stored.position < end:
-            return f"partition {partition} has not reached the barrier"
+            return f"partition {partition} is not archived up to the barrier yet"
     return None

@@ -1,4 +1,4 @@
-"""Archived hours, published back into an event type."""
+"""Publishes archived hours back into an event type."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from strandline.archive import flags, parquet
 from strandline.archive.files import Files
 from strandline.archive.flags import ListedFile
 from strandline.archive.layout import Layout
-from strandline.clock import to_rfc3339
+from strandline.archive.model import hour_name
 from strandline.errors import Conflict
 
-#: Publishes JSON texts of events, all or an error.
+#: Publishes all events, given as JSON, or raises an error.
 Publish = Callable[[Sequence[bytes]], None]
 
 _EVENTS = 5_000
 _BYTES = 8 << 20
-# What the platform sets when it receives an event, and refuses to be told.
+# Metadata that the platform sets on reception; events that bring it are refused.
 _OF_RECEPTION = frozenset({"received_at", "version", "published_by", "event_type"})
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """How many events of an hour were published, at which revision of it."""
+    """How many events of an hour were published, and from which revision of the hour."""
 
     hour: str
     revision: int
@@ -34,19 +34,19 @@ class Replayed(msgspec.Struct, frozen=True):
 def replay(files: Files, layout: Layout, hours_ms: Iterable[int], publish: Publish) -> Iterator[Replayed]:
     """Publish the events of ready hours, hour by hour; within a partition in their order.
 
-    The events are those that the hour's flag lists. Conflict, before anything of it is published, if an hour is
-    not ready. After an error some events of the hour may be published: events keep their `eid`, so that whoever
-    reads them can tell when they come again.
+    The files are those that the hour's flag lists. Conflict if an hour is not ready; nothing of that hour is
+    published then. After an error part of an hour may be published. Events keep their `eid`, so that readers can
+    recognise duplicates.
     """
     for hour_ms in hours_ms:
         flag = flags.read(files, layout.flags(hour_ms)[1])
         if flag is None:
-            raise Conflict(f"{to_rfc3339(hour_ms)} of {layout.event_type!r} is not ready")
+            raise Conflict(f"hour {hour_name(hour_ms)} of event type {layout.event_type!r} is not ready")
         events = 0
         for batch in _batches(files, layout.data(hour_ms), flag.files):
             publish(batch)
             events += len(batch)
-        yield Replayed(flag.hour, flag.revision, events)
+        yield Replayed(hour_name(hour_ms), flag.revision, events)
 
 
 def _batches(files: Files, folder: str, listed: Iterable[ListedFile]) -> Iterator[list[bytes]]:
@@ -63,10 +63,10 @@ def _batches(files: Files, folder: str, listed: Iterable[ListedFile]) -> Iterato
 
 
 def _values(files: Files, folder: str, listed: Iterable[ListedFile]) -> Iterator[bytes]:
-    """Late files are in their place among the others: by partition, then by cursor."""
+    """By partition, then by cursor, so that late files are among the others in order."""
     for file in sorted(listed, key=lambda file: (int(file.partition), file.first_cursor)):
         for rows in parquet.read(files, f"{folder}/{file.name}"):
-            # A record without a value is no event.
+            # A record without a value is not an event.
             yield from (as_sent(text.encode()) for text in rows["value"].to_pylist() if text is not None)
 
 

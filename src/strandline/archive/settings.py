@@ -31,8 +31,8 @@ class ArchiveSettings:
     )
     ready_rule: str = setting(
         "barrier",
-        "When an hour is ready: `barrier`: everything published before its end and the grace is in it; `seed`: by "
-        "the partitions' newest timestamps alone.",
+        "When an hour is ready. `barrier`: when all records published until its end plus the grace are archived. "
+        "`timestamps`: when the newest event time of every partition is past the start of the hour.",
     )
     look_back_hours: int = setting(24, "How far back hours of a new event type get flags.", minimum=0)
     late: str = setting(

@@ -1,15 +1,15 @@
 """Shifts: spans of wall-clock time in which a partition's records are collected. Pure functions.
 
-A worker has the shift of the present and, for a short while after its end, the one before. Finishing that one
-also cuts the present one: everything that was collected so far is published with it, only the present shift's
-timestamp waits for its own end.
+A worker has a current shift and, for the grace after its end, the previous one. Finishing the previous shift also
+cuts the current one: everything that was collected so far is published. Only the timestamp of the current shift is
+not stored before its own end.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from strandline.archive.model import Stored
+from strandline.archive.model import StoredPartition
 from strandline.errors import Invalid
 from strandline.log.cursors import Position
 
@@ -19,7 +19,7 @@ class Shift:
     number: int
     start_ms: int
     end_ms: int
-    #: The largest event time seen; −1 when there was none.
+    #: The largest event time seen; −1 if there was no event.
     max_timestamp_ms: int = -1
 
     def is_over(self, now_ms: int) -> bool:
@@ -31,7 +31,7 @@ class Shift:
 
 @dataclass(frozen=True)
 class Worker:
-    """One partition: the next thing to read is after the cursor."""
+    """The work on one partition. Reading continues after the cursor."""
 
     cursor: Position
     current: Shift
@@ -39,19 +39,19 @@ class Worker:
 
 
 def check(duration_ms: int, grace_ms: int) -> None:
-    """Invalid if a shift could still wait for its end when the next one is over."""
+    """Invalid if a shift could be unfinished when the next one is already over."""
     if grace_ms >= duration_ms:
         raise Invalid(f"the grace of shifts ({grace_ms} ms) must be shorter than the shifts ({duration_ms} ms)")
 
 
 def begin(now_ms: int, duration_ms: int, number: int = 1) -> Shift:
-    """The shift of the present, as if it had started on time."""
+    """The current shift, as if it had started on time."""
     start_ms = now_ms - now_ms % duration_ms
     return Shift(number, start_ms, start_ms + duration_ms)
 
 
-def started(stored: Stored | None, cursor: Position, now_ms: int, duration_ms: int) -> Worker:
-    """A worker that begins now. Shifts that nobody worked count as one, number 0, in which nothing was read."""
+def started(stored: StoredPartition | None, cursor: Position, now_ms: int, duration_ms: int) -> Worker:
+    """A worker that starts now. Shifts missed since the last stored one count as one empty shift, number 0."""
     current = begin(now_ms, duration_ms)
     if stored is not None and stored.end_ms >= current.start_ms:
         return Worker(cursor, current)
@@ -59,15 +59,15 @@ def started(stored: Stored | None, cursor: Position, now_ms: int, duration_ms: i
 
 
 def consumed(worker: Worker, cursor: Position, max_timestamp_ms: int) -> Worker:
-    """Records were read up to the cursor, in the present shift."""
+    """The worker after reading records up to the cursor in the current shift."""
     newest = max(worker.current.max_timestamp_ms, max_timestamp_ms)
     return replace(worker, cursor=cursor, current=replace(worker.current, max_timestamp_ms=newest))
 
 
 def rotated(worker: Worker, now_ms: int, duration_ms: int) -> Worker:
-    """When the present shift is over it becomes the previous one, and the next number begins.
+    """If the current shift is over, it becomes the previous one and the next number starts.
 
-    One that is still waiting, because its partition lags, goes on as part of its successor.
+    A previous shift that is still unfinished, because its partition lags, is merged into its successor.
     """
     current, waiting = worker.current, worker.previous
     if not current.is_over(now_ms):
@@ -79,39 +79,41 @@ def rotated(worker: Worker, now_ms: int, duration_ms: int) -> Worker:
 
 
 def can_finish(worker: Worker, now_ms: int, grace_ms: int, *, caught_up: bool) -> bool:
-    """Whether the previous shift's time has come. That nothing came in it is only known once caught up."""
+    """Whether the previous shift can be finished. Only a partition that has caught up can be called idle."""
     previous = worker.previous
     if previous is None or not previous.is_time_to_finish(now_ms, grace_ms):
         return False
     return caught_up or previous.max_timestamp_ms >= 0
 
 
-def finished(worker: Worker, stored: Stored | None) -> tuple[Worker, Stored]:
-    """The previous shift is done; what was collected since is cut off with it and goes on under its number."""
+def finished(worker: Worker, stored: StoredPartition | None) -> tuple[Worker, StoredPartition]:
+    """The worker without its previous shift, and what to store. The current shift is cut and keeps its number."""
     if worker.previous is None:
         raise ValueError("there is no shift to finish")
     kept = _kept(worker.previous, worker.cursor, stored, worker.previous.end_ms, certain=True)
     return replace(worker, previous=None), kept
 
 
-def cut(worker: Worker, stored: Stored | None) -> Stored:
-    """What was collected is published, no shift is finished: only the position moves."""
+def cut(worker: Worker, stored: StoredPartition | None) -> StoredPartition:
+    """What to store when collected records are published but no shift is finished: only the position changes."""
     if stored is None:
-        return Stored(worker.cursor)
-    return Stored(worker.cursor, stored.max_timestamp_ms, stored.shift, stored.start_ms, stored.end_ms)
+        return StoredPartition(worker.cursor)
+    return StoredPartition(worker.cursor, stored.max_timestamp_ms, stored.shift, stored.start_ms, stored.end_ms)
 
 
-def stopped(worker: Worker, stored: Stored | None, now_ms: int, *, caught_up: bool) -> Stored:
-    """A graceful stop finishes both shifts; only the present one, which ends here, leaves its timestamp."""
+def stopped(worker: Worker, stored: StoredPartition | None, now_ms: int, *, caught_up: bool) -> StoredPartition:
+    """What to store at a graceful stop, which finishes both shifts: the timestamp is that of the current one."""
     end_ms = min(worker.current.end_ms, now_ms)
     return _kept(worker.current, worker.cursor, stored, end_ms, certain=caught_up)
 
 
-def _kept(shift: Shift, cursor: Position, stored: Stored | None, end_ms: int, *, certain: bool) -> Stored:
+def _kept(
+    shift: Shift, cursor: Position, stored: StoredPartition | None, end_ms: int, *, certain: bool
+) -> StoredPartition:
     newest = shift.max_timestamp_ms
     if newest < 0 and certain:
         newest = end_ms
-    # Neither timestamp goes back: an hour that was ready once stays ready.
+    # Timestamps never go backwards: an hour that was ready stays ready.
     newest = max(newest, stored.max_timestamp_ms if stored else -1)
     end_ms = max(end_ms, stored.end_ms if stored else -1)
-    return Stored(cursor, newest, shift.number, shift.start_ms, end_ms)
+    return StoredPartition(cursor, newest, shift.number, shift.start_ms, end_ms)

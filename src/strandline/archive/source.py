@@ -1,4 +1,4 @@
-"""What the archive sees of the log: the ends of partitions at a moment, and ranges for tasks to read."""
+"""What the archive reads from the log: the ends of partitions at one moment, and ranges for tasks to read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from strandline.log.settings import LogSettings
 
 
 @dataclass(frozen=True)
-class Reading:
-    """An event type as it was at `read_ms` or later."""
+class LogSnapshot:
+    """An event type as it was at `read_ms` or a moment later."""
 
     entry_id: str
     timelines: Sequence[Timeline]
@@ -27,12 +27,14 @@ class Reading:
     def ends(self) -> dict[int, Position]:
         return {number: cursors.at_index(one, cursors.end_index(one)) for number, one in enumerate(self.spans)}
 
-    def pending(self, partition: int, position: Position) -> int:
+    def pending(self, partition: int, position: Position | None) -> int:
+        """How many records come after a position; None is the beginning."""
         spans = self.spans[partition]
-        return cursors.end_index(spans) - cursors.index_of(spans, position)
+        start = cursors.begin_index(spans) if position is None else cursors.index_of(spans, position)
+        return cursors.end_index(spans) - start
 
     def ahead(self, partition: int, position: Position, records: int) -> Position:
-        """So many records further."""
+        """The position that many records further."""
         spans = self.spans[partition]
         return cursors.at_index(spans, cursors.index_of(spans, position) + records)
 
@@ -43,20 +45,20 @@ class Source:
         self._data = data
         self._settings = settings
 
-    def look(self, event_type: str, read_ms: int) -> Reading:
-        """The event type now, which is at or after `read_ms`. NotFound if there is none."""
+    def look(self, event_type: str, read_ms: int) -> LogSnapshot:
+        """The event type as it is now, at or after `read_ms`. NotFound if it does not exist."""
         view = self._event_types.view(event_type)
         spans = view.spans()
         entry = view.entry
-        return Reading(entry.id, entry.timelines, spans, read_ms)
+        return LogSnapshot(entry.id, entry.timelines, spans, read_ms)
 
     def range(
-        self, event_type: str, reading: Reading, partition: int, start: Position, end: Position
+        self, event_type: str, snapshot: LogSnapshot, partition: int, start: Position, end: Position
     ) -> PartitionRange:
-        """What lies between two positions, for another process to read."""
-        spans = reading.spans[partition]
+        """The records between two positions, as a value that another process can read them by."""
+        spans = snapshot.spans[partition]
         storages = self._event_types.storages()
-        timelines = {timeline.order: timeline for timeline in reading.timelines}
+        timelines = {timeline.order: timeline for timeline in snapshot.timelines}
         between = cut(spans, cursors.index_of(spans, start), cursors.index_of(spans, end))
         pieces = tuple(
             Piece(span.order, storages[timelines[span.order].storage_id], timelines[span.order].topic, first, last)

@@ -1,6 +1,6 @@
-"""What a task does with a range of one partition: Parquet files in `_staging`, split by the hour of the events.
+"""What a task does with a range of one partition: write Parquet files in `_staging`, split by hour of event time.
 
-Every row that comes in goes into exactly one file, of an hour or of the quarantine. Rows keep their order.
+Every row goes into exactly one file, of an hour or of the quarantine. Rows keep their order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PENDING_BYTES = 256 << 20
 
 
 class Sorting(msgspec.Struct, frozen=True):
-    """How events are sorted into hours; `now_ms` is when, for events that claim to be of the future."""
+    """How events are sorted into hours; `now_ms` limits event times in the future."""
 
     event_type: str
     time_field: str
@@ -51,24 +51,24 @@ def stage(files: Files, directory: str, sorting: Sorting, partition: int, batche
     """Write the rows of a range into files of the directory."""
     times = EventTimes(sorting.time_field)
     rows = 0
-    with _Drawers(files, directory, sorting.file_bytes) as drawers:
+    with HourWriters(files, directory, sorting.file_bytes) as writers:
         for batch in batches:
             rows += len(batch)
             hours, bad = _sorted(batch, sorting, times)
             for hour_ms, part in hours:
-                drawers.put(batch.timeline, hour_ms, part)
+                writers.put(batch.timeline, hour_ms, part)
             if bad is not None:
-                drawers.put(batch.timeline, -1, bad)
+                writers.put(batch.timeline, -1, bad)
         failpoints.hit("archive.staging")
-        staged = drawers.close()
+        staged = writers.close()
     newest = max((file.max_time_ms for file in staged), default=-1)
     return Harvest(partition, rows, newest, tuple(staged))
 
 
 def merge(files: Files, directory: str, group: Sequence[StagedFile]) -> StagedFile:
-    """One file of several that follow each other."""
+    """Merge consecutive files into one."""
     first = group[0]
-    with parquet.Writer(files, _new(directory), first.kind, first.hour_ms) as writer:
+    with parquet.StagedFileWriter(files, _new(directory), first.kind, first.hour_ms) as writer:
         for one in group:
             for rows in parquet.read(files, one.path):
                 writer.write(rows)
@@ -76,9 +76,9 @@ def merge(files: Files, directory: str, group: Sequence[StagedFile]) -> StagedFi
 
 
 def quarantine(files: Files, directory: str, group: Sequence[StagedFile], reason: str) -> StagedFile:
-    """The rows of files for hours, in the order given, as the quarantine has them."""
+    """Rewrite files of hours, in the given order, as one quarantine file."""
     kept = [field for field in parquet.QUARANTINED if field.name != "reason"]
-    with parquet.Writer(files, _new(directory), "quarantine") as writer:
+    with parquet.StagedFileWriter(files, _new(directory), "quarantine") as writer:
         for one in group:
             for rows in parquet.read(files, one.path):
                 columns = [rows[field.name].cast(field.type) for field in kept]
@@ -88,18 +88,18 @@ def quarantine(files: Files, directory: str, group: Sequence[StagedFile], reason
 
 
 def _new(directory: str) -> str:
-    # A task that is tried again must not meet what its first attempt left.
+    # A unique name: a retried task must not collide with the files of its first attempt.
     return f"{directory}/{uuid.uuid4().hex}.part"
 
 
-class _Drawers:
-    """The files that are being written, by timeline and hour."""
+class HourWriters:
+    """The open files, by timeline and hour. The least recently used one is finished when there are too many."""
 
     def __init__(self, files: Files, directory: str, file_bytes: int) -> None:
         self._files = files
         self._directory = directory
         self._file_bytes = file_bytes
-        self._open: OrderedDict[tuple[int, int], parquet.Writer] = OrderedDict()
+        self._open: OrderedDict[tuple[int, int], parquet.StagedFileWriter] = OrderedDict()
         self._done: list[StagedFile] = []
 
     def put(self, timeline: int, hour_ms: int, rows: pa.RecordBatch) -> None:
@@ -109,7 +109,7 @@ class _Drawers:
             if len(self._open) >= _OPEN_FILES:
                 self._finish(next(iter(self._open)))
             kind: Kind = "data" if hour_ms >= 0 else "quarantine"
-            writer = self._open[key] = parquet.Writer(self._files, _new(self._directory), kind, hour_ms)
+            writer = self._open[key] = parquet.StagedFileWriter(self._files, _new(self._directory), kind, hour_ms)
         self._open.move_to_end(key)
         writer.write(rows)
         if writer.bytes >= self._file_bytes:
@@ -146,7 +146,7 @@ def _sorted(
     if unreadable:
         values = pc.if_else(pa.array(_mask(len(batch), unreadable)), pa.scalar(None, values.type), values)
     event_times, timeless = times.of(values, published)
-    # The first thing that was wrong with a row is its reason.
+    # Of several reasons the first check that failed counts.
     bad = {**_out_of_range(event_times, published, sorting), **timeless, **unreadable}
     if not bad:
         return _by_hour(batch, rows, event_times), None
@@ -157,7 +157,7 @@ def _sorted(
 
 
 def _framed(batch: Batch, rows: pa.RecordBatch, schema: pa.Schema, **more: pa.Array) -> pa.RecordBatch:
-    """Some of a batch's records with all columns of a file."""
+    """Records of a batch with all columns of a file's schema."""
     same = {"event_type": batch.event_type, "partition": int(batch.partition), "timeline": batch.timeline}
     columns = more | {name: rows[name] for name in rows.schema.names}
     arrays = [
@@ -195,7 +195,7 @@ def _is_text(value: bytes | None) -> bool:
 def _out_of_range(
     event_times: npt.NDArray[np.int64], published: npt.NDArray[np.int64], sorting: Sorting
 ) -> dict[int, str]:
-    """Measured from the publication, or from now for a record that claims to come from the future itself."""
+    """Limits count from the time of publication, or from now if that time is in the future."""
     base = np.where(published > 0, np.minimum(published, sorting.now_ms), sorting.now_ms)
     past = (event_times < base - sorting.max_past_ms) | (event_times < 0)
     future = event_times > base + sorting.max_future_ms
@@ -206,7 +206,7 @@ def _out_of_range(
 def _by_hour(
     batch: Batch, rows: pa.RecordBatch, event_times: npt.NDArray[np.int64]
 ) -> Iterable[tuple[int, pa.RecordBatch]]:
-    """The rows of every hour as they are archived, in their order."""
+    """The archived rows of every hour, in their order."""
     if not len(event_times):
         return
     hours = event_times // HOUR_MS

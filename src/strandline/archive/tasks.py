@@ -1,4 +1,4 @@
-"""The work that runs elsewhere: values that carry all they need, for whatever runs them."""
+"""Tasks as values that can be sent to another process, and the port of what runs them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Make one staged file of several that follow each other; with a reason, one for the quarantine."""
+    """Merge consecutive staged files into one; with a reason, into a quarantine file."""
 
     files: Files
     directory: str
@@ -43,19 +43,19 @@ class Rewrite:
 
 
 class Runner(ABC):
-    """Runs tasks and returns their results, in their order. One that fails fails all; a task may run twice."""
+    """Runs tasks and returns their results in order. If one task fails, the call fails; a task may run twice."""
 
     @abstractmethod
     def stage(self, tasks: Sequence[Stage]) -> list[Harvest]:
-        """What became of every range."""
+        """Stage every range and return the result of each."""
 
     @abstractmethod
     def rewrite(self, tasks: Sequence[Rewrite]) -> list[StagedFile]:
-        """The new files."""
+        """Rewrite every group and return the new files."""
 
 
 class InProcess(Runner):
-    """One after the other, here."""
+    """Runs tasks one after the other in this process."""
 
     def stage(self, tasks: Sequence[Stage]) -> list[Harvest]:
         return [task.run() for task in tasks]

@@ -1,7 +1,7 @@
-"""When events happened: from a field of their JSON, or when they were published. In bulk, over Arrow columns.
+"""Event times: from a field of the JSON, or the time of publication. Works on whole Arrow columns.
 
-Fields are found by a compiled decoder that skips all others, texts become numbers in one go. Rows that do not
-fit are looked at one by one, so that the result is the same, only slower.
+A compiled decoder extracts the field and skips all others; texts are converted in bulk. If a batch has rows that
+do not fit, its rows are converted one by one, with the same result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_JSON = "not JSON"
 NO_TIME = "no event time"
 NOT_A_TIME = "unparsable event time"
 
-#: Milliseconds of every row, and why some have none.
+#: The milliseconds of every row, and the reason for each row that has no usable time.
 Times = tuple[npt.NDArray[np.int64], dict[int, str]]
 
 _Found = str | int | None
@@ -35,9 +35,9 @@ _decode_any = msgspec.json.Decoder()
 
 
 class EventTimes:
-    """`metadata.occurred_at`, `placed_at|@timestamp` (the field, or without one the publication), `@timestamp`.
+    """Where times come from: `a.b` (a field), `a.b|@timestamp` (the field, else the publication), `@timestamp`.
 
-    A field holds a time with an offset, as RFC 3339 has it, or milliseconds since 1970.
+    A field holds an RFC 3339 time with an offset, or milliseconds since 1970.
     """
 
     def __init__(self, field: str) -> None:
@@ -52,7 +52,7 @@ class EventTimes:
         self._decode, self._get = _compile(self._path)
 
     def of(self, values: pa.Array, timestamps: npt.NDArray[np.int64]) -> Times:
-        """The times of events in their JSON, which were published at the given ones."""
+        """The times of events, given as JSON with the timestamps of their publication."""
         if self._published:
             return timestamps, {}
         try:
@@ -67,7 +67,7 @@ class EventTimes:
         return fast.to_numpy(), {}
 
     def _look(self, value: bytes | None) -> _Found | _Bad:
-        """What is at the path, of a row for which the compiled decoder may not have been made."""
+        """The value at the path, for rows that the compiled decoder may not be able to decode."""
         if value is None:
             return None
         try:
@@ -98,18 +98,18 @@ class _Bad:
 
 
 def _compile(path: Sequence[str]) -> tuple[Callable[[bytes], Any], Callable[[Any], Any]]:
-    """A decoder that knows the path alone, and what gets the value out of its result."""
+    """A decoder for just this path, and a function that extracts the value from its result."""
     kind: Any = str | int | None
     default: Any = None
     for name in reversed(path):
-        # Objects without cycles that live for a moment: not for the garbage collector to go through.
+        # Short-lived objects without cycles: the garbage collector need not track them.
         kind = msgspec.defstruct("Part", [("part", kind, default)], rename={"part": name}, gc=False, frozen=True)
         default = kind()
     return msgspec.json.Decoder(kind).decode, operator.attrgetter(".".join(["part"] * len(path)))
 
 
 def _in_bulk(found: list[Any]) -> pa.Array | None:
-    """Milliseconds if all are plain texts, or all are numbers; None if they want to be looked at one by one."""
+    """Milliseconds if all values are plain texts or all are numbers; None if rows must be converted one by one."""
     try:
         texts = pa.array(found, pa.string())
     except (pa.ArrowException, TypeError, OverflowError):
@@ -120,7 +120,7 @@ def _in_bulk(found: list[Any]) -> pa.Array | None:
         nanos = texts.cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
     except pa.ArrowException:
         return None
-    # Downwards, also before 1970.
+    # Round down, also before 1970.
     return pa.array(
         np.floor_divide(nanos.fill_null(0).to_numpy(), 1_000_000), mask=nanos.is_null().to_numpy(False)
     )

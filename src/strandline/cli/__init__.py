@@ -22,7 +22,7 @@ COMMANDS = {
     "timelines": ("timelines", "Show and switch the storage epochs of an event type."),
     "storages": ("storages", "Show, add, choose and remove storages."),
     "pipeline": ("pipeline", "Run the Spark jobs and show their progress."),
-    "archive": ("archive", "Show which hours are complete, verify and replay them."),
+    "archive": ("archive", "Show which hours are complete; wait for, verify and replay them."),
     "doctor": ("doctor", "Check this machine, a data directory and a server."),
 }
 

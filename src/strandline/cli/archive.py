@@ -1,13 +1,11 @@
-"""`strandline archive …`: which hours are complete, whether files are in order, and back into the log."""
+"""`strandline archive …`: which hours are complete, whether their files are in order, and replays."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,149 +14,171 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
-import strandline
 from strandline.cli import output
 from strandline.cli.failures import FAILED
-from strandline.cli.target import data_option, debug_option, json_option
-from strandline.clock import parse_rfc3339, to_rfc3339
-from strandline.errors import NotFound
+from strandline.cli.target import Target, on_target
+from strandline.clock import system_clock
+from strandline.errors import Invalid
 
 if TYPE_CHECKING:  # each command loads what it needs
     from strandline.archive.room import ArchiveStatus, HourStatus
-    from strandline.platform import Platform
 
-_HOUR_MS = 3_600_000
-_SHORT = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d))?")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _MARKS = {"ready": ("■", "green"), "due": ("□", "yellow"), "open": ("·", "dim")}
 
 
-def _hour(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
-    """An option's callback: `2026-11-15`, `2026-11-15T12` or a full time as milliseconds."""
+def _hour(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    """A callback for options and arguments: checks an hour. A date is the first hour of the day."""
+    from strandline.archive.model import hour_name, parse_hour  # noqa: PLC0415 - slow to load
+
     if text is None:
         return None
-    short = _SHORT.fullmatch(text)
     try:
-        return parse_rfc3339(f"{short[1]}T{short[2] or '00'}:00:00Z" if short else text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is no time; write 2026-11-15, 2026-11-15T12 or RFC 3339") from None
+        return hour_name(parse_hour(f"{text}T00" if _DATE.fullmatch(text) else text))
+    except Invalid:
+        raise click.BadParameter(f"{text!r} is not an hour; write 2026-11-15T12 or 2026-11-15, UTC") from None
 
 
 def _span(command: Callable[..., Any]) -> Callable[..., Any]:
-    first = click.option(
-        "--from", "from_ms", callback=_hour, metavar="TIME", help="First hour, UTC: 2026-11-15T12."
-    )
-    last = click.option("--to", "to_ms", callback=_hour, metavar="TIME", help="End, not included.")
+    first = click.option("--from", "start", callback=_hour, metavar="HOUR", help="First hour, UTC: 2026-11-15T12.")
+    last = click.option("--to", "end", callback=_hour, metavar="HOUR", help="End of the span, not included.")
     return first(last(command))
 
 
-@dataclass(frozen=True)
-class _Place:
-    data: Path
-    as_json: bool
-
-    @contextmanager
-    def open(self) -> Iterator[Platform]:
-        if not self.data.is_dir():
-            raise NotFound(f"there is no data directory {self.data}; name the one of the log with --data")
-        with strandline.open(self.data) as platform:
-            yield platform
-
-
-def _on_data(command: Callable[..., Any]) -> Callable[..., Any]:
-    @data_option
-    @json_option
-    @debug_option
-    @click.pass_context
-    def wrapped(ctx: click.Context, /, data: Path, *, as_json: bool, **rest: Any) -> Any:
-        return ctx.invoke(command, place=_Place(data, as_json), **rest)
-
-    wrapped.__doc__ = command.__doc__
-    return wrapped
+_hour_argument = click.argument("hour", callback=_hour, metavar="HOUR")
 
 
 @click.group()
 def archive() -> None:
-    """Show which hours are complete, verify their files, and replay them."""
+    """Show which hours are complete, wait for them, verify their files, and replay them."""
 
 
 @archive.command("status")
 @_span
-@_on_data
-def status(place: _Place, from_ms: int | None, to_ms: int | None) -> None:
+@on_target
+def status(target: Target, start: str | None, end: str | None) -> None:
     """Show a grid of hours: ■ ready, □ ended but not complete, · not over yet. By default today and yesterday."""
-    with place.open() as platform:
-        now_ms = platform.archive.ledger.now_ms()
-        to_ms = to_ms or now_ms - now_ms % _HOUR_MS + _HOUR_MS
-        from_ms = (
-            from_ms if from_ms is not None else (to_ms - 1) // (24 * _HOUR_MS) * 24 * _HOUR_MS - 24 * _HOUR_MS
-        )
-        found = platform.archive.status(from_ms, to_ms)
-        periods = platform.archive.periods(from_ms, to_ms)
-    if place.as_json:
-        output.print_json({"event_types": found, "periods": periods})
+    from strandline.archive.model import DAY_MS, HOUR_MS, day_of, hour_name, parse_hour  # noqa: PLC0415 - same
+
+    end = end or hour_name(system_clock().now_ms() + HOUR_MS)
+    start = start or hour_name(day_of(parse_hour(end) - 1) - DAY_MS)
+    with target.open() as rooms:
+        found = rooms.archive.status()
+        listed = {one.event_type: [*rooms.archive.hours(one.event_type, start, end)] for one in found}
+        periods = [*rooms.archive.periods(start, end)]
+    hours = {name: own for name, own in listed.items() if own}
+    found = [one for one in found if one.event_type in hours]
+    if target.as_json:
+        event_types = [{**msgspec.to_builtins(one), "hours": hours[one.event_type]} for one in found]
+        output.print_json({"event_types": event_types, "periods": periods})
         return
     if not found:
-        print("nothing is archived yet; start it with `strandline pipeline run archive`")
+        print("nothing is archived in this span; start the archive with `strandline pipeline run archive`")
         return
-    _print_grid(found)
+    _print_grid(hours)
+    _print_counts(found)
+
+
+def _print_grid(hours: Mapping[str, Sequence[HourStatus]]) -> None:
+    """A line for every event type and day."""
+    wide = max(map(len, hours))
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    console.print(Text(" " * (wide + 13) + "".join(f"{hour:02d} " for hour in range(24)), "dim"))
+    for event_type, own in hours.items():
+        days: dict[str, dict[int, HourStatus]] = {}
+        for hour in own:
+            days.setdefault(hour.hour[:10], {})[int(hour.hour[11:13])] = hour
+        for day, of_day in days.items():
+            line = Text(f"{event_type:{wide}} {day}  ")
+            for number in range(24):
+                mark, style = _MARKS[of_day[number].state] if number in of_day else (" ", "")
+                late = of_day[number].revision if number in of_day else 0
+                line.append(f"{mark}{late if late > 1 else ' '} ", style)
+            console.print(line)
+
+
+def _print_counts(found: Sequence[ArchiveStatus]) -> None:
     output.print_table(
-        ("event type", "read", "archived", "late", "quarantined", "dropped", "skipped", "waiting"),
-        ((one.event_type, *msgspec.structs.astuple(one.counts), _waiting(one)) for one in found),
+        ("event type", "read", "archived", "late", "quarantined", "dropped", "skipped", "lag", "last ready"),
+        ((one.event_type, *msgspec.structs.astuple(one.counts), one.lag, one.last_ready) for one in found),
         "",
     )
     for one in found:
-        blocked = next((hour for hour in one.hours if hour.state == "due"), None)
-        if blocked is not None:
-            print(f"{one.event_type}: {blocked.hour} waits: {blocked.reason}")
+        if one.due:
+            more = f" ({one.due_hours - 1} more hours are due)" if one.due_hours > 1 else ""
+            print(f"{one.event_type}: {one.due[0].hour} is not ready: {one.due[0].reason}{more}")
 
 
-def _waiting(one: ArchiveStatus) -> int:
-    return sum(partition.unarchived_events or 0 for partition in one.partitions)
+@archive.command("hours")
+@click.argument("event_type")
+@_span
+@click.option("--state", type=click.Choice([*_MARKS]), help="Only hours in this state.")
+@on_target
+def hours(target: Target, event_type: str, start: str | None, end: str | None, state: Any) -> None:
+    """List the hours of EVENT_TYPE with their state, oldest first."""
+    with target.open() as rooms:
+        found = [*rooms.archive.hours(event_type, start, end, state)]
+    if target.as_json:
+        output.print_json(found)
+        return
+    output.print_table(
+        ("hour", "state", "revision", "reason"),
+        ((one.hour, one.state, one.revision or None, one.reason) for one in found),
+        "no hours in this span and state",
+    )
 
 
-def _print_grid(found: list[ArchiveStatus]) -> None:
-    """A line for every event type and day."""
-    wide = max(len(one.event_type) for one in found)
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(Text(" " * (wide + 13) + "".join(f"{hour:02d} " for hour in range(24)), "dim"))
-    for one in found:
-        days: dict[str, dict[int, HourStatus]] = {}
-        for hour in one.hours:
-            days.setdefault(hour.hour[:10], {})[int(hour.hour[11:13])] = hour
-        for day, hours in days.items():
-            line = Text(f"{one.event_type:{wide}} {day}  ")
-            for number in range(24):
-                mark, style = _MARKS[hours[number].state] if number in hours else (" ", "")
-                late = hours[number].revision if number in hours else 0
-                line.append(f"{mark}{late if late > 1 else ' '} ", style)
-            console.print(line)
+@archive.command("manifest")
+@click.argument("event_type")
+@_hour_argument
+@on_target
+def manifest(target: Target, event_type: str, hour: str) -> None:
+    """Print the manifest of an hour, as its `_READY` has it: files, rows, checksums and cursors.
+
+    Exit code 1 if the hour is not ready.
+    """
+    with target.open() as rooms:
+        output.print_json(rooms.archive.manifest(event_type, hour))
+
+
+@archive.command("wait")
+@click.argument("event_type")
+@_hour_argument
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up after this long.")
+@on_target
+def wait(target: Target, event_type: str, hour: str, timeout: float | None) -> None:
+    """Return when HOUR of EVENT_TYPE is ready. Exit code 3 if it is not before the timeout."""
+    with target.open() as rooms:
+        ready = rooms.archive.wait(event_type, hour, timeout)
+    text = (
+        f"{event_type} {hour} is ready: revision {ready.revision}, rows {ready.rows:,}, files {len(ready.files)}"
+    )
+    output.print_done(text, ready, as_json=target.as_json)
 
 
 @archive.command("verify")
 @click.argument("event_types", nargs=-1, metavar="[EVENT_TYPE]…")
 @_span
-@_on_data
-def verify(place: _Place, event_types: tuple[str, ...], from_ms: int | None, to_ms: int | None) -> int:
-    """Hold every flagged hour against its flag and the ledger; reads all files.
+@on_target
+def verify(target: Target, event_types: tuple[str, ...], start: str | None, end: str | None) -> int:
+    """Compare the files of every ready hour with its flag and the ledger; reads all files.
 
-    Exit code 1 if one is not in order.
+    Exit code 1 if a check fails.
     """
-    verdicts = []
-    with place.open() as platform, _counting("verified", quiet=place.as_json) as count:
-        ledger = platform.archive.ledger
-        names = event_types or sorted({term.event_type for term in ledger.terms()})
-        for name in names:
-            for verdict in platform.archive.verify(name, from_ms or 0, to_ms or ledger.now_ms()):
-                verdicts.append(verdict)
+    checks = []
+    with target.open() as rooms, _counting("verified", quiet=target.as_json) as count:
+        for name in event_types or [one.event_type for one in rooms.archive.status()]:
+            for check in rooms.archive.verify(name, start, end):
+                checks.append(check)
                 count()
-    bad = [verdict for verdict in verdicts if not verdict.ok]
-    if place.as_json:
-        output.print_json(verdicts)
+    bad = [check for check in checks if not check.ok]
+    if target.as_json:
+        output.print_json(checks)
     else:
-        for verdict in bad:
-            print(f"{verdict.event_type} {verdict.hour}: {'; '.join(verdict.problems)}")
-        rows = sum(verdict.rows for verdict in verdicts)
-        print(f"{len(verdicts) - len(bad)} of {len(verdicts)} flagged hours are in order, {rows:,} rows")
+        for check in bad:
+            print(f"{check.event_type} {check.hour}: {'; '.join(check.problems)}")
+        rows = sum(check.rows for check in checks)
+        print(f"{len(checks) - len(bad)} of {len(checks)} ready hours are in order, {rows:,} rows")
     return FAILED if bad else 0
 
 
@@ -166,38 +186,43 @@ def verify(place: _Place, event_types: tuple[str, ...], from_ms: int | None, to_
 @click.argument("event_type")
 @click.option("--into", required=True, metavar="NAME", help="The event type to publish to.")
 @_span
-@_on_data
-def replay(place: _Place, event_type: str, into: str, from_ms: int | None, to_ms: int | None) -> None:
+@on_target
+def replay(target: Target, event_type: str, into: str, start: str | None, end: str | None) -> None:
     """Publish the archived hours of EVENT_TYPE into another event type, oldest first.
 
-    Events keep their eid, so that whoever reads them can tell when some come twice.
+    Works on a data directory (--data), not on a server. Events keep their eid, so that readers can recognise
+    duplicates.
     """
     hours, events = 0, 0
-    with place.open() as platform, _counting("replayed", quiet=place.as_json) as count:
-        if from_ms is None or to_ms is None:
+    with target.open_data() as platform, _counting("replayed", quiet=target.as_json) as count:
+        if start is None or end is None:
             raise click.UsageError("name the hours with --from and --to; see `strandline archive status`")
-        for replayed in platform.archive.replay(event_type, from_ms, to_ms, into):
+        for replayed in platform.archive.replay(event_type, start, end, into):
             hours, events = hours + 1, events + replayed.events
             count()
     output.print_done(
         f"{events:,} events of {hours} hours are in {into}",
         {"hours": hours, "events": events, "into": into},
-        as_json=place.as_json,
+        as_json=target.as_json,
     )
 
 
 @archive.command("retire")
 @click.argument("event_type")
-@click.option(
-    "--at", "to_ms", callback=_hour, metavar="TIME", help="First hour without it; default: the next one."
-)
-@_on_data
-def retire(place: _Place, event_type: str, to_ms: int | None) -> None:
-    """Do not archive EVENT_TYPE any more; hours and days no longer wait for it."""
-    with place.open() as platform:
-        platform.archive.retire(event_type, to_ms)
-    end = to_rfc3339(to_ms) if to_ms is not None else "the next hour"
-    output.print_done(f"{event_type} is archived until {end}", {"event_type": event_type}, as_json=place.as_json)
+@click.option("--at", callback=_hour, metavar="HOUR", help="First hour without it; default: the next one.")
+@on_target
+def retire(target: Target, event_type: str, at: str | None) -> None:
+    """Do not archive EVENT_TYPE any more; hours and days no longer wait for it.
+
+    Works on a data directory (--data), not on a server.
+    """
+    with target.open_data() as platform:
+        platform.archive.retire(event_type, at)
+    output.print_done(
+        f"{event_type} is archived until {at or 'the next hour'}",
+        {"event_type": event_type},
+        as_json=target.as_json,
+    )
 
 
 @contextmanager

@@ -27,9 +27,16 @@ class Target:
     as_json: bool
 
     def open(self) -> Remote | Platform:
-        """The rooms; a data directory must exist, so that a typing mistake does not make a new one."""
+        """The rooms of the server or of the data directory."""
+        return self.open_data() if self.url is None else _connect(self.url, self.token)
+
+    def open_data(self) -> Platform:
+        """The rooms of the data directory, for commands that a server does not offer.
+
+        The directory must exist, so that a mistyped name does not create a new one.
+        """
         if self.url is not None:
-            return _connect(self.url, self.token)
+            raise click.UsageError("this command works on a data directory, not on a server; name it with --data")
         if not self.data.is_dir():
             raise NotFound(
                 f"there is no data directory {self.data}; name one with --data, a server with --url, "

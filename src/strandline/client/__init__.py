@@ -1,6 +1,7 @@
 """The SDK: the same rooms and verbs as the embedded library, over HTTP."""
 
+from strandline.client.archive import HttpArchive
 from strandline.client.log import HttpLog
 from strandline.client.remote import Remote, connect
 
-__all__ = ["HttpLog", "Remote", "connect"]
+__all__ = ["HttpArchive", "HttpLog", "Remote", "connect"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from strandline.client.archive import HttpArchive
 from strandline.client.log import HttpLog
 from strandline.client.transport import Transport
 from strandline.engine import decoders
@@ -20,6 +21,10 @@ class Remote(Rooms[Closable]):
     @room
     def log(self) -> HttpLog:
         return HttpLog(self._transport, retry_unknown=self._retry_unknown)
+
+    @room
+    def archive(self) -> HttpArchive:
+        return HttpArchive(self._transport)
 
     @property
     def url(self) -> str:

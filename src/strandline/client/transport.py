@@ -32,15 +32,20 @@ class Transport:
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise Invalid(f"{url!r} is not the address of a server; write one like http://127.0.0.1:8080")
         self.url = url.rstrip("/")
+        self._timeout = timeout
         self._client = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {token}"} if token else None,
-            timeout=httpx.Timeout(timeout, connect=min(timeout, _CONNECT_S)),
+            timeout=self._limits(),
             limits=_LIMITS,
         )
 
-    def get(self, path: str, params: Params | None = None) -> bytes:
-        return self.repeatable("GET", path, params=params).content
+    def _limits(self, wait_s: float = 0.0) -> httpx.Timeout:
+        return httpx.Timeout(self._timeout + wait_s, connect=min(self._timeout, _CONNECT_S))
+
+    def get(self, path: str, params: Params | None = None, wait_s: float = 0.0) -> bytes:
+        """`wait_s`: how long the request asks the server to wait, on top of the timeout."""
+        return self.repeatable("GET", path, params=params, wait_s=wait_s).content
 
     def ask(self, path: str, body: bytes) -> bytes:
         """A question too long for an address: a POST that changes nothing."""
@@ -60,14 +65,15 @@ class Transport:
         params: Params | None = None,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
+        wait_s: float = 0.0,
     ) -> httpx.Response:
         """A request that may be sent twice: a read, or a change to what it already is the second time."""
         with self._mapped(writes=False):
             try:
-                response = self._send(method, path, params=params, body=body, headers=headers)
+                response = self._send(method, path, params=params, body=body, headers=headers, wait_s=wait_s)
             except (httpx.ReadError, httpx.RemoteProtocolError):
                 # The pool may hand out a connection that the server is just closing.
-                response = self._send(method, path, params=params, body=body, headers=headers)
+                response = self._send(method, path, params=params, body=body, headers=headers, wait_s=wait_s)
         check(response, writes=False)
         return response
 
@@ -79,9 +85,12 @@ class Transport:
         params: Params | None = None,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
+        wait_s: float = 0.0,
     ) -> httpx.Response:
         typed = {**(headers or {}), "Content-Type": "application/json"} if body else headers
-        request = self._client.build_request(method, path, params=params, content=body or None, headers=typed)
+        request = self._client.build_request(
+            method, path, params=params, content=body or None, headers=typed, timeout=self._limits(wait_s)
+        )
         for pause in _REFUSED_PAUSES_S:
             try:
                 return self._client.send(request)

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 def _run(context: JobContext) -> None:
     from strandline.pipeline.tasks import SparkRunner  # noqa: PLC0415 - needs Spark
 
-    crew = context.platform.archive.crew(SparkRunner(context.spark))
+    process = context.platform.archive.process(SparkRunner(context.spark))
     if context.once:
-        crew.once(context.on_progress)
+        process.once(context.on_progress)
     else:
-        crew.run(context.stop, context.on_progress)
+        process.run(context.stop, context.on_progress)
 
 
 def _status(platform: Platform) -> list[ProcessProgress]:
-    owners = platform.archive.ledger.leases.owners()
-    return [ProcessProgress(owner, progress.parse(text)) for owner, text in owners.items()]
+    reports = platform.archive.processes()
+    return [ProcessProgress(owner, progress.parse(text)) for owner, text in reports.items()]
 
 
 JOB = Job(

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from strandline.server import (
+    archive_routes,
     event_routes,
     event_type_routes,
     openapi,
@@ -42,6 +43,7 @@ ROUTES: dict[str, tuple[ModuleType, ...]] = {
         stream_routes,
         start_page,
     ),
+    "archive": (archive_routes,),
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 import strandline
+from strandline.archive.model import HOUR_PATTERN
 from strandline.log.model import NAME_PATTERN
 from strandline.server.problems import MEDIA_TYPE, Problem
 from strandline.server.routing import RAW, Endpoint
@@ -30,7 +31,12 @@ _PROBLEMS = {
     507: "There is no room left on the device; nothing was written",
 }
 _RETRY_AFTER = {429, 503, 507}
-_PATTERNS = {"name": NAME_PATTERN, "partition": "^[0-9]+$", "version": r"^(latest|\d+\.\d+\.\d+)$"}
+_PATTERNS = {
+    "name": NAME_PATTERN,
+    "partition": "^[0-9]+$",
+    "version": r"^(latest|\d+\.\d+\.\d+)$",
+    "hour": HOUR_PATTERN,
+}
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:

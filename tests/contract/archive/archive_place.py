@@ -20,7 +20,7 @@ from strandline.archive.layout import Layout, at
 from strandline.archive.ledger import Ledger
 from strandline.archive.ledger.sql import SqlLedger
 from strandline.archive.model import HOUR_MS, Counts, Term
-from strandline.archive.options import Options
+from strandline.archive.options import ArchiveOptions
 from strandline.archive.propagator import Propagator
 from strandline.archive.settings import ArchiveSettings
 from strandline.archive.source import Source
@@ -85,10 +85,10 @@ class ArchivePlace:
         return self.ledger.terms()
 
     def layout(self, name: str) -> Layout:
-        return Options.of(self.settings, name).layout
+        return ArchiveOptions.of(self.settings, name).layout
 
     def archiver(self, name: str = "orders", *, started: bool = True) -> Archiver:
-        made = Archiver(Options.of(self.settings, name), self.source, self.ledger, self.files, self.runner)
+        made = Archiver(ArchiveOptions.of(self.settings, name), self.source, self.ledger, self.files, self.runner)
         if started:
             made.start()
         return made

@@ -1,215 +1,363 @@
-"""The archive room of a platform: a crew of it, the grid of hours, checks, replays, retirement."""
+"""The archive room, in process and over HTTP: every test of this file runs over both."""
 
 from __future__ import annotations
 
+import re
+import threading
+import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
-import msgspec
+import httpx
 import pytest
 from archive_place import NOON
 
+import strandline
+from services import running_server
 from strandline.archive.model import HOUR_MS, Counts
-from strandline.archive.room import HourStatus, configured
+from strandline.archive.room import MAX_WAIT_MS, Archive, HourStatus
 from strandline.archive.settings import ArchiveSettings
 from strandline.clock import ManualClock, to_rfc3339
-from strandline.errors import Conflict, Invalid, NotFound
+from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 from strandline.log import EventType
 from strandline.platform import Platform
 from strandline.settings import Settings
 
 ONE = NOON + HOUR_MS
+NOW = ONE + HOUR_MS + 20 * 60_000
+READY, DUE, OPEN = "2024-05-01T12", "2024-05-01T13", "2024-05-01T14"
+BARRIER = "the barrier is not read yet"
+
+Opened = Iterator[Archive]
 
 
-@pytest.fixture
-def open_platform(tmp_path) -> Iterator[Callable[..., Platform]]:
-    opened: list[Platform] = []
-    clock = ManualClock(NOON)
-
-    def one(**archive: Any) -> Platform:
-        settings = Settings(archive=replace(ArchiveSettings(look_back_hours=2), **archive))
-        opened.append(Platform(tmp_path / "data", settings, clock))
-        return opened[-1]
-
-    yield one
-    for platform in opened:
-        platform.close()
+@contextmanager
+def embedded(data: Path, now_ms: int = NOW) -> Iterator[Platform]:
+    settings = Settings(archive=ArchiveSettings(look_back_hours=2))
+    with Platform(data, settings, ManualClock(now_ms)) as platform:
+        yield platform
 
 
-@pytest.fixture
-def platform(open_platform) -> Platform:
-    """With an event type that has existed for a while, and an hour of it archived."""
-    platform = open_platform()
-    platform.log.create(EventType("orders", category="business"))
-    publish(platform, NOON + 1, NOON + 2)
-    platform.clock.advance(HOUR_MS + 60_000)
-    platform.archive.crew().once()
-    return platform
+@contextmanager
+def local_room(data: Path) -> Opened:
+    with embedded(data) as platform:
+        yield platform.archive
 
 
-def publish(platform: Platform, *times_ms: int, name: str = "orders") -> None:
+@contextmanager
+def http_room(data: Path) -> Opened:
+    clock = {"STRANDLINE_TEST_CLOCK": f"{NOW},1"}
+    server = running_server(data, env=clock, logs_level="warning")
+    with server as started, strandline.connect(started.url, timeout=30) as remote:
+        yield remote.archive
+
+
+ROOMS = {"local": local_room, "http": http_room}
+
+
+def fill(data: Path) -> None:
+    """At 14:20: 12 is ready with two files, 13 is due, 14 is open; an event type was deleted since."""
+    with embedded(data, NOON) as platform:
+        for name in ("orders", "gone"):
+            platform.log.create(
+                EventType(name, category="business", partitions=2, partition_strategy="user_defined")
+            )
+        publish(platform, *range(NOON + 1, NOON + 21))
+        platform.clock.advance(HOUR_MS + 60_000)
+        platform.archive.process().once()
+        platform.log.delete("gone")
+        publish(platform, ONE + 1)
+
+
+def publish(platform: Platform, *times_ms: int) -> None:
+    """Events that happened then, in both partitions by turns."""
     events = [
-        {"metadata": {"eid": f"00000000-0000-0000-0000-{number:012d}", "occurred_at": to_rfc3339(time_ms)}}
+        {"metadata": {"eid": str(uuid.uuid4()), "occurred_at": to_rfc3339(time_ms), "partition": str(number % 2)}}
         for number, time_ms in enumerate(times_ms)
     ]
-    platform.log.publish(name, events).raise_for_failed()
+    platform.log.publish("orders", events).raise_for_failed()
 
 
-def test_once_archives_what_is_there_and_flags_what_is_complete(platform: Platform):
-    """Also the hour above; files are in the data directory."""
-    root = platform.data / "archive"
-    assert (root / "2024-05-01/12/orders/_READY").exists()
-    assert (root / "2024-05-01/12/_READY").exists()
-    assert [path.path for path in platform.archive.periods(NOON, ONE)] == ["2024-05-01/12"]
-    assert len([*root.rglob("*.parquet")]) == 1
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A data directory for each kind of room."""
+    found: dict[str, Path] = {}
+
+    def one(kind: str) -> Path:
+        if kind not in found:
+            found[kind] = tmp_path_factory.mktemp(kind) / "data"
+            fill(found[kind])
+        return found[kind]
+
+    return one
 
 
-def test_the_grid_shows_every_hour_since_the_event_type_was_made(platform: Platform):
-    """What is ready, what is due and why not, what is not over yet."""
-    (status,) = platform.archive.status(NOON - 5 * HOUR_MS, ONE + 2 * HOUR_MS)
-    assert (status.event_type, status.retired, status.counts) == ("orders", False, Counts(2, 2))
-    assert status.hours == (
-        HourStatus("2024-05-01T12:00:00.000Z", "ready", 1),
-        HourStatus("2024-05-01T13:00:00.000Z", "open"),
-        HourStatus("2024-05-01T14:00:00.000Z", "open"),
-    )
-    (partition,) = status.partitions
-    assert (partition.cursor, partition.unarchived_events) == ("001-0001-000000000000000001", 0)
-    publish(platform, ONE + 1)
-    platform.clock.advance(HOUR_MS)
-    (status,) = platform.archive.status(ONE, ONE + 1)
-    assert status.hours == (HourStatus("2024-05-01T13:00:00.000Z", "due", reason="the barrier is not read yet"),)
-    assert status.partitions[0].unarchived_events == 1
+@pytest.fixture(scope="module", params=ROOMS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
-def test_the_grid_shows_what_does_not_exist(open_platform):
-    """It is configured, so it blocks; a platform without an archive has an empty grid."""
-    platform = open_platform(event_types="ghosts")
-    assert platform.archive.status(0, 2 * NOON) == []
-    platform.clock.advance(HOUR_MS)
-    with pytest.raises(NotFound, match="'ghosts' does not exist"):
-        platform.archive.crew().once()
-    (status,) = platform.archive.status(NOON, ONE)
-    assert status.hours == (HourStatus("2024-05-01T12:00:00.000Z", "due", reason="the event type does not exist"),)
+@pytest.fixture(scope="module")
+def data(kind: str, filled: Callable[[str], Path]) -> Path:
+    return filled(kind)
 
 
-def test_an_event_type_that_was_deleted_can_be_looked_at(platform: Platform):
-    """What is archived of it stays; one made anew is another one."""
-    platform.log.delete("orders")
-    (status,) = platform.archive.status(NOON, ONE)
-    assert (status.hours[0].state, status.partitions[0].unarchived_events) == ("ready", None)
-    platform.log.create(EventType("orders", category="business"))
-    (status,) = platform.archive.status(NOON, ONE)
-    assert status.partitions[0].unarchived_events is None
+@pytest.fixture(scope="module")
+def archive(kind: str, data: Path) -> Opened:
+    with ROOMS[kind](data) as room:
+        yield room
 
 
-def test_flagged_hours_are_verified(platform: Platform):
-    """Others are left out."""
-    (verdict,) = platform.archive.verify("orders", 0, 2 * NOON)
-    assert (verdict.ok, verdict.rows) == (True, 2)
-    next((platform.data / "archive").rglob("*.parquet")).unlink()
-    (verdict,) = platform.archive.verify("orders", 0, 2 * NOON)
-    assert not verdict.ok
+def data_files(data: Path) -> list[Path]:
+    return sorted((data / "archive" / "2024-05-01/12/orders/data").glob("*.parquet"))
 
 
-def test_archived_hours_are_published_into_another_event_type(platform: Platform):
-    """With their ids and times; what was added on reception is added anew."""
-    platform.log.create(EventType("again", category="business"))
-    (done,) = platform.archive.replay("orders", NOON, ONE, "again")
-    assert done.events == 2
-    events = [event for batch in platform.log.read("again") for event in batch.events]
-    assert [event["metadata"]["eid"][-1] for event in events] == ["0", "1"]
-    assert {event["metadata"]["event_type"] for event in events} == {"again"}
+def test_the_status_names_lag_last_ready_hour_and_due_hours(archive: Archive):
+    """One entry for every event type, by name."""
+    gone, orders = archive.status()
+    assert (orders.event_type, orders.retired, orders.counts) == ("orders", False, Counts(20, 20))
+    assert (orders.last_ready, orders.lag) == (READY, 1)
+    assert (orders.due_hours, orders.due) == (1, (HourStatus(DUE, "due", reason=BARRIER),))
+    assert sum(partition.unarchived_events for partition in orders.partitions) == 1
+    assert sorted(partition.partition for partition in orders.partitions) == ["0", "1"]
+    assert (gone.event_type, gone.lag, gone.last_ready) == ("gone", None, READY)
+    assert gone.due == (HourStatus(DUE, "due", reason="the event type does not exist"),)
 
 
-def test_a_replay_needs_an_archive_a_target_and_ready_hours(platform: Platform):
-    """Each is said at once, but for the last."""
-    with pytest.raises(NotFound, match="'other' is not archived"):
-        platform.archive.replay("other", NOON, ONE, "orders")
-    with pytest.raises(NotFound, match="'nowhere' does not exist"):
-        platform.archive.replay("orders", NOON, ONE, "nowhere")
-    with pytest.raises(Conflict, match="not ready"):
-        [*platform.archive.replay("orders", NOON, ONE + HOUR_MS, "orders")]
-
-
-def test_a_retired_event_type_owes_no_more_hours(platform: Platform, open_platform):
-    """From the next hour on; the present one is still archived, by whoever archives others."""
-    with pytest.raises(Conflict, match="still names 'orders'"):
-        platform.archive.retire("orders")
-    other = open_platform(event_types="*,-orders")
-    other.archive.retire("orders")
-    publish(other, ONE + 1)
-    other.clock.advance(3 * HOUR_MS)
-    other.archive.crew().once()
-    (status,) = other.archive.status(NOON, NOON + 24 * HOUR_MS)
-    assert (status.retired, [hour.state for hour in status.hours]) == (True, ["ready", "ready"])
-    assert status.counts == Counts(3, 3)
-    publish(other, other.clock.now_ms())
-    other.clock.advance(HOUR_MS)
-    other.archive.crew().once()
-    assert other.archive.status(NOON, ONE)[0].counts == Counts(3, 3)
-
-
-def test_an_event_type_that_is_gone_can_be_retired(platform: Platform):
-    """What is not flagged by then never will be, and blocks nobody."""
-    platform.clock.advance(5 * HOUR_MS)
-    platform.log.delete("orders")
-    platform.archive.retire("orders")
-    assert [(term.from_ms, term.to_ms) for term in platform.archive.ledger.terms()] == [(NOON, ONE)]
-    with pytest.raises(NotFound, match="is not archived"):
-        platform.archive.retire("orders")
-
-
-def test_an_event_type_that_comes_back_starts_where_it_was_retired(platform: Platform, open_platform):
-    """Hours in between are nobody's."""
-    other = open_platform(event_types="-orders")
-    other.archive.retire("orders")
-    other.clock.advance(5 * HOUR_MS)
-    platform.archive.crew().once()
-    terms = [(term.from_ms, term.to_ms) for term in platform.archive.ledger.terms()]
-    assert terms == [(NOON, ONE + HOUR_MS), (ONE + 3 * HOUR_MS, None)]
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("*", ["a", "b"]),
-        ("", []),
-        ("a", ["a"]),
-        (" a , c ", ["a", "c"]),
-        ("*,c", ["a", "b", "c"]),
-        ("*,-a", ["b"]),
-        ("a,b,-a", ["b"]),
-    ],
-)
-def test_the_setting_names_event_types(text, names):
-    """All, some, all but some; also such that are not there yet."""
-    assert configured(text, ["b", "a"]) == names
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "message"),
-    [
-        ("ready_rule", "soon", "archive.ready_rule must be one of barrier, seed"),
-        ("late", "never", "archive.late must be one of append, quarantine, drop"),
-        ("on_unavailable", "fail", "archive.on_unavailable must be one of earliest, latest"),
-        ("grace_ms", HOUR_MS, "must be shorter"),
-        ("template", "%Y", "archive.template"),
-        ("time_field", "a|b", "archive.time_field"),
-    ],
-)
-def test_a_setting_that_cannot_be_meant_is_refused(open_platform, setting, value, message):
-    """Before anything is archived."""
-    with pytest.raises(Invalid, match=message):
-        open_platform(**{setting: value}).archive.crew()
-
-
-def test_values_can_be_told_as_json(platform: Platform):
-    """For the server and the command line."""
-    status = platform.archive.status(NOON, ONE + HOUR_MS)
-    told = msgspec.json.decode(msgspec.json.encode(status))
-    assert told[0]["hours"] == [
-        {"hour": "2024-05-01T12:00:00.000Z", "state": "ready", "revision": 1},
-        {"hour": "2024-05-01T13:00:00.000Z", "state": "open"},
+def test_hours_are_listed_with_their_state(archive: Archive):
+    """From the first configured hour to the current one, which is the last."""
+    everything = [
+        HourStatus(READY, "ready", 1),
+        HourStatus(DUE, "due", reason=BARRIER),
+        HourStatus(OPEN, "open"),
     ]
+    assert [*archive.hours("orders")] == everything
+    assert [*archive.hours("orders", "1970-01-01T00", "9999-12-31T23")] == everything
+    assert [*archive.hours("orders", DUE)] == everything[1:]
+    assert [*archive.hours("orders", end=DUE)] == everything[:1]
+    assert [*archive.hours("orders", DUE, DUE)] == []
+    assert [*archive.hours("orders", "2030-01-01T00")] == []
+    assert [[*archive.hours("orders", state=one.state)] for one in everything] == [[one] for one in everything]
+
+
+def test_an_hour_has_its_state_its_reason_and_its_manifest(archive: Archive, data: Path):
+    """The manifest is the content of `_READY`; an hour of the future is open."""
+    report = archive.hour("orders", READY)
+    assert (report.hour, report.state, report.revision) == (READY, "ready", 1)
+    assert [file.name for file in report.manifest.files] == [file.name for file in data_files(data)]
+    assert report.manifest == archive.manifest("orders", READY)
+    assert (report.manifest.rows, report.manifest.event_type) == (20, "orders")
+    due = archive.hour("orders", DUE)
+    assert (due.state, due.reason, due.manifest) == ("due", BARRIER, None)
+    assert archive.hour("orders", OPEN).state == archive.hour("orders", "2030-01-01T00").state == "open"
+
+
+def test_hours_can_be_named_by_text_or_datetime(archive: Archive):
+    """Any time zone, if it is the start of an hour of UTC."""
+    east = timezone(timedelta(hours=2))
+    for hour in (READY, "2024-05-01T12:00:00Z", "2024-05-01T14:00:00.000+02:00"):
+        assert archive.is_ready("orders", hour)
+    assert archive.is_ready("orders", datetime(2024, 5, 1, 12, tzinfo=UTC))
+    assert archive.is_ready("orders", datetime(2024, 5, 1, 14, tzinfo=east))
+    assert not archive.is_ready("orders", DUE)
+
+
+@pytest.mark.parametrize(
+    "hour",
+    [
+        "",
+        "noon",
+        "2024-05-01",
+        "2024-05-01T24",
+        "2024-13-01T00",
+        "2024-05-01T12\n",
+        "2024-05-01T12:30:00Z",
+        "../../storages",
+        datetime(2024, 5, 1, 12),  # noqa: DTZ001 - that is what is refused
+        datetime(2024, 5, 1, 12, 30, tzinfo=UTC),
+    ],
+)
+def test_what_is_not_an_hour_is_refused(archive: Archive, hour):
+    """Everywhere, before anything is read."""
+    for act in (archive.hour, archive.is_ready, archive.manifest, archive.wait, archive.check, archive.hours):
+        with pytest.raises(Invalid, match="is not the start of an hour; write it like 2026-11-15T12"):
+            act("orders", hour)
+    with pytest.raises(Invalid, match="is not the start of an hour"):
+        archive.periods(hour, OPEN)
+
+
+def test_a_span_that_ends_before_it_starts_is_refused(archive: Archive):
+    """Rather than answered with nothing."""
+    for act in (lambda: archive.hours("orders", OPEN, DUE), lambda: archive.periods(OPEN, DUE)):
+        with pytest.raises(Invalid, match=r"ends .*T13.* before it starts .*T14"):
+            [*act()]
+
+
+@pytest.mark.parametrize("name", ["nothing", "..", "a/b", "orders?state=ready", " "])
+def test_an_event_type_that_is_not_archived_is_not_found(archive: Archive, name: str):
+    """At the call, not at the first item."""
+    for act in (archive.hour, archive.is_ready, archive.manifest, archive.wait, archive.check, archive.hours):
+        with pytest.raises(NotFound):
+            act(name, READY)
+    with pytest.raises(NotFound):
+        archive.verify(name)
+
+
+def test_an_hour_for_which_nothing_is_configured_is_not_found(archive: Archive):
+    """With what is configured: waiting for it would never end."""
+    for act in (archive.hour, archive.is_ready, archive.manifest, archive.wait, archive.check):
+        with pytest.raises(NotFound, match="is not archived for 2024-05-01T11, only from 2024-05-01T12"):
+            act("orders", "2024-05-01T11")
+
+
+def test_an_hour_that_is_not_ready_has_no_manifest_and_cannot_be_checked(archive: Archive):
+    """The error says what it waits for."""
+    with pytest.raises(Conflict, match=f"{DUE} of event type 'orders' is not ready: {BARRIER}"):
+        archive.manifest("orders", DUE)
+    with pytest.raises(Conflict, match="is not ready: it has not ended yet"):
+        archive.manifest("orders", OPEN)
+    with pytest.raises(Conflict, match="is not ready"):
+        archive.check("orders", DUE)
+
+
+def test_a_wait_is_over_when_its_time_is(archive: Archive):
+    """With an error that says why the hour is not ready; a ready hour needs no time."""
+    with pytest.raises(Unavailable, match=rf"{BARRIER} \(waited 0.1 s\)"):
+        archive.wait("orders", DUE, timeout=0.1)
+    assert archive.wait("orders", READY, timeout=0).rows == 20
+    assert archive.hour("orders", DUE, wait_ms=20).state == "due"
+    for wait_ms in (-1, MAX_WAIT_MS + 1):
+        with pytest.raises(Invalid, match="wait_ms"):
+            archive.hour("orders", DUE, wait_ms)
+
+
+def test_ready_hours_are_verified(archive: Archive, data: Path):
+    """Others are left out; a damaged file is named."""
+    (check,) = archive.verify("orders")
+    assert (check.ok, check.hour, check.revision, check.files, check.rows) == (True, READY, 1, 2, 20)
+    assert [*archive.verify("orders", DUE)] == []
+    file = data_files(data)[0]
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    try:
+        (check,) = archive.verify("orders", READY, DUE)
+    finally:
+        file.write_bytes(whole)
+    assert not check.ok
+    assert check.problems == (f"{file.name} is not the file that was published: its size or checksum differs",)
+
+
+def test_a_check_goes_on_after_a_file(archive: Archive, data: Path):
+    """That is how a long check is done in parts."""
+    first, second = (file.name for file in data_files(data))
+    assert (archive.check("orders", READY).files, archive.check("orders", READY, first).files) == (2, 1)
+    assert archive.check("orders", READY, second).files == 0
+
+
+def test_flagged_directories_above_are_listed(archive: Archive):
+    """By time; also over more days than one request takes."""
+    (period,) = archive.periods(READY, DUE)
+    assert (period.path, period.start, period.revision) == ("2024-05-01/12", "2024-05-01T12:00:00.000Z", 1)
+    assert [*archive.periods("2023-12-01T00", "2024-12-01T00")] == [period]
+    assert [*archive.periods(DUE, OPEN)] == []
+
+
+@pytest.fixture
+def own(kind: str, tmp_path: Path) -> Path:
+    """A filled data directory that the test may change."""
+    fill(tmp_path / "data")
+    return tmp_path / "data"
+
+
+def test_a_wait_is_over_when_the_hour_is_ready(kind: str, own: Path):
+    """An archive process elsewhere makes it so."""
+    with ROOMS[kind](own) as archive, embedded(own) as platform:
+        found = []
+        waiting = threading.Thread(target=lambda: found.append(archive.wait("orders", DUE, timeout=60)))
+        waiting.start()
+        platform.archive.process().once()
+        waiting.join(60)
+    assert [(manifest.hour, manifest.rows) for manifest in found] == [("2024-05-01T13:00:00.000Z", 1)]
+
+
+def test_an_hour_whose_flag_was_removed_is_not_ready(kind: str, own: Path):
+    """Downstream jobs could not read it; the next start of an archive process repairs it."""
+    flag = own / "archive/2024-05-01/12/orders/_READY"
+    flag.unlink()
+    with ROOMS[kind](own) as archive:
+        report = archive.hour("orders", READY)
+        assert (report.state, report.manifest) == ("due", None)
+        assert "its flag is missing in the files" in report.reason
+        (check,) = archive.verify("orders")
+        assert check.problems == ("there is no flag in the directory above",)
+
+
+def test_a_look_at_an_archive_that_never_ran_makes_no_ledger(kind: str, tmp_path: Path):
+    """There is nothing to see, and the errors say how to change that."""
+    with embedded(tmp_path / "data") as platform:
+        platform.log.create(EventType("orders"))
+    with ROOMS[kind](tmp_path / "data") as archive:
+        assert archive.status() == [*archive.periods(READY, DUE)] == []
+        for act in (archive.hour, archive.is_ready, archive.wait, archive.check, archive.hours):
+            with pytest.raises(NotFound, match=r"'orders' is not archived; .* pipeline run archive"):
+                act("orders", READY)
+    assert not (tmp_path / "data" / "archive.db").exists()
+
+
+# -- only over HTTP
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    data = tmp_path_factory.mktemp("pages") / "data"
+    fill(data)
+    with running_server(data, env={"STRANDLINE_TEST_CLOCK": f"{NOW},1"}, logs_level="warning") as server:
+        yield server.url
+
+
+def test_hours_come_in_pages(url: str):
+    """Each with a link to the next one that keeps the filters."""
+    page = httpx.get(
+        f"{url}/archive/orders/hours", params={"limit": 2, "from": READY, "to": "2024-05-01T15"}
+    ).json()
+    assert [item["hour"] for item in page["items"]] == [READY, DUE]
+    following = page["_links"]["next"]["href"]
+    assert following == f"/archive/orders/hours?from={OPEN}&to=2024-05-01T15&limit=2"
+    assert httpx.get(url + following).json() == {"_links": {}, "items": [{"hour": OPEN, "state": "open"}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        ("/archive/orders/hours?from=noon", "does not match regex|matching regex"),
+        ("/archive/orders/hours?from=2024-13-01T00", "is not the start of an hour"),
+        ("/archive/orders/hours?state=late", "Invalid enum value 'late'"),
+        ("/archive/orders/hours?limit=0", "limit"),
+        ("/archive/orders/hours/noon", "is not the start of an hour"),
+        (f"/archive/orders/hours/{READY}?wait_ms=60001", "wait_ms"),
+        ("/archive/periods?from=2024-01-01T00", "missing required field `to`"),
+        ("/archive/periods?from=2024-01-01T00&to=2024-03-01T00", "longer than 31 days; ask for less at once"),
+    ],
+)
+def test_bad_parameters_are_named(url: str, path: str, detail: str):
+    """422, with what is wrong."""
+    answer = httpx.get(url + path)
+    assert answer.status_code == 422
+    assert answer.json()["code"] == "invalid"
+    assert re.search(detail, answer.json()["detail"])
+
+
+def test_a_wait_does_not_keep_a_server_from_stopping(tmp_path: Path):
+    """It is answered at once with what is known."""
+    fill(tmp_path / "data")
+    answers: list[httpx.Response] = []
+    with running_server(tmp_path / "data", env={"STRANDLINE_TEST_CLOCK": f"{NOW},1"}) as server:
+        path = f"{server.url}/archive/orders/hours/{DUE}?wait_ms=60000"
+        waiting = threading.Thread(target=lambda: answers.append(httpx.get(path, timeout=60)))
+        waiting.start()
+        waiting.join(1)
+        assert server.stop(8) == 0
+        waiting.join(5)
+    assert [answer.json()["state"] for answer in answers] == ["due"]

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from archive_place import GRACE, MINUTE, NOON, ArchivePlace, reasons
 
-from strandline.archive.model import HOUR_MS, Counts, StagedFile, Stored
-from strandline.archive.publication import packs
+from strandline.archive.file_publisher import packs
+from strandline.archive.model import HOUR_MS, Counts, StagedFile, StoredPartition
 from strandline.archive.tasks import InProcess
 from strandline.errors import LeaseLost, StrandlineError
 from strandline.log.cursors import Position
@@ -76,7 +76,7 @@ def test_an_idle_partition_without_any_batch_does_not_hold_the_hour_back(place: 
     place.live_through(archiver, ONE + GRACE)
     assert place.flagged() == ["01/10", "01/11", "01/12"]
     assert place.flag(NOON)["files"] == []
-    idle = Stored(Position(1, -1), ONE, 1, NOON, ONE)
+    idle = StoredPartition(Position(1, -1), ONE, 1, NOON, ONE)
     assert place.stored() == {0: idle, 1: idle}
 
 
@@ -109,9 +109,9 @@ def test_what_is_stored_of_a_shift(place: ArchivePlace):
     archiver = place.archiver()
     place.publish(NOON + 5, NOON + 1)
     place.live_through(archiver, ONE + GRACE)
-    assert place.stored()[0] == Stored(Position(1, 1), NOON + 5, 1, NOON, ONE)
+    assert place.stored()[0] == StoredPartition(Position(1, 1), NOON + 5, 1, NOON, ONE)
     place.live_through(archiver, ONE + HOUR_MS + GRACE)
-    assert place.stored()[0] == Stored(Position(1, 1), ONE + HOUR_MS, 2, ONE, ONE + HOUR_MS)
+    assert place.stored()[0] == StoredPartition(Position(1, 1), ONE + HOUR_MS, 2, ONE, ONE + HOUR_MS)
 
 
 def test_an_idle_shift_that_is_stopped_early_stores_the_present(place: ArchivePlace):
@@ -119,7 +119,7 @@ def test_an_idle_shift_that_is_stopped_early_stores_the_present(place: ArchivePl
     archiver = place.archiver()
     place.step(archiver, NOON + 20 * MINUTE)
     archiver.stop(place.terms)
-    assert place.stored()[0] == Stored(Position(1, -1), NOON + 20 * MINUTE, 1, NOON, NOON + 20 * MINUTE)
+    assert place.stored()[0] == StoredPartition(Position(1, -1), NOON + 20 * MINUTE, 1, NOON, NOON + 20 * MINUTE)
 
 
 def test_a_stop_archives_what_is_there(place: ArchivePlace):
@@ -142,7 +142,7 @@ def test_a_stop_between_two_shifts_finishes_both_at_once(place: ArchivePlace):
     place.clock.advance(10_000)
     archiver.stop(place.terms)
     assert place.ids() == dict.fromkeys(ids, 1)
-    assert place.stored()[1] == Stored(Position(1, 1), ONE + 1, 2, ONE, ONE + 10_000)
+    assert place.stored()[1] == StoredPartition(Position(1, 1), ONE + 1, 2, ONE, ONE + 10_000)
 
 
 def test_an_abort_leaves_nothing_and_stores_nothing(place: ArchivePlace):
@@ -311,7 +311,7 @@ def test_a_task_that_loses_rows_is_not_believed(place: ArchivePlace):
     place.runner = Lossy()
     archiver = place.working()
     place.publish(NOON + 1)
-    with pytest.raises(StrandlineError, match="2 records of partition 0 became other files"):
+    with pytest.raises(StrandlineError, match="row count mismatch in partition 0: 2 read, "):
         archiver.stop(place.terms)
     assert place.counts() == Counts()
 

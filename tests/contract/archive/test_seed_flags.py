@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from archive_place import GRACE, MINUTE, NOON, ArchivePlace
 
-from strandline.archive.model import HOUR_MS, Stored
+from strandline.archive.model import HOUR_MS, StoredPartition
 from strandline.archive.tasks import InProcess
 from strandline.errors import Unavailable
 from strandline.log.cursors import Position
@@ -131,7 +131,7 @@ def test_the_latest_timestamp_of_the_hour_is_remembered(place: ArchivePlace):
     archiver = place.working()
     place.publish(NOON + 5 * MINUTE, NOON + 9 * MINUTE, NOON + MINUTE)
     place.live_through(archiver, ONE + GRACE)
-    assert place.stored()[0] == Stored(Position(1, 2), NOON + 9 * MINUTE, 1, NOON, ONE)
+    assert place.stored()[0] == StoredPartition(Position(1, 2), NOON + 9 * MINUTE, 1, NOON, ONE)
 
 
 # -- the flag writer
@@ -139,7 +139,7 @@ def test_the_latest_timestamp_of_the_hour_is_remembered(place: ArchivePlace):
 
 def test_the_earliest_timestamp_of_all_partitions_decides(make):
     """The seed: “The earliest of the stored maxTimestamps for all it's partitons”."""
-    place = make(ready_rule="seed")
+    place = make(ready_rule="timestamps")
     place.create(partitions=3)
     archiver = place.working()
     for partition, time_ms in enumerate((NOON + 5, NOON, NOON + 9)):

@@ -18,6 +18,7 @@ import pytest
 
 from services import environment
 from strandline.archive.ledger.sql import SqlLedger
+from strandline.archive.model import hour_name
 from strandline.clock import ManualClock
 from strandline.engine.postgres import PostgresDatabase
 from strandline.engine.sqlite import SqliteConnection
@@ -80,9 +81,10 @@ def test_the_archive_knows_its_hours_and_goes_on(platform):
     ledger = platform.archive.ledger
     flagged = [(hour.event_type, hour.hour_ms) for hour in ledger.hours.between(TEN, TWELVE) if hour.revision == 1]
     assert flagged == [(name, hour) for name in ("orders", "visits") for hour in (TEN, TEN + 3_600_000)]
-    assert [checked.problems for checked in platform.archive.verify("orders", TEN, TWELVE)] == [(), ()]
+    checks = platform.archive.verify("orders", hour_name(TEN), hour_name(TWELVE))
+    assert [check.problems for check in checks] == [(), ()]
     platform.log.publish("orders", [{"customer": "c", "n": 30}]).raise_for_failed()
-    platform.archive.crew().once()
+    platform.archive.process().once()
     standing = ledger.standing("orders")
     assert standing is not None
     assert standing.counts.archived == 31

@@ -5,7 +5,7 @@ from __future__ import annotations
 from databases import open_database
 from strandline.archive.ledger import Ledger
 from strandline.archive.ledger.sql import SqlLedger
-from strandline.archive.model import ArchivedFile, Claim, Counts, Decision, Stored
+from strandline.archive.model import ArchivedFile, Claim, Counts, Decision, StoredPartition
 from strandline.clock import parse_rfc3339
 from strandline.engine.database import Database, Rows
 from strandline.log.cursors import Position
@@ -67,7 +67,7 @@ def decision(
     rows = {kind: sum(f.rows for f in files if f.kind == kind) for kind in ("data", "late", "quarantine")}
     counts = Counts(sum(rows.values()) + dropped, rows["data"], rows["late"], rows["quarantine"], dropped)
     start = None if before is None else Position(1, before)
-    return Decision({0: start}, {0: Stored(Position(1, after), **stored)}, files, counts, read_ms)
+    return Decision({0: start}, {0: StoredPartition(Position(1, after), **stored)}, files, counts, read_ms)
 
 
 def archived(ledger: Ledger, claim: Claim, before: int | None, after: int, *files: ArchivedFile) -> None:

@@ -13,7 +13,7 @@ import pytest
 from ledger_place import NOON, LedgerPlace, archived, decision, file
 
 from services import environment
-from strandline.archive.model import HOUR_MS, Claim, Counts, Period, Stored, Term
+from strandline.archive.model import HOUR_MS, Claim, Counts, Period, StoredPartition, Term
 from strandline.clock import boot_id
 from strandline.engine.database import Rows
 from strandline.log.cursors import Position
@@ -69,7 +69,7 @@ def test_a_kept_ledger_is_read(place, kept):
     standing = ledger.standing("orders")
     assert (standing.epoch, standing.incarnation, standing.read_ms) == (3, 2, NOON)
     assert standing.flagged_ms == NOON - HOUR_MS
-    assert standing.partitions == {0: Stored(Position(1, 24), NOON, 2, NOON - 5, NOON - 1)}
+    assert standing.partitions == {0: StoredPartition(Position(1, 24), NOON, 2, NOON - 5, NOON - 1)}
     assert standing.counts == Counts(25, 20, 2, 2, 1, 4)
     assert ledger.terms() == [Term("clicks", NOON - 2 * HOUR_MS, NOON), Term("orders", NOON - 2 * HOUR_MS)]
     assert [one.sha256 for one in ledger.files("orders", NOON - HOUR_MS)] == ["abc"]

@@ -12,7 +12,7 @@ from ledger_place import NOON, LedgerPlace, archived, decision, file
 from strandline.archive.ledger import Ledger
 from strandline.archive.ledger.connect import connect
 from strandline.archive.ledger.sql import SqlLedger
-from strandline.archive.model import Claim, Counts, Decision, Stored, Term
+from strandline.archive.model import Claim, Counts, Decision, StoredPartition, Term
 from strandline.clock import ManualClock, SystemClock
 from strandline.engine.databases import Databases
 from strandline.errors import Conflict, Invalid, LeaseLost, NotFound, Unavailable
@@ -92,7 +92,7 @@ def test_a_decision_lists_files_with_the_new_positions(ledger, claim):
     """Both are there, or neither is."""
     step = decision(None, 9, file(0, 9), max_timestamp_ms=7, shift=1, start_ms=2, end_ms=3)
     ledger.decide(claim, step)
-    assert ledger.standing("orders").partitions == {0: Stored(Position(1, 9), 7, 1, 2, 3)}
+    assert ledger.standing("orders").partitions == {0: StoredPartition(Position(1, 9), 7, 1, 2, 3)}
     assert ledger.publishing("orders") == [file(0, 9)]
     assert ledger.files("orders", NOON) == []
 
@@ -118,7 +118,7 @@ def test_a_step_that_does_not_begin_where_the_last_one_ended_is_refused(ledger, 
 
 def test_partitions_stand_for_themselves(ledger, claim):
     """One that is not in a decision stays where it is."""
-    two = Decision({0: None, 1: None}, {n: Stored(Position(1, n)) for n in (0, 1)}, (), Counts(), NOON)
+    two = Decision({0: None, 1: None}, {n: StoredPartition(Position(1, n)) for n in (0, 1)}, (), Counts(), NOON)
     ledger.decide(claim, two)
     ledger.decide(claim, decision(0, 5))
     assert {n: one.position.offset for n, one in ledger.standing("orders").partitions.items()} == {0: 5, 1: 1}

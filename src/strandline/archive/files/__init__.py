@@ -1,4 +1,4 @@
-"""Where the archive keeps its files: the port, and one adapter for each kind of file system."""
+"""The files of the archive: the port, and one adapter for each kind of file system."""
 
 from strandline.archive.files.connect import connect
 from strandline.archive.files.port import Digest, Entry, Files, NewFile, Seen

@@ -1,7 +1,7 @@
-"""Files on anything else that pyarrow opens by a URL, such as Google Cloud Storage or Azure.
+"""Files on any other file system that pyarrow opens by a URL, such as Google Cloud Storage or Azure.
 
-It has neither conditional writes nor a rename that spares its target, so what others do between a look and the
-write that follows is not seen: one process at a time must write, which the archive's ledger sees to.
+pyarrow has neither conditional writes nor a rename that fails if the target exists. A change by another process
+between a check and the following write is not detected, so only one process may write at a time.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _SECRETS = frozenset({"access_key", "secret_key", "session_token", "account_key"
 
 
 class ArrowFiles(Files):
-    """What `pyarrow.fs.FileSystem.from_uri` takes, without secrets."""
+    """Any URL that `pyarrow.fs.FileSystem.from_uri` accepts, without secrets."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         parts = urlsplit(url)
         if parts.password or _SECRETS & dict(parse_qsl(parts.query)).keys():
-            raise Invalid(f"the address of a place for files on {parts.scheme} must hold no secret")
+            raise Invalid(f"a {parts.scheme} URL for files must contain no secret")
         try:
             self._system, root = pafs.FileSystem.from_uri(url)
         except (pa.ArrowException, ValueError, OSError) as error:
-            raise Invalid(f"there is no way to keep files on {parts.scheme}: {error}") from error
+            raise Invalid(f"pyarrow cannot open {parts.scheme} URLs for files: {error}") from error
         self._root = f"{root.rstrip('/')}/"
 
     def _at(self, path: str) -> str:
@@ -40,7 +40,7 @@ class ArrowFiles(Files):
 
     def create(self, path: str) -> NewFile:
         if self.size(checked_no_data(path)) is not None:
-            raise Conflict(f"{path} is there already")
+            raise Conflict(f"{path} exists already")
         with _mapped(path):
             self._make_parent(path)
             return _ArrowFile(self._system, self._at(path))
@@ -68,9 +68,9 @@ class ArrowFiles(Files):
         if seen is not None and seen.data == data:
             return
         if (seen and seen.version) != expected:
-            raise Conflict(f"{path} is not what it was expected to be")
+            raise Conflict(f"{path} has changed since it was read")
         folder, slash, name = path.rpartition("/")
-        next_one = f"{folder}{slash}.{name}.{uuid.uuid4().hex}.next"  # else readers may find a part of it
+        next_one = f"{folder}{slash}.{name}.{uuid.uuid4().hex}.next"  # readers must not see a part of it
         with self.create(next_one) as file:
             file.write(data)
         with _mapped(path):
@@ -78,7 +78,7 @@ class ArrowFiles(Files):
 
     def open(self, path: str) -> pa.NativeFile:
         if self.size(path) is None:
-            raise NotFound(f"there is no {path}")
+            raise NotFound(f"{path} does not exist")
         with _mapped(path):
             return self._system.open_input_file(self._at(path))
 
@@ -106,7 +106,7 @@ class ArrowFiles(Files):
             self._system.delete_dir(self._at(path))
 
     def close(self) -> None:
-        """Nothing to do: pyarrow lets go by itself."""
+        """Nothing to do: pyarrow closes connections itself."""
 
 
 class _ArrowFile(NewFile):

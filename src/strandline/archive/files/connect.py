@@ -1,4 +1,4 @@
-"""Opens the place for files that a URL names."""
+"""Opens the file system that a URL names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def connect(url: str) -> Files:
-    """A path or `file://…`, `hdfs://host:port/path`, `s3://bucket/prefix`, or what pyarrow takes."""
+    """A path or `file://…`, `hdfs://host:port/path`, `s3://bucket/prefix`, or any URL that pyarrow opens."""
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme in {"", "file"}:
         return LocalFiles(url)

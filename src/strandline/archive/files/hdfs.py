@@ -1,4 +1,4 @@
-"""Files on HDFS. What survives a loss of power is for HDFS to say: see `dfs.datanode.synconclose`."""
+"""Files on HDFS. Durability after a power loss depends on HDFS: see `dfs.datanode.synconclose`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HdfsFiles(RenamingFiles):
         super().__init__(url)
         parts = urlsplit(url)
         if not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
-            raise Invalid("a place on HDFS must look like hdfs://host:8020/path or hdfs://nameservice/path")
+            raise Invalid("an HDFS URL must look like hdfs://host:8020/path or hdfs://nameservice/path")
         self._root = unquote(parts.path).rstrip("/")
         self._connection = HdfsConnection(f"hdfs://{parts.netloc}")
 
@@ -34,14 +34,14 @@ class HdfsFiles(RenamingFiles):
         start, end = self._at(source), self._at(target)
         try:
             self._rename(start, end, over=over)
-        except NotFound:  # the source, or the target's directory
+        except NotFound:  # the source or the target's directory is missing
             self._connection.make_directories(end.rpartition("/")[0])
             self._rename(start, end, over=over)
 
     def _rename(self, start: str, end: str, *, over: bool) -> None:
         try:
             self._connection.rename(start, end, over=over)
-        except OutcomeUnknown:  # if it was done, the second one finds no source
+        except OutcomeUnknown:  # if the rename was done, the retry finds no source
             self._connection.rename(start, end, over=over)
 
     def open(self, path: str) -> pa.NativeFile:

@@ -1,4 +1,4 @@
-"""Files in a directory of this machine. What is closed, published or replaced is synced, its entry as well."""
+"""Files in a directory of this machine. `close`, `publish` and `replace` sync the file and its directory entry."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _KINDS: dict[int | None, type[StrandlineError]] = {
 
 
 class LocalFiles(RenamingFiles):
-    """A path, or a `file://` URL. The file system must have hard links: they are how a target is spared."""
+    """A path or a `file://` URL. The file system must have hard links, which never replace an existing target."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme == "file" and parts.netloc not in {"", "localhost"}:
-            raise Invalid(f"{url} names a host; files of this machine are file:///path")
+            raise Invalid(f"{url} names a host; write files of this machine as file:///path")
         path = unquote(parts.path) if parts.scheme == "file" else url
         self._root = Path(path).absolute()  # a worker may run in another directory
         super().__init__(str(self._root))
@@ -67,7 +67,7 @@ class LocalFiles(RenamingFiles):
         try:
             _sync(end.parent)
         except OSError as error:
-            raise OutcomeUnknown(f"{target} may not be there after a loss of power: {error.strerror}") from error
+            raise OutcomeUnknown(f"{target} may be lost in a power failure: {error.strerror}") from error
         if not over:
             failpoints.hit("files.linked")
             with _mapped(source):
@@ -107,7 +107,7 @@ class LocalFiles(RenamingFiles):
             shutil.rmtree(self._at(path))
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Nothing to do: no file is kept open."""
 
 
 class _LocalFile(NewFile):
@@ -132,7 +132,7 @@ class _LocalFile(NewFile):
     def _drop(self) -> None:
         with suppress(OSError):
             self._path.unlink()
-        with suppress(OSError):  # what could not be written is written here again
+        with suppress(OSError):  # closing tries to write the buffer again
             self._file.close()
 
 
@@ -157,7 +157,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _make_directories(path: Path) -> None:
-    """Like `mkdir -p`, and the entries survive a loss of power."""
+    """Like `mkdir -p`, with durable directory entries."""
     if path.is_dir():
         return
     _make_directories(path.parent)

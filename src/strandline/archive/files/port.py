@@ -1,10 +1,10 @@
-"""The files port: what a place for the archive's files promises. Local directories, HDFS and S3 fill it.
+"""The files port: what a file system must promise to hold an archive. Local directories, HDFS and S3 implement it.
 
-Three kinds of file, each with its own way in:
+Three kinds of file, each written in its own way:
 
-    _staging/<run>/….part     `create`: written once by a task, under a name that nobody else uses
-    …/data/….parquet          `publish`: a staged file under its final name, whole or not at all, for good
-    …/_READY                  `replace`: small, read by everybody, changed by compare-and-set
+    _staging/<run>/….part     `create`: written once by a task, under a unique name
+    …/data/….parquet          `publish`: a staged file under its final name, atomic and permanent
+    …/_READY                  `replace`: small, changed by compare-and-set
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ import pyarrow as pa
 
 from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 
-# Names that readers take for data.
+# Readers take files with this ending for data.
 _DATA = ".parquet"
 
 
 def checked(path: str) -> str:
-    """The path, if it is one that stays below the URL everywhere; else Invalid."""
+    """The path; Invalid if it could lead out of the root on any file system."""
     if "\0" in path or any(part in {"", ".", ".."} for part in path.split("/")):
         raise Invalid(f"{path!r:.100} is not a path of a file: parts with / between them, no . and no ..")
     return path
 
 
 def checked_no_data(path: str) -> str:
-    """The same for files that are not published; only `publish` makes what readers take for data."""
+    """The same for files that are not published; only `publish` may create data files."""
     if path.endswith(_DATA):
-        raise Invalid(f"{path!r:.100}: a name that ends in {_DATA} can only be published")
+        raise Invalid(f"{path!r:.100}: a name that ends in {_DATA} must be published, not created")
     return checked(path)
 
 
 @dataclass(frozen=True)
 class Digest:
-    """What a file holds: how many bytes, and their SHA-256 in hex (what `sha256sum` prints)."""
+    """The size of a file in bytes and its SHA-256 in hex, as `sha256sum` prints it."""
 
     size: int
     sha256: str
@@ -47,7 +47,7 @@ class Digest:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a directory lists: a name without a path. `size` is None for a directory."""
+    """An entry of a directory: a name without a path. `size` is None for a directory."""
 
     name: str
     size: int | None
@@ -55,17 +55,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class Seen:
-    """A flag's content, and the version by which `replace` recognises it. Equal contents may be equal versions."""
+    """A flag's content, and its version for `replace`. Equal contents may have equal versions."""
 
     data: bytes
     version: str
 
 
 class NewFile(ABC):
-    """A file that is being written, by one thread; anything that writes to a Python file can write to it.
+    """A file that one thread writes; usable wherever a writable Python file is.
 
-    It is there when `close` returns, and then survives a crash; `digest` says what was written. Left by an
-    exception, or discarded, it is gone. Never closed, because its process died, it may be there in part.
+    The file exists and is durable when `close` returns; `digest` describes its content. An exception in the `with`
+    block or `discard` removes it. If the process dies before `close`, a part of the file may be left.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class NewFile(ABC):
         return len(view)
 
     def close(self) -> None:
-        """Make it durable. After an error it is discarded; with OutcomeUnknown it may be there."""
+        """Make the file durable. After an error it is discarded; after OutcomeUnknown it may exist."""
         if self._closed:
             return
         self._closed = True
@@ -94,7 +94,7 @@ class NewFile(ABC):
         self._digest = Digest(self._size, self._hash.hexdigest())
 
     def discard(self) -> None:
-        """Forget what was written; after `close` this does nothing."""
+        """Remove the file; does nothing after `close`."""
         if not self._closed:
             self._closed = True
             self._drop()
@@ -112,7 +112,7 @@ class NewFile(ABC):
     def tell(self) -> int:
         return self._size
 
-    def flush(self) -> None:  # noqa: B027 - writers expect it, and there is nothing to do
+    def flush(self) -> None:  # noqa: B027 - writers call it; there is nothing to do
         """Nothing is promised before `close`."""
 
     def readable(self) -> bool:
@@ -137,23 +137,24 @@ class NewFile(ABC):
 
     @abstractmethod
     def _append(self, data: memoryview) -> None:
-        """Take the next bytes; the caller may use the memory again afterwards."""
+        """Append bytes; the caller may reuse the memory afterwards."""
 
     @abstractmethod
     def _finish(self) -> None:
-        """Return when the file is whole and durable at its path."""
+        """Return when the file is complete and durable at its path."""
 
     @abstractmethod
     def _drop(self) -> None:
-        """Remove what there is of it, as far as possible; raises nothing."""
+        """Remove the file (best effort); raises nothing."""
 
 
 class Files(ABC):
-    """A tree of files below one URL. Thread-safe; a pickle of it is its URL, which holds no secret.
+    """A tree of files below one URL. Thread-safe; it is pickled as its URL, which contains no secret.
 
-    Paths are relative to the URL, with `/` between their parts; directories come with their first file. Every
-    call may also raise Unavailable (nothing was changed; try again after `retry_after`), StorageFull, Forbidden,
-    or, if it changes something, OutcomeUnknown: it may have happened. All changes but `create` can be repeated.
+    Paths are relative to the URL, with `/` between their parts; directories are created with their first file.
+    Every call may also raise Unavailable (nothing was changed; retry after `retry_after`), StorageFull or
+    Forbidden. A call that changes something may raise OutcomeUnknown: the change may have happened. All changes
+    except `create` are idempotent.
     """
 
     def __init__(self, url: str) -> None:
@@ -164,97 +165,96 @@ class Files(ABC):
 
     @abstractmethod
     def create(self, path: str) -> NewFile:
-        """Start a file under a name that was never used before.
+        """Start a new file under a name that was never used before.
 
-        Conflict, at the latest when it is closed, if there is a file already, which stays as it is. Invalid for
-        names that end in `.parquet`, as with `replace`.
+        Conflict, at the latest in `close`, if the file exists; the existing file is not changed. Invalid for names
+        that end in `.parquet`, as with `replace`.
         """
 
     @abstractmethod
     def publish(self, staged: str, target: str, digest: Digest) -> None:
-        """Let a staged file appear at `target`: no reader ever finds a part of it there, and it is never replaced.
+        """Make a staged file appear at `target`, atomically. The target is never replaced.
 
-        A target that holds the same content counts as done, whoever put it there and whatever became of the
-        staged file; one that holds another content is Conflict and stays. So publishing again is harmless, after
-        a crash at any moment and for several at once. Conflict as well if the staged file has not the size it
-        was written with, NotFound if there is neither of the two. The staged file may stay: clear staging when all
-        is published.
+        Idempotent, also after a crash at any moment and when several processes publish the same file: a target
+        with the same content counts as done, whether or not the staged file still exists. Conflict if the target
+        has other content, which is not changed, or if the size of the staged file differs from the digest.
+        NotFound if neither file exists. The staged file may remain; delete staging when everything is published.
         """
 
     @abstractmethod
     def look(self, path: str) -> Seen | None:
-        """A small file as it is now, whole, for `replace`; None if there is none."""
+        """The current content and version of a small file, for `replace`; None if it does not exist."""
 
     @abstractmethod
     def replace(self, path: str, data: bytes, expected: str | None) -> None:
-        """Put `data` at `path` if the file there still has the version `expected`, which `look` gave; durably.
+        """Durably write `data` to `path` if the file still has the version `expected`, as returned by `look`.
 
-        None: there must be no file. Otherwise Conflict, and nothing has changed. A file that holds just `data`
-        already counts as done. Of several that expect the same version one comes through; a process that slept
-        in between, for however long, gets Conflict when it wakes and overwrites nothing. Readers find the old
-        content or the new one, whole, at every moment; also after a crash, which leaves at most a hidden file
-        (`.<name>.<id>.next`) that the next `replace` of the same path clears away.
+        With `expected` None the file must not exist. Otherwise Conflict, and nothing has changed. A file whose
+        content is `data` already counts as done. Of several calls that expect the same version one succeeds. A
+        process that was paused for any length of time gets Conflict when it continues, and overwrites nothing.
+        Readers see the old or the new content at every moment, never a part. A crash leaves at most a hidden file
+        (`.<name>.<id>.next`), which the next `replace` of the same path deletes.
 
-        Versions stand for contents, so contents must not come back: count a revision in them. Unavailable if
-        others keep coming in between. Conflict may also mean that `data` was there, its answer got lost on the
-        way, and somebody has replaced it since.
+        A version identifies a content, so a content must not be used twice: include a revision. Unavailable if
+        other processes keep replacing the file. Conflict may also mean that `data` was written, the response was
+        lost, and another process has replaced the file since.
         """
 
     @abstractmethod
     def open(self, path: str) -> pa.NativeFile:
-        """A published or staged file for random reads, as pyarrow's readers want it. NotFound if there is none."""
+        """Open a published or staged file for random reads by pyarrow. NotFound if it does not exist."""
 
     @abstractmethod
     def entries(self, path: str = "") -> list[Entry]:
-        """What is directly in a directory, by name; nothing if there is no such directory.
+        """The entries of a directory, by name; empty if the directory does not exist.
 
-        Everything that was there before the call and still is after it; hidden files of `replace` too, and
-        directories that hold no more than what a dead process began to write.
+        Includes everything that existed before the call and still exists after it, also hidden files of `replace`
+        and directories that contain only unfinished writes of a dead process.
         """
 
     @abstractmethod
     def size(self, path: str) -> int | None:
-        """How many bytes a file has; None if there is no file."""
+        """The size of a file in bytes; None if it does not exist."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Remove a file; a missing one is fine. Not for flags that others may replace at the same time."""
+        """Delete a file; a missing file is not an error. Not for flags that may be replaced at the same time."""
 
     @abstractmethod
     def delete_tree(self, path: str) -> None:
-        """Remove a directory with all that is in it, one by one; a missing one is fine.
+        """Delete a directory and its contents, one by one; a missing directory is not an error.
 
-        Also what unfinished writes below it hold on to, as far as the file system shows it.
+        Also deletes the storage of unfinished writes below it, as far as the file system lists them.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
     def _settle(self, staged: str, target: str, digest: Digest) -> None:
-        """The end of a `publish` that could not put the staged file there."""
+        """The result of a `publish` that did not move the staged file: returns if the target has the content."""
         present = self._present(target)
         if present is None:
             size = self.size(staged)
             if size is None:
-                raise NotFound(f"there is neither {staged} nor {target}")
+                raise NotFound(f"neither the staged file {staged} nor its target {target} exists")
             if size != digest.size:
-                raise Conflict(f"{staged} is not what was written there")
+                raise Conflict(f"{staged} is not what was written: it has {size} bytes instead of {digest.size}")
             raise Unavailable(f"{staged} could not be published as {target}", retry_after=1)
         if present != digest:
-            raise Conflict(f"{target} is there with another content")
+            raise Conflict(f"{target} exists with different content")
 
     def _present(self, path: str) -> Digest | None:
         return None if self.size(path) is None else self.digest(path)
 
     def read(self, path: str) -> bytes:
-        """A whole file. NotFound if there is none."""
+        """The content of a file. NotFound if it does not exist."""
         with self.open(path) as file:
             content: bytes = file.read()
             return content
 
     def digest(self, path: str) -> Digest:
-        """What a file holds, read through from end to end. NotFound if there is none."""
+        """The digest of a file, which is read completely. NotFound if it does not exist."""
         content, size = hashlib.sha256(), 0
         with self.open(path) as file:
             while chunk := file.read(1 << 20):

@@ -1,16 +1,16 @@
-"""How files are published and replaced where a rename is one step that can spare what is there: local, HDFS.
+"""Publishing and replacing files where rename is atomic and can refuse an existing target: local, HDFS.
 
-A plain "check, then rename over it" has a hole: a process that sleeps between the two wakes up and puts an old
-revision over a newer one. So a rename happens only from a *claim*, a hidden file beside the flag that holds the
-new content, and everybody takes away the claims of all others before checking:
+A plain "check, then rename" has a race: a process that is paused between the two puts an old revision over a newer
+one. Therefore a rename always starts from a *claim*, a hidden file beside the flag that holds the new content, and
+every process deletes the claims of all others before it checks:
 
-    1. write the claim, under a name of its own    2. delete every other claim of this flag
-    3. is the flag still what was expected?        4. rename the claim over the flag; without a claim this fails
+    1. write the claim, under a unique name    2. delete every other claim of this flag
+    3. check the version of the flag           4. rename the claim over the flag; fails without the claim
 
-Say P passes 3 and 4 and Q passes 4 in between. Then Q's step 2 did not see P's claim, so Q's claim is older
-than P's, so P's step 2 saw and deleted it, so Q's step 4 failed: there is no such Q. Two that delete each
-other's claims both fail and try again. The flag is never missing, and what a crash leaves is a claim, which the
-next one deletes.
+Proof: suppose P passes steps 3 and 4, and Q passes step 4 in between. Then Q's step 2 did not see P's claim, so
+Q's claim is older than P's, so P's step 2 saw and deleted Q's claim, so Q's step 4 failed: a contradiction. Two
+processes that delete each other's claims both fail and retry. The flag is never missing. A crash leaves at most
+a claim, which the next process deletes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RenamingFiles(Files):
 
     @abstractmethod
     def _move(self, source: str, target: str, *, over: bool) -> None:
-        """Rename in one step, durably. Conflict if there is a target and not `over`; NotFound without a source."""
+        """Rename atomically and durably. Conflict if the target exists and not `over`; NotFound without source."""
 
     def publish(self, staged: str, target: str, digest: Digest) -> None:
         failpoints.hit("files.publish")
@@ -43,7 +43,7 @@ class RenamingFiles(Files):
             try:
                 self._move(staged, target, over=False)
             except (Conflict, NotFound):
-                pass  # somebody was first; or it was us, and the answer got lost
+                pass  # published by another process, or by this one and the response was lost
             else:
                 return
         self._settle(staged, target, digest)
@@ -62,14 +62,14 @@ class RenamingFiles(Files):
             if seen is not None and seen.data == data:
                 return
             if (seen and seen.version) != expected:
-                raise Conflict(f"{path} is not what it was expected to be")
+                raise Conflict(f"{path} has changed since it was read")
             if self._exchange(path, data, expected):
                 return
-            time.sleep(random.uniform(0, 0.005) * attempt)  # noqa: S311 - only so that two do not meet again
-        raise Unavailable(f"others keep replacing {path}", retry_after=1)
+            time.sleep(random.uniform(0, 0.005) * attempt)  # noqa: S311 - jitter
+        raise Unavailable(f"other processes keep replacing {path}; try again", retry_after=1)
 
     def _exchange(self, path: str, data: bytes, expected: str | None) -> bool:
-        """Whether it came through; if not, it may be worth another look."""
+        """Whether the flag was replaced; if not, the caller looks again."""
         claim = _claim_of(path, uuid.uuid4().hex)
         try:
             with self.create(claim) as file:
@@ -77,7 +77,7 @@ class RenamingFiles(Files):
             failpoints.hit("files.claimed")
             self._put(claim, path, expected)
         except StrandlineError as error:
-            with suppress(StrandlineError):  # the first error is the one to tell, and the next one deletes it
+            with suppress(StrandlineError):  # best effort: the next `replace` deletes the claim
                 self.delete(claim)
             if isinstance(error, Conflict | NotFound):
                 return False

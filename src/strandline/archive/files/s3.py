@@ -1,9 +1,9 @@
-"""Files on S3 and what answers like it: one object each, whole from the moment it is there.
+"""Files on S3 and compatible products. Each file is one object, which appears atomically.
 
-There is no rename. A staged object is copied on the server into a multipart upload of its final name, which is
-there when the upload is completed, and only if there was nothing: a condition that is kept even by products
-that ignore it on a plain copy. The object carries its SHA-256, so that seeing whether it is done costs no
-reading.
+S3 has no rename. `publish` copies the staged object on the server, by a multipart upload to the final name. The
+upload is completed on the condition that no object exists there; products that ignore this condition on a plain
+copy honour it here. The object's metadata has its SHA-256, so that checking for an existing object needs no
+download.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from strandline.errors import Conflict, Invalid, NotFound, StrandlineError
 
 _OPTIONS = frozenset({"endpoint", "region", "profile"})
 _DIGEST = "sha256"
-# One request could copy 5 GiB, but its answer would come too late.
+# One request could copy 5 GiB, but would exceed the timeout.
 _COPY_BYTES = 1 << 30
 
 
 class S3Files(Files):
     """`s3://bucket/prefix`, with `?endpoint=https://host:port` for products other than AWS's, `region`, `profile`.
 
-    The product must keep conditions on writes (`If-Match`, `If-None-Match`), as AWS, MinIO and versitygw do.
+    The product must support conditional writes (`If-Match`, `If-None-Match`), as AWS, MinIO and versitygw do.
     """
 
     def __init__(self, url: str) -> None:
@@ -37,8 +37,8 @@ class S3Files(Files):
         options = dict(parse_qsl(parts.query))
         if "@" in parts.netloc or not parts.netloc or parts.fragment or options.keys() - _OPTIONS:
             raise Invalid(
-                "a place on S3 must look like s3://bucket/prefix, with ?endpoint=https://host:port, region and "
-                "profile if need be; credentials are found as AWS's own tools find them, not in the address"
+                "an S3 URL must look like s3://bucket/prefix, with the options ?endpoint=https://host:port, "
+                "region and profile; credentials are taken from where AWS's own tools find them, not from the URL"
             )
         prefix = unquote(parts.path).strip("/")
         self._prefix = f"{prefix}/" if prefix else ""
@@ -64,7 +64,7 @@ class S3Files(Files):
             try:
                 self._copy(source, found, key, digest)
             except (Conflict, NotFound):
-                pass  # somebody was first; or it was us, and the answer got lost
+                pass  # published by another process, or by this one and the response was lost
             else:
                 return
         self._settle(staged, target, digest)
@@ -79,7 +79,7 @@ class S3Files(Files):
             failpoints.hit("files.copied")
             self._bucket.complete(key, upload, parts)
         except StrandlineError:
-            with suppress(StrandlineError):  # the first error is the one to tell
+            with suppress(StrandlineError):  # the first error is the one to raise
                 self._bucket.abort(key, upload)
             raise
 
@@ -104,23 +104,23 @@ class S3Files(Files):
         except (Conflict, NotFound):
             seen = self.look(path)
             if seen is None or seen.data != data:
-                raise Conflict(f"{path} is not what it was expected to be") from None
+                raise Conflict(f"{path} has changed since it was read") from None
 
     def open(self, path: str) -> pa.NativeFile:
         key = self._key(path)
         found = self._bucket.head(key)
         if found is None:
-            raise NotFound(f"there is no {path}")
+            raise NotFound(f"{path} does not exist")
         return pa.PythonFile(ObjectReader(self._bucket, key, found), mode="r")
 
     def entries(self, path: str = "") -> list[Entry]:
         folder = f"{self._key(path)}/" if path else self._prefix
         objects, deeper = self._bucket.folder(folder)
-        # Whoever clears staging must find the directories in which a file was only begun.
+        # Cleaning up staging needs the directories that contain only unfinished uploads, too.
         begun = {key[len(folder) :].partition("/") for key, _ in self._bucket.uploads(folder)}
         folders = {prefix[len(folder) : -1] for prefix in deeper} | {name for name, slash, _ in begun if slash}
         found = [Entry(name, None) for name in folders]
-        # An object of the folder's own name is how some tools show an empty folder.
+        # Some tools represent an empty folder by an object of the folder's own name.
         found += [Entry(key[len(folder) :], size) for key, size in objects if key != folder]
         return sorted(found, key=lambda entry: entry.name)
 
@@ -143,5 +143,5 @@ class S3Files(Files):
 
 
 def _spans(size: int) -> list[str]:
-    """The parts in which an object of that size is copied."""
+    """The byte ranges in which an object of that size is copied."""
     return [f"bytes={first}-{min(first + _COPY_BYTES, size) - 1}" for first in range(0, size, _COPY_BYTES)]

@@ -1,4 +1,4 @@
-"""Objects on S3 as files: written in parts while more is coming, read in ranges."""
+"""Objects on S3 as files: written as multipart uploads, read in ranges."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from strandline.archive.files.port import NewFile
 from strandline.engine.s3 import Bucket, Head
 from strandline.errors import Conflict, NotFound, StrandlineError
 
-# 10,000 parts at most: objects of up to 78 GiB.
+# S3 allows 10,000 parts, so objects can have up to 78 GiB.
 _PART_BYTES = 8 << 20
 _PARTS_AT_ONCE = 8
 _WRITER = "writer"
 
 
 class PartSender:
-    """Sends the parts of all files of a place: so few at once that many open files need little memory."""
+    """Sends the parts of all open files, few at once, to bound the memory that many open files need."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -38,7 +38,7 @@ class PartSender:
 
 
 class ObjectWriter(NewFile):
-    """One request for a small object, a multipart upload for others. Nobody sees it before it is closed."""
+    """Sends a small object in one request, others by multipart upload. Invisible before it is closed."""
 
     def __init__(self, bucket: Bucket, sender: PartSender, key: str) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class ObjectWriter(NewFile):
         except (Conflict, NotFound):
             found = self._bucket.head(self._key)
             if found is None or found.metadata.get(_WRITER) != self._id:
-                raise  # else it was this one, and the answer got lost
+                raise  # otherwise this writer completed it and the response was lost
 
     def _complete(self) -> None:
         if not self._upload:
@@ -80,13 +80,13 @@ class ObjectWriter(NewFile):
 
     def _drop(self) -> None:
         if self._upload:
-            wait(self._parts)  # a part that comes after the end would be kept, and paid for
+            wait(self._parts)  # a part that arrives after the abort would be stored and billed
             with suppress(StrandlineError):
                 self._bucket.abort(self._key, self._upload)
 
 
 class ObjectReader(io.RawIOBase):
-    """Random reads for pyarrow, of the object as it was when it was opened."""
+    """Random reads for pyarrow of the object version that was current when it was opened."""
 
     def __init__(self, bucket: Bucket, key: str, head: Head) -> None:
         self._bucket = bucket

@@ -1,6 +1,8 @@
-"""Opens the ledger, which is where the catalog is."""
+"""Opens the ledger, which is kept where the catalog is."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from strandline.archive.ledger.port import Ledger
 from strandline.archive.ledger.sql import SqlLedger
@@ -8,9 +10,16 @@ from strandline.archive.settings import ArchiveSections
 from strandline.clock import Clock, SystemClock
 from strandline.engine.databases import Databases
 
+_FILE = "archive.db"
+
+
+def is_made(settings: ArchiveSections, data: Path) -> bool:
+    """Whether there may be a ledger: reads must not create the file of an archive that has never run."""
+    return bool(settings.catalog.url) or (data / _FILE).exists()
+
 
 def connect(settings: ArchiveSections, databases: Databases, clock: Clock) -> Ledger:
-    database = databases.get(settings.catalog.url, "archive.db")
+    database = databases.get(settings.catalog.url, _FILE)
     # The database's clock is the same for all machines. Only a test's clock replaces it.
     now = None if isinstance(clock, SystemClock) else clock.now_ms
     return SqlLedger(database, lease_ms=settings.coordination.session_timeout_ms, now=now)

@@ -1,4 +1,4 @@
-"""The ledger port: how far the archive is, which files there are, which periods are complete.
+"""The ledger port: the progress of the archive, its files, and which periods are complete.
 
 The ledger is the source of truth and the files follow it: a file that it lists is published or will be, and a
 file that it does not list is only in staging. All changes to an event type are made under a claim on it. A method

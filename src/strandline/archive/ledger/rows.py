@@ -17,7 +17,7 @@ from strandline.archive.model import (
     Hour,
     Period,
     Standing,
-    Stored,
+    StoredPartition,
 )
 from strandline.errors import Conflict, Invalid, LeaseLost
 from strandline.log.cursors import Position
@@ -50,8 +50,8 @@ def period(path: str, start_ms: int, revision: int, written: int, children: str)
 
 def partition(
     number: int, timeline: int, offset: int, max_timestamp_ms: int, shift: int, start_ms: int, end_ms: int
-) -> tuple[int, Stored]:
-    return number, Stored(Position(timeline, offset), max_timestamp_ms, shift, start_ms, end_ms)
+) -> tuple[int, StoredPartition]:
+    return number, StoredPartition(Position(timeline, offset), max_timestamp_ms, shift, start_ms, end_ms)
 
 
 def standing(found: Sequence[tuple[Any, ...]]) -> Standing | None:
@@ -63,7 +63,7 @@ def standing(found: Sequence[tuple[Any, ...]]) -> Standing | None:
     return Standing(epoch, incarnation, read_ms, flagged_ms, partitions, Counts(*counts))
 
 
-def stored_values(event_type: str, number: int, stored: Stored) -> dict[str, Any]:
+def stored_values(event_type: str, number: int, stored: StoredPartition) -> dict[str, Any]:
     """The parameters of the statement `store`."""
     values = msgspec.structs.asdict(stored)
     timeline, position = values.pop("position")
@@ -87,7 +87,7 @@ def check_counts(decision: Decision) -> None:
         raise Invalid(f"records are missing or counted twice: {counts}, in files {listed}")
 
 
-def check_start(decision: Decision, stand: Mapping[int, Stored]) -> None:
+def check_start(decision: Decision, stand: Mapping[int, StoredPartition]) -> None:
     """A decision must begin where the previous one ended, in every partition."""
     for number, position in decision.before.items():
         now = stand[number].position if number in stand else None

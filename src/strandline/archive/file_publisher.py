@@ -1,7 +1,7 @@
-"""Steps 2 to 4 of the archive: the decision, and the files that follow it.
+"""Steps 2 to 4 of the archive: the decision in the ledger, then the publication of the files it lists.
 
-Before the decision everything is in staging and can be thrown away; after it, everything will be published, by
-whoever comes next if need be.
+Before the decision everything is in staging and can be deleted. After it the files will be published, by the next
+process if this one dies.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from strandline.archive import flags, layout, staging
 from strandline.archive.collector import Collection
 from strandline.archive.files import Digest, Files
 from strandline.archive.ledger import Ledger
-from strandline.archive.model import ArchivedFile, Claim, Counts, Decision, Kind, StagedFile, Stored
-from strandline.archive.options import Options
+from strandline.archive.model import ArchivedFile, Claim, Counts, Decision, Kind, StagedFile, StoredPartition
+from strandline.archive.options import ArchiveOptions
 from strandline.archive.tasks import Rewrite, Runner
 
 log = logging.getLogger(__name__)
 
-# Fewer files are not worth reading and writing once more.
+# Merging fewer files is not worth reading and writing them again.
 _MANY = 4
 _AT_ONCE = 8
 
 
-class Publication:
-    def __init__(self, ledger: Ledger, files: Files, runner: Runner, options: Options) -> None:
+class FilePublisher:
+    def __init__(self, ledger: Ledger, files: Files, runner: Runner, options: ArchiveOptions) -> None:
         self._ledger = ledger
         self._files = files
         self._runner = runner
@@ -43,11 +43,11 @@ class Publication:
         self,
         claim: Claim,
         collection: Collection,
-        before: Mapping[int, Stored],
-        stored: Mapping[int, Stored],
+        before: Mapping[int, StoredPartition],
+        stored: Mapping[int, StoredPartition],
         read_ms: int,
     ) -> None:
-        """List what was collected, with what is stored for every partition, and publish it."""
+        """List the collected files in the ledger with the new state of every partition, then publish them."""
         listed, dropped = self._listed(claim, collection.files, read_ms)
         rows: dict[Kind, int] = {"data": 0, "late": 0, "quarantine": 0}
         for file in listed:
@@ -62,7 +62,7 @@ class Publication:
         self.roll_forward(claim)
 
     def _listed(self, claim: Claim, staged: Sequence[StagedFile], read_ms: int) -> tuple[list[ArchivedFile], int]:
-        """Under their final names; and how many late rows are dropped."""
+        """The files under their final names, and the number of late rows that are dropped."""
         flagged = self._flagged(staged)
         late = [file for file in staged if file.hour_ms in flagged]
         usual = [file for file in staged if file.hour_ms not in flagged]
@@ -77,7 +77,7 @@ class Publication:
         return [self._named(claim, file, kind, read_ms) for file, kind in named], dropped
 
     def _flagged(self, staged: Sequence[StagedFile]) -> set[int]:
-        """Those hours of the files that have a flag."""
+        """The hours of these files that are flagged already."""
         hours = [file.hour_ms for file in staged if file.kind == "data"]
         if not hours:
             return set()
@@ -85,7 +85,7 @@ class Publication:
         return {hour.hour_ms for hour in known if hour.revision}
 
     def _merged(self, directory: str, staged: Sequence[StagedFile]) -> list[StagedFile]:
-        """With small files of the same place in one, where there are many."""
+        """The files, with small ones of the same partition and hour merged where there are many."""
         kept: list[StagedFile] = []
         groups: list[tuple[StagedFile, ...]] = []
         for files in _by_hour(staged).values():
@@ -122,7 +122,7 @@ class Publication:
         )
 
     def roll_forward(self, claim: Claim) -> None:
-        """Publish what is decided, whoever decided it."""
+        """Publish all decided files, also those that an earlier process decided."""
         waiting = self._ledger.publishing(claim.event_type)
         if waiting:
             with ThreadPoolExecutor(min(_AT_ONCE, len(waiting))) as pool:
@@ -140,7 +140,7 @@ class Publication:
         self._files.publish(file.staged, file.path, Digest(file.bytes, file.sha256))
 
     def sweep(self, claim: Claim) -> None:
-        """Throw away what was staged under this claim or an earlier one, but for what is decided."""
+        """Delete what was staged under this claim or an earlier one, except decided files."""
         failpoints.hit("archive.sweep")
         needed = {file.staged.rsplit("/", 1)[0] for file in self._ledger.publishing(claim.event_type)}
         for entry in self._files.entries(self._layout.staging()):
@@ -151,7 +151,7 @@ class Publication:
 
 
 def _by_hour(staged: Iterable[StagedFile]) -> dict[tuple[object, ...], list[StagedFile]]:
-    """Files that may become one: of the same partition, timeline and hour, in the order of their offsets."""
+    """Files that may be merged: of the same partition, timeline and hour, in the order of their offsets."""
     found: dict[tuple[object, ...], list[StagedFile]] = defaultdict(list)
     for file in sorted(staged, key=lambda file: file.first):
         found[file.kind, file.hour_ms, file.partition, file.timeline].append(file)
@@ -159,7 +159,7 @@ def _by_hour(staged: Iterable[StagedFile]) -> dict[tuple[object, ...], list[Stag
 
 
 def packs(files: Sequence[StagedFile], file_bytes: int) -> list[tuple[StagedFile, ...]]:
-    """Neighbours that become one file of about that size; each alone where there are few."""
+    """Groups of consecutive files, each to be merged into one of about that size; few files are not merged."""
     if len(files) < _MANY:
         return [(file,) for file in files]
     found: list[list[StagedFile]] = [[]]

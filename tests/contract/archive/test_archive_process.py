@@ -14,9 +14,9 @@ import pytest
 from archive_place import NOON
 
 from services import until
-from strandline.archive.crew import Crew
 from strandline.archive.ledger import Leases
 from strandline.archive.model import HOUR_MS, Harvest
+from strandline.archive.process import ArchiveProcess
 from strandline.archive.settings import ArchiveSettings
 from strandline.archive.tasks import InProcess, Stage
 from strandline.clock import ManualClock, to_rfc3339
@@ -78,9 +78,9 @@ def publish(platform: Platform, name: str = "a") -> None:
 
 
 @contextmanager
-def running(crew: Crew, on_progress: OnProgress = lambda _: None) -> Iterator[threading.Event]:
+def running(process: ArchiveProcess, on_progress: OnProgress = lambda _: None) -> Iterator[threading.Event]:
     stop = threading.Event()
-    thread = threading.Thread(target=crew.run, args=(stop, on_progress))
+    thread = threading.Thread(target=process.run, args=(stop, on_progress))
     thread.start()
     try:
         yield stop
@@ -110,10 +110,10 @@ def archived(platform: Platform) -> int:
     return len([*(platform.data / "archive").glob("2*/*/*/data/*.parquet")])
 
 
-def test_a_crew_archives_all_event_types_until_it_is_told_to_stop(machine, platform):
+def test_a_process_archives_all_event_types_until_it_is_told_to_stop(machine, platform):
     """Hours are flagged as time goes by, periods with them; a stop is graceful."""
     told: list[JobProgress] = []
-    with running(platform.archive.crew(), told.append):
+    with running(platform.archive.process(), told.append):
         publish(platform)
         until(lambda: {one.event_type for one in told} == {*NAMES}, "all turns")
         machine.clock.advance(HOUR_MS)
@@ -126,8 +126,8 @@ def test_a_crew_archives_all_event_types_until_it_is_told_to_stop(machine, platf
 
 
 def test_an_event_type_that_is_made_later_is_archived_too(machine, platform):
-    """Nobody has to tell the crew; hours before it was made are not owed."""
-    with running(platform.archive.crew()):
+    """Nobody has to tell the process; hours before it was made are not owed."""
+    with running(platform.archive.process()):
         platform.log.create(EventType("late.comer", category="business"))
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: machine.flagged("late.comer"), "its flag")
@@ -144,7 +144,7 @@ def test_processes_share_the_event_types(machine, platform):
             names.clear()
         return counts
 
-    first, second = platform.archive.crew(), machine.open().archive.crew()
+    first, second = platform.archive.process(), machine.open().archive.process()
     with running(first, lambda one: mine["first"].add(one.event_type)):
         until(lambda: len(mine["first"]) == 4, "all of it")
         with running(second, lambda one: mine["second"].add(one.event_type)):
@@ -169,14 +169,14 @@ def test_an_error_of_one_event_type_is_none_of_the_others(machine, platform, cap
                 raise error
             return super().stage(tasks)
 
-    monkeypatch.setattr("strandline.archive.crew._RETRY_SECONDS", 0)
-    with running(platform.archive.crew(Failing())):
+    monkeypatch.setattr("strandline.archive.process._RETRY_SECONDS", 0)
+    with running(platform.archive.process(Failing())):
         publish(platform)
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: all(machine.flagged(name) for name in NAMES), "flags")
     assert archived(platform) == 1
-    assert "archiving a failed and is tried again: not now" in caplog.text
-    assert "archiving a failed and is started again" in caplog.text
+    assert "archiving a failed; retrying: not now" in caplog.text
+    assert "archiving a failed; starting again" in caplog.text
     assert "a bug" in caplog.text
 
 
@@ -195,23 +195,23 @@ def test_what_was_collected_is_kept_while_something_is_away(machine, platform):
 
     runner, told = Away(), []
     platform = machine.open(min_records=1)
-    crew = platform.archive.crew(runner)
-    with running(crew, told.append):
+    process = platform.archive.process(runner)
+    with running(process, told.append):
         until(lambda: len(told) > 8, "turns")
         publish(platform)
         until(lambda: read == [1], "the first")
         runner.away = True
         publish(platform)
-        until(lambda: crew._first_error is not None, "an error")
+        until(lambda: process._first_error is not None, "an error")
         runner.away = False
         until(lambda: read == [1, 1], "the second")
         assert platform.archive.ledger.standing("a").epoch == 1
     assert archived(platform) == 2
 
 
-def test_a_crew_waits_for_its_ledger(machine, platform, monkeypatch):
+def test_a_process_waits_for_its_ledger(machine, platform, monkeypatch):
     """It goes on when it is back."""
-    crew, ledger = platform.archive.crew(), platform.archive.ledger
+    process, ledger = platform.archive.process(), platform.archive.ledger
     terms, calls = ledger.terms, []
 
     def lost() -> object:
@@ -221,7 +221,7 @@ def test_a_crew_waits_for_its_ledger(machine, platform, monkeypatch):
         return terms()
 
     monkeypatch.setattr(ledger, "terms", lost)
-    with running(crew):
+    with running(process):
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: machine.flagged("a"), "a flag")
     assert len(calls) > 3
@@ -240,7 +240,7 @@ def test_once_raises_what_went_wrong_after_the_others_are_done(machine, platform
     publish(platform, "b")
     publish(platform, "c")
     with pytest.raises(Unavailable, match="not b"):
-        platform.archive.crew(Failing()).once()
+        platform.archive.process(Failing()).once()
     assert archived(platform) == 2
 
 
@@ -250,51 +250,51 @@ def test_once_waits_for_leases_of_the_dead_and_leaves_those_of_the_living(machin
     leases.renew("dead")
     assert leases.take("dead", "a")
     publish(platform)
-    platform.archive.crew().once()
+    platform.archive.process().once()
     assert archived(platform) == 1
     publish(platform)
     with another(leases, "a"):
-        platform.archive.crew().once()
+        platform.archive.process().once()
     assert archived(platform) == 1
-    assert "another process archives a; that is left to it" in caplog.text
+    assert "another process archives a; skipping" in caplog.text
 
 
 def test_whoever_lost_an_event_type_lets_it_go(machine, platform, caplog):
     """It notices at its next decision; with the lease still its own it claims the event type anew."""
     caplog.set_level("INFO", logger="strandline")
-    crew, ledger = platform.archive.crew(), platform.archive.ledger
-    with running(crew):
-        until(lambda: {*crew._archivers} == {*NAMES}, "all of it")
-        archiver = crew._archivers["a"]
+    process, ledger = platform.archive.process(), platform.archive.ledger
+    with running(process):
+        until(lambda: {*process._archivers} == {*NAMES}, "all of it")
+        archiver = process._archivers["a"]
         ledger.claim("a", platform.log.types.entry("a").id)
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: machine.flagged("a"), "the flag")
-        assert crew._archivers["a"] is not archiver
+        assert process._archivers["a"] is not archiver
     assert "another process archives 'a' now" in caplog.text
 
 
-def test_a_crew_that_slept_shows_up_again(machine, platform):
+def test_a_process_that_slept_shows_up_again(machine, platform):
     """Others have counted it out; it takes what is free and goes on."""
-    crew, leases = platform.archive.crew(), platform.archive.ledger.leases
-    with running(crew):
-        until(lambda: {*crew._archivers} == {*NAMES}, "all of it")
-        leases.leave(crew.owner)
-        until(lambda: crew.owner in leases.owners(), "its return")
+    process, leases = platform.archive.process(), platform.archive.ledger.leases
+    with running(process):
+        until(lambda: {*process._archivers} == {*NAMES}, "all of it")
+        leases.leave(process.owner)
+        until(lambda: process.owner in leases.owners(), "its return")
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: all(machine.flagged(name) for name in NAMES), "flags")
 
 
 def test_one_propagates_at_a_time(machine, platform):
     """A second one does not start while one runs."""
-    platform.archive.crew().once()
+    platform.archive.process().once()
     machine.clock.advance(HOUR_MS + 60_000)
-    crew = machine.open().archive.crew()
+    process = machine.open().archive.process()
     with another(platform.archive.ledger.leases, "propagation"):
-        crew.once()
+        process.once()
     assert machine.flagged("a")
-    assert platform.archive.periods(NOON, NOON + 1) == []
-    crew.once()
-    assert [one.path for one in platform.archive.periods(NOON, NOON + 1)] == ["2024-05-01/12"]
+    assert [*platform.archive.periods("2024-05-01T12", "2024-05-01T13")] == []
+    process.once()
+    assert [one.path for one in platform.archive.periods("2024-05-01T12", "2024-05-01T13")] == ["2024-05-01/12"]
 
 
 def test_a_log_that_was_restored_from_an_old_copy_is_archived_on(machine, platform, caplog):
@@ -305,17 +305,17 @@ def test_a_log_that_was_restored_from_an_old_copy_is_archived_on(machine, platfo
     platform = machine.open()
     publish(platform)
     publish(platform)
-    platform.archive.crew().once()
+    platform.archive.process().once()
     machine.close()
     shutil.rmtree(machine.data / "topics")
     shutil.copytree(copy, machine.data / "topics")
 
     platform = machine.open()
-    platform.archive.crew().once()
-    platform.archive.crew().once()
+    platform.archive.process().once()
+    platform.archive.process().once()
     (report,) = [line for line in caplog.messages if "'a', partition 0" in line]
     assert "001-0001-000000000000000002 is not available" in report
     publish(platform)
-    platform.archive.crew().once()
+    platform.archive.process().once()
     assert [part.position.offset for part in platform.archive.ledger.standing("a").partitions.values()] == [1]
     assert archived(platform) == 2

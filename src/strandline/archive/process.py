@@ -1,4 +1,4 @@
-"""One process of the archive: which event types are its own, and a turn for each of them, again and again."""
+"""One process of the archive: leases its share of the event types and makes steps for each of them in a loop."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _PROPAGATION = "propagation"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to archive: when each configured event type was made (0 if it is not there yet), and how."""
+class ArchivePlan:
+    """What to archive and how; `event_types` gives the creation time of each (0 if it does not exist yet)."""
 
     event_types: Callable[[], Mapping[str, int]]
     archiver: Callable[[str], Archiver]
@@ -42,8 +42,8 @@ class Plan:
     lease_ms: int
 
 
-class Crew:
-    def __init__(self, plan: Plan, ledger: Ledger, propagator: Propagator) -> None:
+class ArchiveProcess:
+    def __init__(self, plan: ArchivePlan, ledger: Ledger, propagator: Propagator) -> None:
         self._plan = plan
         self._ledger = ledger
         self._propagator = propagator
@@ -61,7 +61,7 @@ class Crew:
                 try:
                     self._tick(on_progress)
                 except StrandlineError as error:
-                    log.warning("the archive waits for its ledger: %s", error.detail)
+                    log.warning("the ledger is not available; retrying: %s", error.detail)
                 stop.wait(self._plan.interval_ms / 1000)
             self._stop(self._ledger.terms(), on_progress)
 
@@ -105,7 +105,7 @@ class Crew:
         self._ledger.leases.renew(self.owner, self._meter.text)
 
     def _terms(self, configured: Mapping[str, int]) -> list[Term]:
-        """With a term for every configured event type; one that is new begins a little in the past."""
+        """All terms, after opening one for every event type that is newly configured."""
         terms = self._ledger.terms()
         now_ms = self._ledger.now_ms()
         known = {term.event_type for term in terms if term.to_ms is None}
@@ -116,7 +116,7 @@ class Crew:
         return self._ledger.terms() if new else terms
 
     def _due_names(self, configured: Mapping[str, int], terms: Sequence[Term]) -> list[str]:
-        """Configured here, or retired with hours that are not flagged yet."""
+        """Event types that are configured here, or retired with hours that are not flagged yet."""
         now_ms = self._ledger.now_ms()
         retired = {term.event_type for term in terms} - {term.event_type for term in terms if term.to_ms is None}
         owing = {name for name in retired if self._owes(name, terms, now_ms)}
@@ -128,9 +128,9 @@ class Crew:
         return standing is not None and bool(readiness.due_hours(own, standing.flagged_ms, now_ms))
 
     def _share(self, names: Sequence[str], terms: Sequence[Term]) -> list[str]:
-        """The event types that are this process's now: a fair share of all, those it had before first."""
+        """Lease a fair share of the event types, preferring those that this process already has."""
         owners = self._ledger.leases.owners()
-        if self.owner not in owners:  # it slept for too long
+        if self.owner not in owners:  # its leases expired while it was paused
             self._renew()
         fair = -(-len(names) // len({*owners, self.owner}))
         mine: list[str] = []
@@ -142,7 +142,7 @@ class Crew:
         return mine
 
     def _take_patiently(self, names: Sequence[str]) -> list[str]:
-        """Those that nobody else has. Whoever was killed has its own for a while; who lives keeps them."""
+        """Lease all that are free. The leases of a killed process expire after a while, so this waits for them."""
         deadline = time.monotonic() + 2 * self._plan.lease_ms / 1000
         mine: list[str] = []
         missing = [*names]
@@ -150,7 +150,7 @@ class Crew:
             mine += [name for name in missing if self._ledger.leases.take(self.owner, name)]
             missing = [name for name in names if name not in mine]
             if missing and time.monotonic() > deadline:
-                log.warning("another process archives %s; that is left to it", ", ".join(missing))
+                log.warning("another process archives %s; skipping", ", ".join(missing))
                 break
             time.sleep(0.05 if missing else 0)
         return mine
@@ -176,7 +176,7 @@ class Crew:
         return self._meter.measure(report.event_type, report.rows, report.lag, shift=report.shift, last_flag=flag)
 
     def _turn(self, name: str, act: Callable[[Archiver], Report]) -> Report | None:
-        """One event type's; whatever happens to it is none of the others' business."""
+        """Act on one event type. Errors are handled here, so that they do not affect the other event types."""
         try:
             archiver = self._archivers.get(name)
             if archiver is None:
@@ -188,13 +188,13 @@ class Crew:
             log.info("%s", error.detail)
             self._give_up(name, 0)
         except Unavailable as error:
-            log.warning("archiving %s failed and is tried again: %s", name, error.detail)
+            log.warning("archiving %s failed; retrying: %s", name, error.detail)
             self._give_up(name, error.retry_after, error)
         except StrandlineError as error:
-            log.warning("archiving %s failed and is started again: %s", name, error.detail)
+            log.warning("archiving %s failed; starting again: %s", name, error.detail)
             self._give_up(name, _RETRY_SECONDS, error)
         except Exception as error:
-            log.exception("archiving %s failed and is started again", name)
+            log.exception("archiving %s failed; starting again", name)
             self._give_up(name, _RETRY_SECONDS, error)
         return None
 
@@ -202,7 +202,7 @@ class Crew:
         self._first_error = self._first_error or error
         self._wait_until[name] = time.monotonic() + seconds
         archiver = self._archivers.get(name)
-        # What was collected is kept for the next attempt, if it only has to wait.
+        # After Unavailable the next attempt can continue with what was collected.
         if archiver is not None and not (archiver.started and isinstance(error, Unavailable)):
             self._drop(name)
 
@@ -220,7 +220,7 @@ class Crew:
     def _propagate(self, terms: Sequence[Term]) -> None:
         if time.monotonic() - self._propagated < _PROPAGATE_SECONDS:
             return
-        # Not while another one runs; it will see what this one would.
+        # One propagator at a time is enough: another one that runs now finds the same flags.
         if self._ledger.leases.take(self.owner, _PROPAGATION):
             try:
                 self._propagator.run(terms, repair=self._propagated < 0)
@@ -230,7 +230,7 @@ class Crew:
 
 
 def _catch_up(archiver: Archiver, terms: Sequence[Term]) -> Report:
-    """To where the log ended at the first step, or a little further; not after whoever goes on publishing."""
+    """Archive up to the end of the log at the first step. Does not chase publishers that keep publishing."""
     report = archiver.step(terms, everything=True)
     goal = report.rows + sum(report.lag.values())
     while not report.caught_up and report.rows < goal:

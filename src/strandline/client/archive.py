@@ -1,0 +1,94 @@
+"""The archive room of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import msgspec
+
+from strandline.archive.model import HourName, hour_name, parse_hour
+from strandline.archive.room import (
+    MAX_PERIODS_MS,
+    Archive,
+    ArchiveStatus,
+    HourCheck,
+    HourReport,
+    HourState,
+    HourStatus,
+    PeriodStatus,
+    parse_span,
+)
+from strandline.client.transport import Params, Transport
+
+_T = TypeVar("_T")
+
+
+class HttpArchive(Archive):
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def status(self) -> list[ArchiveStatus]:
+        return self._get("/archive", list[ArchiveStatus])
+
+    def hours(
+        self,
+        event_type: str,
+        start: HourName | None = None,
+        end: HourName | None = None,
+        state: HourState | None = None,
+    ) -> Iterator[HourStatus]:
+        query: dict[str, str | int] = {"limit": 1000}
+        if start is not None:
+            query["from"] = _name(start)
+        if end is not None:
+            query["to"] = _name(end)
+        if state is not None:
+            query["state"] = state
+        # Errors are raised here, not at the first item.
+        return self._pages(self._get(f"{_path(event_type)}/hours", dict[str, Any], query))
+
+    def _pages(self, page: dict[str, Any]) -> Iterator[HourStatus]:
+        while True:
+            yield from msgspec.convert(page["items"], list[HourStatus])
+            if "next" not in page["_links"]:
+                return
+            link = urlsplit(page["_links"]["next"]["href"])
+            page = self._get(link.path, dict[str, Any], dict(parse_qsl(link.query)))
+
+    def hour(self, event_type: str, hour: HourName, wait_ms: int = 0) -> HourReport:
+        path = f"{_path(event_type)}/hours/{_name(hour)}"
+        return self._get(path, HourReport, {"wait_ms": wait_ms}, wait_s=wait_ms / 1000)
+
+    def is_ready(self, event_type: str, hour: HourName) -> bool:
+        return self.hour(event_type, hour).state == "ready"
+
+    def check(self, event_type: str, hour: HourName, after: str = "") -> HourCheck:
+        path = f"{_path(event_type)}/hours/{_name(hour)}/verify"
+        found = self._transport.repeatable("POST", path, params={"after": after})
+        return msgspec.json.decode(found.content, type=HourCheck)
+
+    def periods(self, start: HourName, end: HourName) -> Iterator[PeriodStatus]:
+        from_ms, to_ms = parse_span(start, end)
+        starts = range(from_ms, to_ms, MAX_PERIODS_MS)
+        return (period for start_ms in starts for period in self._periods(start_ms, to_ms))
+
+    def _periods(self, from_ms: int, to_ms: int) -> list[PeriodStatus]:
+        span = {"from": hour_name(from_ms), "to": hour_name(min(from_ms + MAX_PERIODS_MS, to_ms))}
+        return self._get("/archive/periods", list[PeriodStatus], span)
+
+    def close(self) -> None:
+        """Nothing to do: `Remote` closes the transport."""
+
+    def _get(self, path: str, kind: type[_T], query: Params | None = None, wait_s: float = 0.0) -> _T:
+        return msgspec.json.decode(self._transport.get(path, query, wait_s), type=kind)
+
+
+def _path(event_type: str) -> str:
+    return f"/archive/{quote(event_type, safe='')}"
+
+
+def _name(hour: HourName) -> str:
+    """An hour as the server wants it, or Invalid."""
+    return hour_name(parse_hour(hour))

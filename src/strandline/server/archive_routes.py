@@ -1,0 +1,137 @@
+"""The archive: its event types, the state of hours, manifests and checks. It moves no files."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from itertools import islice
+from typing import Annotated
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from strandline.archive.model import DAY_MS, HOUR_PATTERN
+from strandline.archive.room import (
+    MAX_PERIODS_MS,
+    MAX_WAIT_MS,
+    Archive,
+    ArchiveStatus,
+    HourCheck,
+    HourReport,
+    HourState,
+    HourStatus,
+    PeriodStatus,
+    parse_span,
+)
+from strandline.errors import Invalid
+from strandline.server.routing import Call, Endpoint, json_response
+
+_POLL_SECONDS = 1.0
+
+_Hour = Annotated[str, Meta(pattern=HOUR_PATTERN)]
+_SPAN = {"start": "from", "end": "to"}
+
+
+class HoursQuery(msgspec.Struct, frozen=True, rename=_SPAN):
+    start: _Hour | None = None
+    end: _Hour | None = None
+    state: HourState | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class PeriodsQuery(msgspec.Struct, frozen=True, rename=_SPAN):
+    start: _Hour
+    end: _Hour
+
+
+class WaitQuery(msgspec.Struct, frozen=True):
+    wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] = 0
+
+
+class CheckQuery(msgspec.Struct, frozen=True):
+    after: str = ""
+
+
+class HourPage(msgspec.Struct, frozen=True):
+    items: list[HourStatus]
+    _links: dict[str, dict[str, str]]
+
+
+async def archive_status(call: Call[Archive]) -> Response:
+    return json_response(await call.run(call.room.status))
+
+
+async def list_hours(call: Call[Archive]) -> Response:
+    name, query = call.path("name"), call.query
+
+    def look() -> list[HourStatus]:
+        found = call.room.hours(name, query.start, query.end, query.state)
+        return [*islice(found, query.limit + 1)]
+
+    found = await call.run(look)
+    links = {}
+    if len(found) > query.limit:
+        given = msgspec.to_builtins(query) | {"from": found[query.limit].hour}
+        following = urlencode({key: value for key, value in given.items() if value is not None})
+        links["next"] = {"href": f"/archive/{name}/hours?{following}"}
+    return json_response({"_links": links, "items": found[: query.limit]})
+
+
+async def get_hour(call: Call[Archive]) -> Response:
+    place = (call.path("name"), call.path("hour"))
+    await _wait_until_ready(call, *place)
+    return json_response(await call.run(call.room.hour, *place))
+
+
+async def _wait_until_ready(call: Call[Archive], name: str, hour: str) -> None:
+    """Poll for as long as the request asks for. No thread is held in between; a stopping node does not wait."""
+    now = asyncio.get_running_loop().time
+    deadline = now() + call.query.wait_ms / 1000
+    draining = call.state.draining
+    while (left := deadline - now()) > 0 and not draining.is_set():
+        if await call.run(call.room.is_ready, name, hour):
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(draining.wait(), min(_POLL_SECONDS, left))
+
+
+async def check_hour(call: Call[Archive]) -> Response:
+    place = (call.path("name"), call.path("hour"))
+    return json_response(await call.run(call.room.check, *place, call.query.after))
+
+
+async def list_periods(call: Call[Archive]) -> Response:
+    start, end = call.query.start, call.query.end
+    from_ms, to_ms = parse_span(start, end)
+    if to_ms - from_ms > MAX_PERIODS_MS:
+        raise Invalid(f"the span is longer than {MAX_PERIODS_MS // DAY_MS} days; ask for less at once")
+    return json_response(await call.run(lambda: [*call.room.periods(start, end)]))
+
+
+_TAG = "archive"
+
+ENDPOINTS = [
+    Endpoint(
+        "GET", "/archive", archive_status, "Archived event types: lag, last ready hour, due hours", _TAG,
+        returns={200: list[ArchiveStatus]},
+    ),
+    Endpoint(
+        "GET", "/archive/periods", list_periods, "Flagged directories of hours and days, of up to 31 days", _TAG,
+        query=PeriodsQuery, returns={200: list[PeriodStatus]},
+    ),
+    Endpoint(
+        "GET", "/archive/{name}/hours", list_hours, "Hours of an event type and their state, oldest first", _TAG,
+        query=HoursQuery, returns={200: HourPage}, problems=(404,),
+    ),
+    Endpoint(
+        "GET", "/archive/{name}/hours/{hour}", get_hour, "One hour with its manifest; can wait until it is ready",
+        _TAG, query=WaitQuery, returns={200: HourReport}, problems=(404,),
+    ),
+    Endpoint(
+        "POST", "/archive/{name}/hours/{hour}/verify", check_hour,
+        "Check files of a ready hour for some seconds; go on after `next`", _TAG,
+        query=CheckQuery, returns={200: HourCheck}, problems=(404, 409),
+    ),
+]  # fmt: skip
