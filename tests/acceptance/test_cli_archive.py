@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.dataset as ds
 import pytest
 
-from services import STRANDLINE, environment, run_cli, running_server, until
+from services import STRANDLINE, Server, environment, run_cli, until
 from strandline.clock import parse_rfc3339
 from strandline.pipeline.registry import JOBS
 
@@ -68,7 +68,7 @@ def test_the_grid_shows_which_hours_are_ready(data):
 
 @pytest.fixture(scope="module")
 def url(data) -> Iterator[str]:
-    with running_server(Path(data), env=at(NOON + 3 * HOUR_MS + 120_000)) as server:
+    with Server(Path(data), env=at(NOON + 3 * HOUR_MS + 120_000)) as server:
         yield server.url
 
 

@@ -15,7 +15,7 @@ import pytest
 from archive_place import NOON
 
 import strandline
-from services import running_server
+from services import Server
 from strandline.archive.model import HOUR_MS, Counts
 from strandline.archive.room import MAX_WAIT_MS, Archive, HourStatus
 from strandline.archive.settings import ArchiveSettings
@@ -49,7 +49,7 @@ def local_room(data: Path) -> Opened:
 @contextmanager
 def http_room(data: Path) -> Opened:
     clock = {"STRANDLINE_TEST_CLOCK": f"{NOW},1"}
-    server = running_server(data, env=clock, logs_level="warning")
+    server = Server(data, env=clock, logs_level="warning")
     with server as started, strandline.connect(started.url, timeout=30) as remote:
         yield remote.archive
 
@@ -313,7 +313,7 @@ def test_a_look_at_an_archive_that_never_ran_makes_no_ledger(kind: str, tmp_path
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     data = tmp_path_factory.mktemp("pages") / "data"
     fill(data)
-    with running_server(data, env={"STRANDLINE_TEST_CLOCK": f"{NOW},1"}, logs_level="warning") as server:
+    with Server(data, env={"STRANDLINE_TEST_CLOCK": f"{NOW},1"}, logs_level="warning") as server:
         yield server.url
 
 
@@ -353,11 +353,11 @@ def test_a_wait_does_not_keep_a_server_from_stopping(tmp_path: Path):
     """It is answered at once with what is known."""
     fill(tmp_path / "data")
     answers: list[httpx.Response] = []
-    with running_server(tmp_path / "data", env={"STRANDLINE_TEST_CLOCK": f"{NOW},1"}) as server:
+    with Server(tmp_path / "data", env={"STRANDLINE_TEST_CLOCK": f"{NOW},1"}) as server:
         path = f"{server.url}/archive/orders/hours/{DUE}?wait_ms=60000"
         waiting = threading.Thread(target=lambda: answers.append(httpx.get(path, timeout=60)))
         waiting.start()
         waiting.join(1)
-        assert server.stop(8) == 0
+        assert server.stop() == 0
         waiting.join(5)
     assert [answer.json()["state"] for answer in answers] == ["due"]
