@@ -87,8 +87,8 @@ class Log(ABC):
     ) -> Iterator[Batch]:
         """Batches of records after `start`, in order within each partition.
 
-        Stops after `limit` records, or at the records that were the newest ones when the call began. With `follow`
-        it waits for more instead.
+        Stops after `limit` records. With `follow` it waits for new records; without, it also stops at the records
+        that were the newest ones when the call began.
         """
 
     @abstractmethod
