@@ -320,7 +320,7 @@ def test_consume_starts_where_told(place: list[str], orders: str):
 
 def test_a_bad_cursor_names_the_available_range(place: list[str], orders: str):
     """For people in the text, for machines as members."""
-    assert "available are" in bad(FAILED, "consume", orders, "--start", "0=99", *place)
+    assert "available offsets are" in bad(FAILED, "consume", orders, "--start", "0=99", *place)
     done = run_cli("consume", orders, "--start", "0=99", *place, "--json")
     error = json.loads(done.stderr)["error"]
     assert (error["code"], error["reason"]) == ("invalid_cursor", "UNAVAILABLE")
