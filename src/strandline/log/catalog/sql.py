@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
-from strandline.engine.database import Database, SharedLook, Tables, Transaction, is_plain
+from strandline.engine.database import Database, SharedQuery, Tables, Transaction, is_plain
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log.catalog import rows
 from strandline.log.catalog.port import Catalog, StorageBook, SwitchBook, SwitchEffect
@@ -178,7 +178,7 @@ class SqlCatalog(Catalog):
 
     def __init__(self, database: Database, first_storage: StorageInfo | None = None) -> None:
         self._tables = CatalogTables(database)
-        self._look = SharedLook(lambda: int(self._tables.fetch("version")[0][0]))
+        self._query_version = SharedQuery(lambda: int(self._tables.fetch("version")[0][0]))
         self._seen: tuple[int, int] | None = None
         self.switches = SqlSwitchBook(self._tables)
         self.storages = SqlStorageBook(self._tables)
@@ -197,7 +197,7 @@ class SqlCatalog(Catalog):
         seen = self._seen
         if seen is not None and seen[0] == commits:
             return seen[1]
-        version = self._look()
+        version = self._query_version()
         if commits is not None:
             self._seen = commits, version
         return version
