@@ -34,7 +34,7 @@ CREATE TABLE schemas (
     definition     TEXT NOT NULL,
     PRIMARY KEY (event_type_id, number)
 );
--- A removed timeline has no storage; its definition names the storage it had.
+-- A removed timeline has no `storage_id`; its definition still has the storage.
 CREATE TABLE timelines (
     id             TEXT PRIMARY KEY,
     event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
@@ -44,7 +44,7 @@ CREATE TABLE timelines (
     definition     TEXT NOT NULL,
     UNIQUE (event_type_id, position)
 );
--- Every switch there ever was; at most one of an event type is undecided.
+-- All switches, including past ones; at most one per event type is undecided.
 CREATE TABLE switches (
     number         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     token          TEXT NOT NULL UNIQUE,
@@ -55,7 +55,7 @@ CREATE TABLE switches (
 );
 CREATE UNIQUE INDEX one_undecided_switch ON switches (event_type_id) WHERE state IN ('preparing', 'closing');
 CREATE INDEX switches_of_event_type ON switches (event_type_id, number);
--- Topics that no event type owns, yet or any more.
+-- Topics that are marked for deletion: no event type owns them yet, or any more.
 CREATE TABLE doomed_topics (
     storage_id  TEXT NOT NULL,
     topic       TEXT NOT NULL,
