@@ -145,7 +145,7 @@ def test_an_event_type_made_anew_is_another_one(log, platform):
     log.delete("orders")
     log.create(EventType("orders", partitions=2))
     publish(log, 20, first=100)
-    with pytest.raises(InvalidCursor, match="deleted and made anew"):
+    with pytest.raises(InvalidCursor, match="deleted and created again"):
         planner_of(platform).latest(place, None)
     planner = planner_of(platform, on_unavailable="earliest")
     after = planner.latest(place, None)
@@ -204,7 +204,7 @@ def test_a_place_can_be_given_as_a_start(log, planner, platform):
     place = planner.latest(planner.located("BEGIN"), limit=4)
     assert planner.located(text(place)) == place
     other = {"orders": msgspec.structs.replace(place["orders"], id="another")}
-    with pytest.raises(InvalidCursor, match="made anew"):
+    with pytest.raises(InvalidCursor, match="created again"):
         planner.located(text(other))
 
 
