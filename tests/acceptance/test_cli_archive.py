@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.dataset as ds
 import pytest
 
-from services import STRANDLINE, Server, environment, run_cli, until
+from services import DEADLINE_S, STRANDLINE, Server, environment, run_cli, until
 from strandline.clock import parse_rfc3339
 from strandline.pipeline.registry import JOBS
 
@@ -33,7 +33,7 @@ def at(ms: int, speed: float = 1.0) -> dict[str, str]:
 
 
 def good(*arguments: str, stdin: str = "", **env: str) -> str:
-    done = run_cli(*arguments, stdin=stdin.encode(), timeout=240, **env)
+    done = run_cli(*arguments, stdin=stdin.encode(), **env)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
 
@@ -169,7 +169,7 @@ def test_a_running_job_tells_how_far_it_is_and_stops_when_asked(tmp_path):
         until(lambda: json.loads(job.stdout.readline())["rows"] == 120, "all rows")
         assert "orders" in good("pipeline", "status", *target)
         os.kill(job.pid, signal.SIGTERM)
-        assert job.wait(60) == 0
+        assert job.wait(DEADLINE_S) == 0
     finally:
         job.kill()
         job.stdout.close()
@@ -199,7 +199,7 @@ def ds_rows(file: Path) -> int:
 )
 def test_mistakes_are_named(tmp_path, arguments, said):
     """Before Spark is started, and without a traceback."""
-    done = run_cli(*arguments, "--data", str(tmp_path), timeout=120)
+    done = run_cli(*arguments, "--data", str(tmp_path))
     assert done.returncode in {1, 2}
     assert said in done.stderr.decode()
     assert b"Traceback" not in done.stderr
@@ -207,7 +207,7 @@ def test_mistakes_are_named(tmp_path, arguments, said):
 
 def test_a_spark_that_does_not_start_is_named(tmp_path):
     """With the master that was asked for; Spark itself says more above it."""
-    done = run_cli("pipeline", "run", "archive", "--master", "spark:/x", "--data", str(tmp_path), timeout=120)
+    done = run_cli("pipeline", "run", "archive", "--master", "spark:/x", "--data", str(tmp_path))
     assert done.returncode == 3
     said = "error: Spark did not start with the master spark:/x: "
     assert said in done.stderr.decode().splitlines()[-1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services import Server
+from services import DEADLINE_S, Server
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.relative_to(ROOT) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -19,7 +19,7 @@ EXAMPLES = [page for page in PAGES if BLOCK.search((ROOT / page).read_text())]
 def run(command: list[str], text: str, folder: Path) -> None:
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
-        command, input=text, capture_output=True, text=True, cwd=folder, env=env, timeout=120, check=False
+        command, input=text, capture_output=True, text=True, cwd=folder, env=env, timeout=DEADLINE_S, check=False
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
 

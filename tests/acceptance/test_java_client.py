@@ -50,7 +50,7 @@ def fahrschein(tmp_path_factory) -> Iterator[Fahrschein]:
     classes = tmp_path_factory.mktemp("classes")
     classpath = ":".join([str(classes), *map(str, sorted(fetched("fahrschein").iterdir()))])
     command = [*_JAVA, *_JAVAC, "-cp", classpath, "-d", str(classes), str(_SOURCE)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
     user = Fahrschein(classpath)
     yield user

@@ -83,12 +83,12 @@ def test_the_archive_loses_a_worker(tmp_path, cluster, platform):
     now = f"{NOON + 3 * HOUR_MS + 60_000},1"
     job = start(cluster, log, *run, STRANDLINE_TEST_CLOCK=now)
     try:
-        job.until(doomed.has_stopped_task, "a task in its middle", seconds=240)
+        job.until(doomed.has_stopped_task, "a task in its middle")
         assert cluster.alive() == 2
         assert 0 < archived_rows(platform) < FIRST
         doomed.kill()
         publish(platform, range(FIRST, FIRST + THEN), 15)
-        job.until(lambda: archived_rows(platform) == FIRST + THEN, "all events", seconds=240)
+        job.until(lambda: archived_rows(platform) == FIRST + THEN, "all events")
         assert cluster.alive() == 1
         hour = tmp_path / "archive" / "2024-05-01" / "14" / "_READY"
         job.until(hour.exists, "the flag of the last hour")
@@ -125,11 +125,11 @@ def test_reads_lose_their_workers(tmp_path, cluster, platform):
     job = start(cluster, log, sys.executable, READS, cluster.url, str(settings), str(folder))
     try:
         for doomed in (in_batch, in_stream):
-            job.until(doomed.has_stopped_task, "a task in its middle", seconds=240)
+            job.until(doomed.has_stopped_task, "a task in its middle")
             doomed.kill()
         assert (folder / "checkpoint" / "commits" / "0").exists()
         cluster.add_worker()
-        assert job.wait(240) == 0, job.log_tail()
+        assert job.wait() == 0, job.log_tail()
     finally:
         job.kill()
     once = {"rows": SOME, "numbers": sum(range(SOME)), "squares": sum(n * n for n in range(SOME))}

@@ -64,7 +64,7 @@ def test_a_killed_query_loses_and_doubles_nothing(tmp_path, kafka):
                 query = start(data, folder)
                 try:
                     before = batches(folder)
-                    query.until(lambda b=before: batches(folder) > b, "a batch", seconds=300)
+                    query.until(lambda b=before: batches(folder) > b, "a batch")
                     log.admin.switch("chaos", storage)
                     time.sleep(dice.uniform(0, 2))  # the moment is what is random here
                 finally:

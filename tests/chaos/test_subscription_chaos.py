@@ -165,7 +165,7 @@ def test_a_subscription_under_chaos(cluster: Cluster, rounds):
         until(lambda: cluster.switch(urls[0]) == 201, "a switch after the disturbances")
         watch.until_all_move()
         stop_publishers(publishers)
-        until(lambda: unread(urls[0], subscription) == 0, "everything read", seconds=300)
+        until(lambda: unread(urls[0], subscription) == 0, "everything read")
     finally:
         stop_publishers(publishers)
         readers.close()

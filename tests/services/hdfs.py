@@ -14,7 +14,6 @@ class HdfsCluster(JavaService):
     name = "hdfs"
     product = "hadoop"
     main = "org.apache.hadoop.mapreduce.MiniHadoopClusterManager"
-    start_seconds = 240.0
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 #: Only ends a test that hangs: a loaded machine can be very slow, and no test measures how fast it is.
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 
 
 def until(condition: Callable[[], Any], what: str = "the condition", *, seconds: float = DEADLINE_S) -> Any:

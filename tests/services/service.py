@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from services.process import DEADLINE_S, Process, free_port
+from services.process import Process, free_port
 
 
 class Service(ABC):
@@ -18,8 +18,6 @@ class Service(ABC):
 
     #: The log file is named after it.
     name: str
-    #: How long a start may take.
-    start_seconds = DEADLINE_S
 
     def __init__(self, folder: Path, port: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -61,7 +59,7 @@ class Service(ABC):
         return self
 
     def _wait_for_answer(self) -> None:
-        self.process.until(self.answers, f"an answer of {self.name}", seconds=self.start_seconds)
+        self.process.until(self.answers, f"an answer of {self.name}")
 
     def pause(self) -> None:
         """SIGSTOP."""

@@ -7,7 +7,7 @@ from collections import defaultdict
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from services import until
+from services import DEADLINE_S, until
 from services.kafka import Broker
 from strandline import EventType
 from strandline.log import StorageInfo
@@ -53,7 +53,7 @@ def start(spark, platform, tmp_path):
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(**trigger).start()
         started.append(query)
         if once:
-            assert query.awaitTermination(120)
+            assert query.awaitTermination(DEADLINE_S)
         return query
 
     yield start_query
