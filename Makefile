@@ -8,6 +8,7 @@ KAFKA  := .cache/services/kafka-4.3.1
 HADOOP := .cache/services/hadoop-3.4.2
 NAKADI := .cache/services/fahrschein-0.24.0
 S3     := .cache/services/versitygw-1.8.0
+RUN    := PYTHONPATH=tests $(BIN)/python -m
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: setup up test check bench docs chaos clean
@@ -27,17 +28,17 @@ $(VENV)/.dev: $(VENV)/.ready
 
 # A folder appears only when it is complete; what is in it never changes.
 $(KAFKA): | $(VENV)/.dev
-	@$(BIN)/python tests/jars.py kafka
+	@$(RUN) services.jars kafka
 
 $(HADOOP): | $(VENV)/.dev
-	@$(BIN)/python tests/jars.py hadoop
+	@$(RUN) services.jars hadoop
 
 $(NAKADI): | $(VENV)/.dev
-	@$(BIN)/python tests/jars.py fahrschein
+	@$(RUN) services.jars fahrschein
 
 # Where there is no go, this installs a mock instead and makes no folder.
 $(S3): | $(VENV)/.dev
-	@$(BIN)/python tests/s3_server.py
+	@$(RUN) services.s3
 
 setup: $(VENV)/.dev
 
@@ -57,7 +58,7 @@ test: check $(KAFKA) $(HADOOP) $(NAKADI) $(S3)
 	@$(BIN)/coverage report --skip-covered
 
 bench: $(VENV)/.dev $(KAFKA)
-	@PYTHONPATH=tests $(BIN)/python -m bench
+	@$(RUN) bench
 
 chaos: $(VENV)/.dev $(KAFKA)
 	@$(BIN)/python -m pytest -m slow tests/chaos -s

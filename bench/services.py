@@ -5,9 +5,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
-from kafka_broker import running_broker
-from postgres_server import running_postgres
-from services import running_server
-from zookeeper_server import running_zookeeper
+from services import Server
+from services.kafka import Broker
+from services.postgres import PostgresServer
+from services.zookeeper import ZookeeperServer
 
-__all__ = ["running_broker", "running_postgres", "running_server", "running_zookeeper"]
+__all__ = ["Broker", "PostgresServer", "Server", "ZookeeperServer"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from services import Server
+from services import DEADLINE_S, Server
 from strandline.server.stream_encoders import JSON_STREAM
 
 #: The limits of the node.
@@ -47,7 +47,7 @@ def send(
     """One request, its path and body exactly as given; values that are not bytes are sent as JSON."""
     if body is not None and not isinstance(body, bytes | Iterator):
         body = json.dumps(body).encode()
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=DEADLINE_S)
     try:
         connection.request(method, path, body, headers or {}, encode_chunked=isinstance(body, Iterator))
         response = connection.getresponse()

@@ -1,4 +1,4 @@
-"""Clients of subscriptions that talk plain HTTP, as any Nakadi client does, and remember what they were told."""
+"""Clients of subscriptions that use plain HTTP, as any Nakadi client does, and record every answer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from typing import Any
 import httpx
 
 import strandline
-
-# One for all: making one costs more than most requests.
-CLIENT = httpx.Client(timeout=30)
+from services import CLIENT, DEADLINE_S
 
 
 def create_event_type(url: str, name: str, partitions: int = 4, **more: Any) -> None:
@@ -25,7 +23,7 @@ def create_event_type(url: str, name: str, partitions: int = 4, **more: Any) -> 
 
 
 def vanish(data: Path, name: str) -> None:
-    """Delete an event type like one who looked for subscriptions just before there was one."""
+    """Delete an event type although it has a subscription, which a node does that has not seen it yet."""
     with strandline.open(data) as platform:
         platform.log._catalog.delete(platform.log.types.entry(name), platform.clock.now_ms())
 
@@ -144,5 +142,5 @@ class Subscriber(threading.Thread):
 
     def stop(self) -> None:
         self.stopping.set()
-        self.join(20)
+        self.join(DEADLINE_S)
         assert not self.is_alive()

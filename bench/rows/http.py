@@ -12,7 +12,7 @@ from bench import data
 from bench.rows.append import PARTITIONS
 from bench.rows.publish import event_type
 from bench.runner import Row, Scale, Side, Target
-from bench.services import running_server
+from bench.services import Server
 
 _CONNECTIONS = 4
 
@@ -22,7 +22,7 @@ def _sides(directory: Path, scale: Scale, batch: int, publishes: int) -> Iterato
     bodies = data.arrays(data.values(20 * batch), batch)
     each = scale.of(publishes)
     with ExitStack() as stack:
-        url = stack.enter_context(running_server(directory / "ours", logs_level="warning")).url
+        url = stack.enter_context(Server(directory / "ours", logs_level="warning")).url
         pool = stack.enter_context(ThreadPoolExecutor(_CONNECTIONS))
         log = stack.enter_context(strandline.connect(url)).log
         log.create(event_type())

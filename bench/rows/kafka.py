@@ -14,7 +14,7 @@ import strandline
 from bench import data
 from bench.rows.append import NOW_MS, PARTITIONS, split
 from bench.runner import Row, Scale, Side, Target
-from bench.services import running_broker
+from bench.services import Broker
 from strandline.engine.kafka import KafkaConnection
 from strandline.log.model import StorageInfo
 from strandline.log.records import NewRecords
@@ -115,7 +115,7 @@ def _sides(directory: Path, scale: Scale, ours: _Ours) -> Iterator[list[Side]]:
 
     with ExitStack() as stack:
         (directory / "kafka").mkdir()
-        broker = stack.enter_context(running_broker(directory / "kafka")).bootstrap_servers
+        broker = stack.enter_context(Broker(directory / "kafka")).bootstrap_servers
         peers = stack.enter_context(closing(KafkaStorage(broker, {})))
         for topic in ("produce", "batch"):
             peers.create_topic(topic, PARTITIONS, _KEPT_MS)

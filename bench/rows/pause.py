@@ -14,7 +14,7 @@ import strandline
 from bench import data
 from bench.rows.append import PARTITIONS
 from bench.runner import Row, Scale, Side, Target
-from bench.services import running_broker, running_postgres, running_server, running_zookeeper
+from bench.services import Broker, PostgresServer, Server, ZookeeperServer
 from strandline.log import Log
 from strandline.log.model import StorageInfo
 from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
@@ -36,15 +36,14 @@ def _embedded(_: Path, __: ExitStack) -> Sequence[StorageInfo]:
 
 
 def _production(directory: Path, stack: ExitStack) -> Sequence[StorageInfo]:
-    for name in ("data", "zookeeper", "one", "other"):
-        (directory / name).mkdir()
-    postgres = stack.enter_context(running_postgres())
-    zookeeper = stack.enter_context(running_zookeeper(directory / "zookeeper"))
+    (directory / "data").mkdir()
+    postgres = stack.enter_context(PostgresServer(directory))
+    zookeeper = stack.enter_context(ZookeeperServer(directory / "zookeeper"))
     (directory / "data" / "strandline.toml").write_text(
         f'[catalog]\nurl = "{postgres.url(postgres.new_database())}"\n'
         f'[coordination]\nurl = "zookeeper://{zookeeper.hosts}/bench"\n'
     )
-    brokers = {name: stack.enter_context(running_broker(directory / name)) for name in ("one", "other")}
+    brokers = {name: stack.enter_context(Broker(directory / name)) for name in ("one", "other")}
     return [
         StorageInfo(name, "kafka", kafka_configuration=KafkaConfiguration(broker.bootstrap_servers))
         for name, broker in brokers.items()
@@ -55,9 +54,7 @@ def _production(directory: Path, stack: ExitStack) -> Sequence[StorageInfo]:
 def _sides(directory: Path, scale: Scale, place: _Place) -> Iterator[list[Side]]:
     with ExitStack() as stack:
         storages = place(directory, stack)
-        nodes = [
-            stack.enter_context(running_server(directory / "data", logs_level="warning")) for _ in range(_NODES)
-        ]
+        nodes = [stack.enter_context(Server(directory / "data", logs_level="warning")) for _ in range(_NODES)]
         logs = [stack.enter_context(strandline.connect(node.url, timeout=60)).log for node in nodes]
         for storage in storages:
             logs[0].admin.add_storage(storage)

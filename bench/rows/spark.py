@@ -31,7 +31,7 @@ _COLUMNS = "event_type,partition,timeline,offset,timestamp,key,value"
 def session() -> Iterator[SparkSession]:
     """One for all sides of a row. Its process stays, with the jars of the first one: they are the same for all."""
     # Imported here: only these rows need the tests' helpers on the path, which `make bench` puts there.
-    from jars import fetched  # noqa: PLC0415
+    from services.jars import fetched  # noqa: PLC0415
 
     connector = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")
     jars = [str(jar) for name in connector for jar in fetched(name).glob("*.jar")]
@@ -94,12 +94,11 @@ def _sqlite(directory: Path, scale: Scale, rows: int, per_batch: int | None) -> 
 
 @contextmanager
 def _kafka(directory: Path, scale: Scale) -> Iterator[list[Side]]:
-    from kafka_broker import running_broker  # noqa: PLC0415 - as above
+    from services.kafka import Broker  # noqa: PLC0415 - as above
 
     count = scale.of(4000) * _BATCH
-    (directory / "kafka").mkdir()
     with (
-        running_broker(directory / "kafka") as broker,
+        Broker(directory / "kafka") as broker,
         strandline.open(directory / "ours") as platform,
         session() as spark,
     ):

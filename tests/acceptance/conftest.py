@@ -1,13 +1,14 @@
-"""A node that bad requests are sent to."""
+"""Nodes for whole test files: one that bad requests are sent to, and one per file of CLI tests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from requests_as_is import DEFINITIONS, MAX_BODY, MAX_EVENT, contents, send
-from services import Server, running_server
+from services import Server
 
 
 def _move(server: Server) -> None:
@@ -22,7 +23,7 @@ def _move(server: Server) -> None:
 @pytest.fixture(scope="package")
 def target(tmp_path_factory) -> Iterator[Server]:
     limits = {"server_max_body_bytes": MAX_BODY, "log_max_event_bytes": MAX_EVENT, "log_max_batch_events": 100}
-    with running_server(tmp_path_factory.mktemp("bad-input") / "data", **limits) as started:
+    with Server(tmp_path_factory.mktemp("bad-input") / "data", **limits) as started:
         for name, definition in DEFINITIONS.items():
             assert send(started, "POST", "/event-types", {"name": name, **definition}).status == 201
         events = [{"n": n, "metadata": {"partition": str(n % 2)}} for n in range(5)]
@@ -33,3 +34,21 @@ def target(tmp_path_factory) -> Iterator[Server]:
         # After all that was refused, everything is as it was, and nothing went wrong unseen.
         assert contents(started) == before
         assert '"level": "error"' not in started.log_file.read_text()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory that a server serves while commands open it themselves."""
+    return tmp_path_factory.mktemp("cli") / "data"
+
+
+@pytest.fixture(scope="module")
+def url(data: Path) -> Iterator[str]:
+    with Server(data, logs_level="warning") as server:
+        yield server.url
+
+
+@pytest.fixture(params=["data", "url"])
+def place(request: pytest.FixtureRequest, data: Path, url: str) -> list[str]:
+    """The option that says where a command works: in process, or over HTTP."""
+    return ["--data", str(data)] if request.param == "data" else ["--url", url]

@@ -8,36 +8,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import strandline
-from services import STRANDLINE, environment, free_port, run_cli, running_server, until
+from services import STRANDLINE, environment, free_port, run_cli, until
 from strandline import EventType
 from strandline.cli import COMMANDS
 from strandline.settings import Settings
 
 OK, FAILED, USAGE, UNAVAILABLE = range(4)
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory that a server serves and commands open themselves at the same time."""
-    return tmp_path_factory.mktemp("cli") / "data"
-
-
-@pytest.fixture(scope="module")
-def url(data: Path) -> Iterator[str]:
-    with running_server(data, logs_level="warning") as server:
-        yield server.url
-
-
-@pytest.fixture(params=["data", "url"])
-def place(request: pytest.FixtureRequest, data: Path, url: str) -> list[str]:
-    return ["--data", str(data)] if request.param == "data" else ["--url", url]
 
 
 @pytest.fixture
@@ -310,7 +292,7 @@ def test_ctrl_c_while_publishing_says_where_to_go_on(place: list[str], orders: s
     process.stdin.write(b"{}\n" * 25)
     process.stdin.flush()
     with strandline.open(data) as platform:
-        until(lambda: platform.log.partitions(orders)[0].newest_available_offset.endswith("19"), 20)
+        until(lambda: platform.log.partitions(orders)[0].newest_available_offset.endswith("19"))
         os.kill(process.pid, signal.SIGINT)
         out, errors = process.communicate(timeout=20)
         assert process.returncode == FAILED
@@ -425,7 +407,7 @@ def test_a_server_tells_when_it_is_ready_and_stops_on_ctrl_c(tmp_path: Path, com
     )
     with process:
         try:
-            said = until(lambda: process.stdout.readline().strip(), 30, "a word")
+            said = until(lambda: process.stdout.readline().strip(), "a word")
             assert f"http://127.0.0.1:{port}" in said.decode()
             good("doctor", "--url", f"http://127.0.0.1:{port}")
             os.kill(process.pid, signal.SIGINT)

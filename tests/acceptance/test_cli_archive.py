@@ -1,4 +1,4 @@
-"""The archive from the command line, as real processes: Spark moves the log into files that everybody can read."""
+"""The archive from the command line, as real processes: Spark writes the log into files that any tool can read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.dataset as ds
 import pytest
 
-from services import STRANDLINE, environment, run_cli, running_server, until
+from services import STRANDLINE, Server, environment, run_cli, until
 from strandline.clock import parse_rfc3339
 from strandline.pipeline.registry import JOBS
 
@@ -68,7 +68,7 @@ def test_the_grid_shows_which_hours_are_ready(data):
 
 @pytest.fixture(scope="module")
 def url(data) -> Iterator[str]:
-    with running_server(Path(data), env=at(NOON + 3 * HOUR_MS + 120_000)) as server:
+    with Server(Path(data), env=at(NOON + 3 * HOUR_MS + 120_000)) as server:
         yield server.url
 
 
@@ -163,10 +163,10 @@ def test_a_running_job_tells_how_far_it_is_and_stops_when_asked(tmp_path):
             [STRANDLINE, *SPARK, *target, "--json"], env=env, stdout=subprocess.PIPE, stderr=log
         )
     try:
-        told = until(lambda: json.loads(good("pipeline", "status", *target, "--json")), 120, "progress")
+        told = until(lambda: json.loads(good("pipeline", "status", *target, "--json")), "progress")
         assert (told[0]["job"], told[0]["progress"]["event_type"]) == ("archive", "orders")
         assert {*told[0]["progress"]} >= {"rows", "rows_per_second", "lag", *JOBS["archive"].details}
-        until(lambda: json.loads(job.stdout.readline())["rows"] == 120, 60, "all rows")
+        until(lambda: json.loads(job.stdout.readline())["rows"] == 120, "all rows")
         assert "orders" in good("pipeline", "status", *target)
         os.kill(job.pid, signal.SIGTERM)
         assert job.wait(60) == 0

@@ -4,30 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import strandline
-from services import run_cli, running_server
+from services import run_cli
 from strandline import EventType
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cli-subscriptions") / "data"
-
-
-@pytest.fixture(scope="module")
-def url(data: Path) -> Iterator[str]:
-    with running_server(data, logs_level="warning") as server:
-        yield server.url
-
-
-@pytest.fixture(params=["data", "url"])
-def place(request: pytest.FixtureRequest, data: Path, url: str) -> list[str]:
-    return ["--data", str(data)] if request.param == "data" else ["--url", url]
 
 
 @pytest.fixture

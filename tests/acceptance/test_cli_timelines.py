@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from services import run_cli, running_server
+from services import Server, run_cli
 
 
 @pytest.fixture(params=["data", "url"])
 def target(request, tmp_path):
     """The options that say what a command works on."""
-    with running_server(tmp_path / "data", logs_level="warning") as server:
+    with Server(tmp_path / "data", logs_level="warning") as server:
         yield ["--data", str(tmp_path / "data")] if request.param == "data" else ["--url", server.url]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services import running_server
+from services import Server
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.relative_to(ROOT) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -33,7 +33,7 @@ def shell(block: str) -> str:
 @pytest.mark.parametrize("page", [page for page in EXAMPLES if page.name != "run-a-node.md"], ids=str)
 def test_examples_run(page, tmp_path):
     """Every Python and console block of a page, one after the other in one folder, with a server running."""
-    with running_server(tmp_path / "data") as server:
+    with Server(tmp_path / "data") as server:
         for language, block in BLOCK.findall((ROOT / page).read_text()):
             text = block.replace("http://127.0.0.1:8080", server.url)
             if language == "python":

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from requests_as_is import send
-from services import Server
+from services import DEADLINE_S, Server
 
 HOST = b"Host: x\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\n" + HOST
@@ -51,7 +51,7 @@ RAW = [
 @pytest.mark.parametrize(("data", "expected"), [pytest.param(*case[1:], id=case[0]) for case in RAW])
 def test_what_is_hardly_http(target: Server, data: bytes, expected: bytes):
     """The server answers or hangs up, writes nothing, and goes on serving others."""
-    with socket.create_connection(("127.0.0.1", target.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", target.port), timeout=DEADLINE_S) as connection:
         connection.sendall(data)
         if expected:
             assert _received(connection, len(expected)) == expected
@@ -70,7 +70,7 @@ def test_requests_sent_ahead_are_answered_in_order(target: Server):
     ahead = HEALTH + b"\r\n"
     bad = b"GET /nothing HTTP/1.1\r\n" + HOST + b"\r\n"
     last = HEALTH + b"Connection: close\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", target.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", target.port), timeout=DEADLINE_S) as connection:
         connection.sendall(ahead + bad + last)
         received = b"".join(_parts(connection))
     assert [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]] == [b"200", b"404", b"200"]

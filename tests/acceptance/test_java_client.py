@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from nakadi_orders import ORDERS
 
-from jars import fetched
-from services import Server, running_server, start_server, until
+from services import CLIENT, DEADLINE_S, Server, until
+from services.jars import fetched
 
 _SOURCE = Path(__file__).with_name("FahrscheinUser.java")
 _JAVA = ("java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -36,7 +35,7 @@ class Fahrschein:
         return process
 
     def answer(self, process: subprocess.Popen[bytes]) -> Any:
-        output, errors = process.communicate(timeout=90)
+        output, errors = process.communicate(timeout=DEADLINE_S)
         assert process.returncode == 0, errors.decode()
         return json.loads(output)
 
@@ -62,12 +61,12 @@ def fahrschein(tmp_path_factory) -> Iterator[Fahrschein]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("fahrschein") / "data") as started:
+    with Server(tmp_path_factory.mktemp("fahrschein") / "data") as started:
         yield started
 
 
 def declare(server: Server, **more: Any) -> str:
-    """Fahrschein does not create event types; elsewhere this is done by whoever owns them."""
+    """Create an event type over HTTP: Fahrschein has no call for it."""
     name = f"fahrschein.orders-{uuid.uuid4().hex}"
     schema = {"properties": {"order": {"type": "string"}}, "required": ["order"]}
     definition = {
@@ -76,7 +75,7 @@ def declare(server: Server, **more: Any) -> str:
         "partitions": 3,
         "schema": {"type": "json_schema", "schema": json.dumps(schema)},
     }
-    httpx.post(f"{server.url}/event-types", json={**definition, **more}).raise_for_status()
+    CLIENT.post(f"{server.url}/event-types", json={**definition, **more}).raise_for_status()
     return name
 
 
@@ -91,7 +90,7 @@ def publish(server: Server, name: str, first: int, end: int) -> None:
     events = [
         {"metadata": {"eid": str(uuid.uuid4()), "occurred_at": when}, "order": str(n)} for n in range(first, end)
     ]
-    httpx.post(f"{server.url}/event-types/{name}/events", json=events).raise_for_status()
+    CLIENT.post(f"{server.url}/event-types/{name}/events", json=events).raise_for_status()
 
 
 def numbers(found: dict[str, Any]) -> list[int]:
@@ -99,7 +98,7 @@ def numbers(found: dict[str, Any]) -> list[int]:
 
 
 def stats(server: Server, subscription: str) -> list[dict[str, Any]]:
-    answer = httpx.get(f"{server.url}/subscriptions/{subscription}/stats").raise_for_status()
+    answer = CLIENT.get(f"{server.url}/subscriptions/{subscription}/stats").raise_for_status()
     return [one for kind in answer.json()["items"] for one in kind["partitions"]]
 
 
@@ -134,7 +133,7 @@ def test_from_publishing_to_committed_cursors(fahrschein, server, orders):
     newest = {one["partition"]: one["newestAvailableOffset"] for one in fahrschein(server, "partitions", orders)}
     assert at(found["cursors"]) == newest
     assert all_read(server, found["subscription"])
-    until(lambda: unread(server, found["subscription"]), what="the end of the stream")
+    until(lambda: unread(server, found["subscription"]), "the end of the stream")
     fahrschein(server, "publish", orders, "IDENTITY", "9", "10")
     again = fahrschein(server, "consume", orders, "group", "begin", "2")
     assert again["subscription"] == found["subscription"]
@@ -156,7 +155,7 @@ def test_a_subscription_begins_at_cursors(fahrschein, server, orders):
     """Only what came after them is read; a deleted subscription is gone."""
     publish(server, orders, 0, 5)
     process = fahrschein.start(server, "consume", orders, "later", "cursors", "5")
-    until(lambda: subscriptions(server, orders), 60, "the subscription")
+    until(lambda: subscriptions(server, orders), "the subscription")
     publish(server, orders, 5, 10)
     found = fahrschein.answer(process)
     assert numbers(found) == [*range(5, 10)]
@@ -166,20 +165,21 @@ def test_a_subscription_begins_at_cursors(fahrschein, server, orders):
 
 
 def subscriptions(server: Server, name: str) -> list[dict[str, Any]]:
-    return httpx.get(f"{server.url}/subscriptions", params={"event_type": name}).raise_for_status().json()["items"]
+    answer = CLIENT.get(f"{server.url}/subscriptions", params={"event_type": name})
+    return answer.raise_for_status().json()["items"]
 
 
 def test_readers_survive_a_restart(fahrschein, tmp_path):
     """The node goes away under an open stream and comes back: the client reads on where it was."""
-    node = start_server(tmp_path / "data")
+    node = Server(tmp_path / "data").start()
     try:
         name = declare(node)
         publish(node, name, 0, 4)
         group = fahrschein(node, "subscribe", name, "group")["id"]
         process = fahrschein.start(node, "consume", name, "group", "begin", "8")
-        until(lambda: all_read(node, group), 60, "the first commits")
+        until(lambda: all_read(node, group), "the first commits")
         assert node.stop() == 0
-        node = start_server(tmp_path / "data", port=node.port)
+        node.start()
         publish(node, name, 4, 8)
         found = fahrschein.answer(process)
         assert numbers(found) == [*range(8)]
@@ -199,9 +199,9 @@ def test_the_low_level_stream(fahrschein, server, orders):
     assert {event["partition"] for event in some["events"]} == {"2"}
 
     storage = {"storage_type": "sqlite", "sqlite_configuration": {"directory": "other"}}
-    httpx.post(f"{server.url}/storages", json={"id": "other", **storage}).raise_for_status()
+    CLIENT.post(f"{server.url}/storages", json={"id": "other", **storage}).raise_for_status()
     switch = f"{server.url}/event-types/{orders}/timelines"
-    httpx.post(switch, json={"storage_id": "other"}).raise_for_status()
+    CLIENT.post(switch, json={"storage_id": "other"}).raise_for_status()
     publish(server, orders, 6, 12)
     cursors = ",".join(f"{partition}={offset}" for partition, offset in at(found["cursors"]).items())
     assert numbers(fahrschein(server, "read", orders, cursors, "6", "2", "3")) == [*range(6, 12)]
@@ -223,7 +223,7 @@ def test_data_change_events(fahrschein, server):
     eid = fahrschein(server, "publish-change", name, "7")
     query = {"batch_limit": 1, "stream_limit": 1}
     headers = {"X-Nakadi-Cursors": json.dumps([{"partition": "0", "offset": "BEGIN"}])}
-    answer = httpx.get(f"{server.url}/event-types/{name}/events", params=query, headers=headers)
+    answer = CLIENT.get(f"{server.url}/event-types/{name}/events", params=query, headers=headers)
     (event,) = answer.raise_for_status().json()["events"]
     assert event["metadata"]["eid"] == eid
     del event["metadata"]
@@ -269,7 +269,7 @@ def test_one_reader_too_many_is_refused(fahrschein, server):
     name = declare(server, partitions=1)
     group = fahrschein(server, "subscribe", name, "group")["id"]
     first = fahrschein.start(server, "consume", name, "group", "begin", "1")
-    until(lambda: not unread(server, group), 60, "the first stream")
+    until(lambda: not unread(server, group), "the first stream")
     refused = fahrschein(server, "consume", name, "group", "begin", "1")
     assert (refused["error"], refused["status"]) == ("IOProblem", 409)
     publish(server, name, 0, 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from services import Server, run_cli, start_server, until
+from services import CLIENT, Server, run_cli, until
 
 RETENTION_MS = 1_500
 #: Each hit once in the life of a removed timeline, in this order.
@@ -17,7 +17,7 @@ STEPS = ["upkeep.mark", "upkeep.delete", "upkeep.forget"]
 
 def node(data: Path, failpoint: str = "") -> Server:
     env = {"STRANDLINE_TEST_FAILPOINT": f"{failpoint}:kill"} if failpoint else {}
-    return start_server(data, env=env, log_purge_interval_ms=100, log_cleanup_delay_ms=300)
+    return Server(data, env=env, log_purge_interval_ms=100, log_cleanup_delay_ms=300).start()
 
 
 def switched(server: Server) -> None:
@@ -33,16 +33,16 @@ def switched(server: Server) -> None:
         ("/subscriptions", {**subscription, "initial_cursors": cursors}),
         ("/event-types/orders/timelines", {"storage_id": "second"}),
     ):
-        answer = httpx.post(f"{server.url}{path}", json=body, timeout=30)
+        answer = CLIENT.post(f"{server.url}{path}", json=body)
         assert answer.is_success, answer.text
-    httpx.put(f"{server.url}/storages/default/second").raise_for_status()
+    CLIENT.put(f"{server.url}/storages/default/second").raise_for_status()
 
 
 def streamed(server: Server, offset: str) -> httpx.Response:
     """What a stream from there has, up to the first event."""
     headers = {"X-Nakadi-Cursors": json.dumps([{"partition": "0", "offset": offset}])}
     limits = {"stream_limit": 1, "stream_timeout": 10, "batch_flush_timeout": 1}
-    return httpx.get(f"{server.url}/event-types/orders/events", params=limits, headers=headers, timeout=30)
+    return CLIENT.get(f"{server.url}/event-types/orders/events", params=limits, headers=headers)
 
 
 def topics(data: Path) -> list[Path]:
@@ -56,22 +56,22 @@ def test_a_node_dies_while_it_removes_a_timeline(tmp_path, step):
     broken = node(data, step)
     try:
         switched(broken)
-        until(lambda: broken.process.poll() is not None, 30, f"the failpoint {step}")
+        until(lambda: broken.process.exit_code is not None, f"the failpoint {step}")
     finally:
         broken.kill()
     healthy = node(data)
     try:
-        until(lambda: not topics(data), 30, "the topic's end")
+        until(lambda: not topics(data), "the topic's end")
         listed = run_cli("timelines", "list", "orders", "--url", healthy.url).stdout.decode().splitlines()
         assert ["removed" in line for line in listed if "default" in line] == [True]
         assert ["open" in line for line in listed if "second" in line] == [True]
-        httpx.post(f"{healthy.url}/event-types/orders/events", json=[{"n": 3}]).raise_for_status()
+        CLIENT.post(f"{healthy.url}/event-types/orders/events", json=[{"n": 3}]).raise_for_status()
         batch = json.loads(streamed(healthy, "001-0001-000000000000000002").text.splitlines()[0])
         assert [event["n"] for event in batch["events"]] == [3]
         refused = streamed(healthy, "001-0001-000000000000000001")
         assert (refused.status_code, refused.json()["reason"]) == (412, "UNAVAILABLE")
         # Nothing is left that would hold the storage.
-        until(lambda: httpx.delete(f"{healthy.url}/storages/default").status_code == 204, 30, "a free storage")
+        until(lambda: CLIENT.delete(f"{healthy.url}/storages/default").status_code == 204, "a free storage")
     finally:
         assert healthy.stop() == 0
     assert '"level": "error"' not in healthy.log_file.read_text()
@@ -83,7 +83,7 @@ def test_two_nodes_remove_a_timeline_once(tmp_path):
     nodes = [node(data), node(data)]
     try:
         switched(nodes[0])
-        until(lambda: not topics(data), 30, "the topic's end")
+        until(lambda: not topics(data), "the topic's end")
         counted = [found for server in nodes if (found := metrics(server))]
         assert counted == [{"removed_timelines": 1.0, "removed_unread_events": 2.0}]
     finally:
@@ -96,6 +96,6 @@ def test_two_nodes_remove_a_timeline_once(tmp_path):
 
 def metrics(server: Server) -> dict[str, float]:
     """The counters of removed timelines that the node has begun to count."""
-    lines = httpx.get(f"{server.url}/metrics").text.splitlines()
+    lines = CLIENT.get(f"{server.url}/metrics").text.splitlines()
     found = [line.split() for line in lines if line.startswith("strandline_removed_") and "_total{" in line]
     return {name.split("_total{")[0].removeprefix("strandline_"): float(value) for name, value in found}

@@ -1,4 +1,4 @@
-"""A node from start to stop: its port, its limits, clients that stall, and ends that lose nothing."""
+"""A node from start to stop: its port, its limits, clients that stall, and stops that lose nothing."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from contextlib import closing, contextmanager
 
 import httpx
 
-from services import Server, run_cli, running_server, start_server, until
+from services import CLIENT, DEADLINE_S, Server, run_cli, until
 
 EVENTS = "/event-types/orders/events"
 FROM_BEGIN = {"X-Nakadi-Cursors": '[{"partition": "0", "offset": "BEGIN"}]'}
 
 
 def create(server: Server) -> None:
-    assert httpx.post(f"{server.url}/event-types", json={"name": "orders"}).status_code == 201
+    assert CLIENT.post(f"{server.url}/event-types", json={"name": "orders"}).status_code == 201
 
 
 def publish(server: Server, count: int) -> None:
-    assert httpx.post(server.url + EVENTS, json=[{"n": n} for n in range(count)]).status_code == 200
+    assert CLIENT.post(server.url + EVENTS, json=[{"n": n} for n in range(count)]).status_code == 200
 
 
 def open_streams(server: Server) -> float:
-    found = re.search(r"^strandline_open_streams (.+)$", httpx.get(f"{server.url}/metrics").text, re.MULTILINE)
+    found = re.search(r"^strandline_open_streams (.+)$", CLIENT.get(f"{server.url}/metrics").text, re.MULTILINE)
     assert found is not None
     return float(found[1])
 
 
 @contextmanager
 def half_a_publish(server: Server) -> Iterator[socket.socket]:
-    """A request that keeps a node busy for as long as it likes."""
+    """A publish whose body is not complete: the node waits for the rest."""
     with closing(socket.create_connection(("127.0.0.1", server.port))) as connection:
         connection.sendall(f"POST {EVENTS} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n[".encode())
         yield connection
@@ -47,15 +47,15 @@ def refused(server: Server) -> bool:
 def test_a_stopping_node_drains(tmp_path):
     """SIGTERM: not ready, no new publishes, streams end whole, everything acknowledged is there afterwards."""
     data = tmp_path / "data"
-    server = start_server(data)
+    server = Server(data, server_drain_timeout_ms=600_000).start()
     create(server)
     publish(server, 3)
-    with half_a_publish(server) as busy, httpx.Client(base_url=server.url) as client:
+    with half_a_publish(server) as busy, httpx.Client(base_url=server.url, timeout=DEADLINE_S) as client:
         with client.stream("GET", EVENTS, headers=FROM_BEGIN, params={"batch_limit": 3}) as stream:
             chunks = stream.iter_raw()
             assert next(chunks).count(b'"n"') == 3
             os.kill(server.pid, signal.SIGTERM)
-            until(lambda: httpx.get(f"{server.url}/ready").status_code == 503, what="the drain")
+            until(lambda: CLIENT.get(f"{server.url}/ready").status_code == 503, "the drain")
             assert b"".join(chunks) == b""
         late = client.post(EVENTS, json=[{"n": 3}])
         assert late.status_code == 503
@@ -64,24 +64,25 @@ def test_a_stopping_node_drains(tmp_path):
         assert client.get("/health").status_code == 200
         busy.sendall(b" ]")
         assert busy.recv(12) == b"HTTP/1.1 503"
-    assert server.process.wait(10) == 0
+    assert server.process.wait() == 0
     assert refused(server)
-    with running_server(data) as again:
-        answer = httpx.get(again.url + EVENTS, headers=FROM_BEGIN, params={"stream_limit": 3, "batch_limit": 3})
+    with Server(data) as again:
+        answer = CLIENT.get(again.url + EVENTS, headers=FROM_BEGIN, params={"stream_limit": 3, "batch_limit": 3})
         assert [event["n"] for event in answer.json()["events"]] == [0, 1, 2]
 
 
 def test_a_stopping_node_does_not_wait_for_ever(tmp_path):
     """A client that never finishes its request holds a node for no longer than the drain timeout."""
-    server = start_server(tmp_path / "data", server_drain_timeout_ms=300)
+    flags = {"server_drain_timeout_ms": 300, "server_stalled_client_ms": 600_000}
+    server = Server(tmp_path / "data", **flags).start()
     create(server)
     with half_a_publish(server):
-        assert server.stop(10) == 0
+        assert server.stop() == 0
 
 
 def test_more_streams_than_allowed_are_429(tmp_path):
     """The limit counts open streams only; when one ends, the next may open."""
-    with running_server(tmp_path / "data", server_max_streams=2) as server, httpx.Client() as client:
+    with Server(tmp_path / "data", server_max_streams=2) as server, httpx.Client(timeout=DEADLINE_S) as client:
         create(server)
         with client.stream("GET", server.url + EVENTS), client.stream("GET", server.url + EVENTS):
             answer = client.get(server.url + EVENTS)
@@ -89,72 +90,73 @@ def test_more_streams_than_allowed_are_429(tmp_path):
             assert answer.json()["code"] == "too_many_streams"
             assert int(answer.headers["retry-after"]) >= 1
             assert client.head(server.url + EVENTS).status_code == 200
-        until(lambda: open_streams(server) == 0, what="the end of the streams")
+        until(lambda: open_streams(server) == 0, "the end of the streams")
         params = {"stream_timeout": 1, "batch_flush_timeout": 1}
         assert client.get(server.url + EVENTS, params=params).status_code == 200
 
 
 def test_streams_that_cannot_open_take_no_place(tmp_path):
     """A limit of one is not used up by refusals."""
-    with running_server(tmp_path / "data", server_max_streams=1) as server:
+    with Server(tmp_path / "data", server_max_streams=1) as server:
         create(server)
         bad = {"X-Nakadi-Cursors": '[{"partition": "7", "offset": "BEGIN"}]'}
         for _ in range(3):
-            assert httpx.get(f"{server.url}/event-types/nobody/events").status_code == 404
-            assert httpx.get(server.url + EVENTS, headers=bad).status_code == 412
+            assert CLIENT.get(f"{server.url}/event-types/nobody/events").status_code == 404
+            assert CLIENT.get(server.url + EVENTS, headers=bad).status_code == 412
         assert open_streams(server) == 0
 
 
 def test_a_client_that_takes_nothing_is_let_go(tmp_path):
     """Its stream ends and frees its memory while the client still holds the connection."""
-    with running_server(tmp_path / "data", server_stalled_client_ms=300) as server:
+    with Server(tmp_path / "data", server_stalled_client_ms=1_000) as server:
         create(server)
         for _ in range(20):
-            assert httpx.post(server.url + EVENTS, json=[{"text": "x" * 900_000}]).status_code == 200
+            assert CLIENT.post(server.url + EVENTS, json=[{"text": "x" * 900_000}]).status_code == 200
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect(("127.0.0.1", server.port))
             cursors = FROM_BEGIN["X-Nakadi-Cursors"]
             client.sendall(f"GET {EVENTS} HTTP/1.1\r\nHost: x\r\nX-Nakadi-Cursors: {cursors}\r\n\r\n".encode())
             assert client.recv(12) == b"HTTP/1.1 200"
-            until(lambda: open_streams(server) == 0, what="the end of the stalled stream")
+            until(lambda: open_streams(server) == 0, "the end of the stalled stream")
 
 
 def test_a_client_that_vanishes_is_noticed(tmp_path):
-    """A stream ends when its connection does, though it has nothing to send."""
-    with running_server(tmp_path / "data") as server:
+    """A stream ends when its connection does, long before its next keep-alive."""
+    with Server(tmp_path / "data") as server:
         create(server)
-        with httpx.stream("GET", server.url + EVENTS):
+        with CLIENT.stream("GET", server.url + EVENTS):
             assert open_streams(server) == 1
-        until(lambda: open_streams(server) == 0, what="the end of the stream")
+        # A keep-alive, which would notice as well, is due after 15 s.
+        until(lambda: open_streams(server) == 0, "the end of the stream", seconds=14)
 
 
 def test_a_client_that_stops_sending_is_let_go(tmp_path):
     """The rest of a body that does not come is 408, and nothing is written."""
-    with running_server(tmp_path / "data", server_stalled_client_ms=300) as server:
+    with Server(tmp_path / "data", server_stalled_client_ms=1_000) as server:
         create(server)
         with half_a_publish(server) as stalled:
-            stalled.settimeout(10)
+            stalled.settimeout(DEADLINE_S)
             assert stalled.recv(12) == b"HTTP/1.1 408"
-        (partition,) = httpx.get(f"{server.url}/event-types/orders/partitions").json()
+        (partition,) = CLIENT.get(f"{server.url}/event-types/orders/partitions").json()
         assert partition["newest_available_offset"] == "001-0001--1"
 
 
 def test_a_taken_port_is_refused(tmp_path):
     """Two nodes never share one: the second says so and ends."""
-    with running_server(tmp_path / "first") as server:
+    with Server(tmp_path / "first") as server:
         second = run_cli("serve", "--data", str(tmp_path / "second"), "--port", str(server.port))
         assert second.returncode == 3
         assert str(server.port).encode() in second.stderr
-        assert httpx.get(f"{server.url}/health").status_code == 200
+        assert CLIENT.get(f"{server.url}/health").status_code == 200
 
 
 def test_nothing_listens_after_a_kill(tmp_path):
-    """One process is one node: `kill -9` of it leaves nobody behind, and the port is free for the next."""
-    server = start_server(tmp_path / "data")
+    """One process is one node: after `kill -9` of it nothing runs on, and the port is free for the next node."""
+    server = Server(tmp_path / "data").start()
     create(server)
     publish(server, 1)
     server.kill()
     assert refused(server)
-    with running_server(tmp_path / "data", port=server.port) as again:
-        assert httpx.get(f"{again.url}/event-types/orders").status_code == 200
+    with Server(tmp_path / "data", port=server.port) as again:
+        assert CLIENT.get(f"{again.url}/event-types/orders").status_code == 200

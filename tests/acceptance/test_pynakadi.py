@@ -11,12 +11,12 @@ import pytest
 from nakadi_orders import ORDERS
 from pyNakadi import NakadiClient, NakadiException
 
-from services import Server, running_server, until
+from services import Server, until
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("pynakadi") / "data") as started:
+    with Server(tmp_path_factory.mktemp("pynakadi") / "data") as started:
         yield started
 
 
@@ -105,9 +105,9 @@ def test_what_was_not_committed_comes_again(client, orders):
     subscription = subscribe(client, orders, read_from="begin")
     client.post_events(orders, events(6))
     first = collect(client, subscription, 6, commit=False)
-    until(lambda: gone(client, subscription), what="the end of the stream")
+    until(lambda: gone(client, subscription), "the end of the stream")
     assert sorted(collect(client, subscription, 6)) == sorted(first)
-    until(lambda: gone(client, subscription), what="the end of the stream")
+    until(lambda: gone(client, subscription), "the end of the stream")
     client.post_events(orders, [*events(1)])
     assert collect(client, subscription, 1) == ["0"]
 

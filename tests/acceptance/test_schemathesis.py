@@ -1,4 +1,4 @@
-"""Requests that nobody would write by hand, made from the node's own OpenAPI document, with every check on."""
+"""Generated requests, made from the node's own OpenAPI document, with every check of Schemathesis on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import jsonschema_rs
 import msgspec
 import pytest
@@ -17,7 +16,7 @@ from schemathesis.core.parameters import ParameterLocation
 from schemathesis.filters import HasAPIOperation
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
-from services import Server, running_server
+from services import CLIENT, Server
 from strandline.server import app, openapi
 from strandline.server.stream_encoders import JSON_STREAM
 
@@ -119,25 +118,25 @@ known_request = schemathesis.openapi.from_dict(_about_known(DOCUMENT), config=_c
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("empty") / "data") as started:
+    with Server(tmp_path_factory.mktemp("empty") / "data") as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def stocked_server(tmp_path_factory) -> Iterator[Server]:
     """One that has the known event types and, as long as nobody makes others, no more."""
-    with running_server(tmp_path_factory.mktemp("stocked") / "data") as started:
+    with Server(tmp_path_factory.mktemp("stocked") / "data") as started:
         for name, definition in KNOWN.items():
-            assert httpx.post(f"{started.url}/event-types", json={"name": name, **definition}).status_code == 201
+            assert CLIENT.post(f"{started.url}/event-types", json={"name": name, **definition}).status_code == 201
         events = [{"n": n} for n in range(4)]
-        assert httpx.post(f"{started.url}/event-types/plain/events", json=events).status_code == 200
+        assert CLIENT.post(f"{started.url}/event-types/plain/events", json=events).status_code == 200
         yield started
 
 
 @pytest.fixture(scope="module")
 def subscription(stocked_server: Server) -> str:
     body = {"owning_application": "app", "event_types": ["plain"], "read_from": "begin"}
-    return httpx.post(f"{stocked_server.url}/subscriptions", json=body).json()["id"]
+    return CLIENT.post(f"{stocked_server.url}/subscriptions", json=body).json()["id"]
 
 
 def _not_about_one(context: HasAPIOperation) -> bool:
@@ -209,7 +208,7 @@ def test_the_document_has_exactly_the_routes_of_the_application():
 
 def test_the_document_is_openapi_3_1(server: Server):
     """What a node serves is what its code says, and keeps the specification."""
-    served = httpx.get(f"{server.url}/openapi.json").json()
+    served = CLIENT.get(f"{server.url}/openapi.json").json()
     assert served == DOCUMENT
     OPENAPI_31_VALIDATOR.validate(served)
     for schema in served["components"]["schemas"].values():

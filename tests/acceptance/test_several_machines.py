@@ -6,26 +6,25 @@ import json
 import uuid
 from collections.abc import Iterator
 
-import httpx
 import pytest
 
-from kafka_broker import Broker
-from postgres_server import PostgresServer
-from services import Server, running_server
-from zookeeper_server import running_zookeeper
+from services import CLIENT, Server
+from services.kafka import Broker
+from services.postgres import PostgresServer
+from services.zookeeper import ZookeeperServer
 
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory, postgres: PostgresServer) -> Iterator[tuple[Server, Server]]:
     """Each with a data directory of its own, as on two machines."""
     folder = tmp_path_factory.mktemp("machines")
-    with running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as zookeeper:
+    with ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as zookeeper:
         shared = {
             "catalog_url": postgres.url(postgres.new_database()),
             "coordination_url": f"zookeeper://{zookeeper.hosts}/{uuid.uuid4().hex}",
             "coordination_session_timeout_ms": 3_000,
         }
-        with running_server(folder / "one", **shared) as one, running_server(folder / "other", **shared) as other:
+        with Server(folder / "one", **shared) as one, Server(folder / "other", **shared) as other:
             yield one, other
 
 
@@ -35,7 +34,7 @@ def storages(nodes: tuple[Server, Server], kafka: Broker) -> list[str]:
     for number, name in enumerate(("first", "second")):
         configuration = {"bootstrap_servers": kafka.bootstrap_servers}
         body = {"id": name, "storage_type": "kafka", "kafka_configuration": configuration}
-        answer = httpx.post(f"{nodes[0].url}/storages", json=body)
+        answer = CLIENT.post(f"{nodes[0].url}/storages", json=body)
         assert (answer.status_code, answer.json().get("default", False)) == (201, number == 0)
     return ["first", "second"]
 
@@ -44,12 +43,12 @@ def storages(nodes: tuple[Server, Server], kafka: Broker) -> list[str]:
 def name(nodes: tuple[Server, Server], storages: list[str]) -> str:
     """An event type, made at one node."""
     found = f"machines.{uuid.uuid4().hex}"
-    assert httpx.post(f"{nodes[0].url}/event-types", json={"name": found}).status_code == 201
+    assert CLIENT.post(f"{nodes[0].url}/event-types", json={"name": found}).status_code == 201
     return found
 
 
 def publish(node: Server, name: str, *numbers: int) -> None:
-    answer = httpx.post(f"{node.url}/event-types/{name}/events", json=[{"n": n} for n in numbers], timeout=60)
+    answer = CLIENT.post(f"{node.url}/event-types/{name}/events", json=[{"n": n} for n in numbers])
     assert answer.status_code == 200, answer.text
 
 
@@ -59,7 +58,7 @@ def read(node: Server, name: str, count: int) -> list[int]:
     headers = {"X-Nakadi-Cursors": json.dumps([{"partition": "0", "offset": "BEGIN"}])}
     limits = {"stream_limit": count, "stream_timeout": 20, "batch_flush_timeout": 1}
     url = f"{node.url}/event-types/{name}/events"
-    with httpx.stream("GET", url, params=limits, headers=headers, timeout=60) as answer:
+    with CLIENT.stream("GET", url, params=limits, headers=headers) as answer:
         for line in answer.iter_lines():
             found += [event["n"] for event in json.loads(line).get("events", [])]
     return found
@@ -71,12 +70,12 @@ def test_what_one_node_makes_the_other_has(nodes, name):
     publish(one, name, 0, 1)
     publish(other, name, 2, 3)
     assert read(one, name, 4) == read(other, name, 4) == [0, 1, 2, 3]
-    definition = httpx.get(f"{other.url}/event-types/{name}").json()
+    definition = CLIENT.get(f"{other.url}/event-types/{name}").json()
     changed = {**definition, "owning_application": "another"}
-    assert httpx.put(f"{other.url}/event-types/{name}", json=changed).status_code == 200
-    assert httpx.get(f"{one.url}/event-types/{name}").json()["owning_application"] == "another"
-    assert httpx.delete(f"{one.url}/event-types/{name}").status_code == 200
-    assert httpx.get(f"{other.url}/event-types/{name}").status_code == 404
+    assert CLIENT.put(f"{other.url}/event-types/{name}", json=changed).status_code == 200
+    assert CLIENT.get(f"{one.url}/event-types/{name}").json()["owning_application"] == "another"
+    assert CLIENT.delete(f"{one.url}/event-types/{name}").status_code == 200
+    assert CLIENT.get(f"{other.url}/event-types/{name}").status_code == 404
 
 
 def test_an_event_type_moves_while_both_publish(nodes, name):
@@ -85,13 +84,13 @@ def test_an_event_type_moves_while_both_publish(nodes, name):
     publish(one, name, 0)
     publish(other, name, 1)
     body = {"storage_id": "second"}
-    answer = httpx.post(f"{other.url}/event-types/{name}/timelines", json=body, timeout=60)
+    answer = CLIENT.post(f"{other.url}/event-types/{name}/timelines", json=body)
     assert answer.status_code == 201, answer.text
     publish(one, name, 2)
     publish(other, name, 3)
     assert read(one, name, 4) == read(other, name, 4) == [0, 1, 2, 3]
     for node in nodes:
-        timelines = httpx.get(f"{node.url}/event-types/{name}/timelines").json()
+        timelines = CLIENT.get(f"{node.url}/event-types/{name}/timelines").json()
         assert [timeline["storage_id"] for timeline in timelines] == ["first", "second"]
 
 
@@ -100,22 +99,22 @@ def test_a_subscription_is_known_everywhere(nodes, name):
     one, other = nodes
     publish(one, name, *range(4))
     body = {"owning_application": "app", "event_types": [name], "read_from": "begin"}
-    subscription = httpx.post(f"{one.url}/subscriptions", json=body).json()["id"]
+    subscription = CLIENT.post(f"{one.url}/subscriptions", json=body).json()["id"]
     for node, expected in ((one, [0, 1]), (other, [2, 3])):
         url = f"{node.url}/subscriptions/{subscription}"
         limits = {"batch_limit": 2, "stream_limit": 2, "stream_timeout": 30}
-        with httpx.stream("GET", f"{url}/events", params=limits, timeout=60) as answer:
+        with CLIENT.stream("GET", f"{url}/events", params=limits) as answer:
             stream_id = answer.headers["X-Nakadi-StreamId"]
             batch = next(found for line in answer.iter_lines() if "events" in (found := json.loads(line)))
             assert [event["n"] for event in batch["events"]] == expected
             items = {"items": [batch["cursor"]]}
             headers = {"X-Nakadi-StreamId": stream_id}
-            assert httpx.post(f"{url}/cursors", json=items, headers=headers).status_code in {200, 204}
+            assert CLIENT.post(f"{url}/cursors", json=items, headers=headers).status_code in {200, 204}
 
 
 def test_a_storage_on_one_machine_is_refused(nodes):
     """With the reason."""
     body = {"id": "here", "storage_type": "sqlite", "sqlite_configuration": {"directory": "here"}}
-    answer = httpx.post(f"{nodes[0].url}/storages", json=body)
+    answer = CLIENT.post(f"{nodes[0].url}/storages", json=body)
     assert answer.status_code == 422
     assert "one machine" in answer.json()["detail"]

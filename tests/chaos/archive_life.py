@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
 import threading
 from collections import Counter
 from pathlib import Path
@@ -14,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from services import STRANDLINE, environment
+from services import STRANDLINE, Process, environment
 from strandline.clock import FastClock, to_rfc3339
 from strandline.log import EventType
 from strandline.platform import Platform
@@ -26,7 +23,7 @@ NAME = "orders"
 
 
 class Life:
-    """Everybody's day starts at the same moment; a process that starts later is told how late it is by then."""
+    """A platform on a fast clock. A process that starts later gets the time it is by then."""
 
     def __init__(self, data: Path, start_ms: int, speed: float) -> None:
         self.data = data
@@ -35,10 +32,8 @@ class Life:
         self.platform = Platform(data, Settings(), self.clock)
         self.platform.log.create(EventType(NAME, partitions=3))
 
-    def spark(
-        self, log: Path, *more: str, ahead_ms: int = 0, speed: float | None = None
-    ) -> subprocess.Popen[bytes]:
-        """`strandline pipeline run archive` in a process group of its own."""
+    def spark(self, log: Path, *more: str, ahead_ms: int = 0, speed: float | None = None) -> Process:
+        """`strandline pipeline run archive`."""
         env = environment(
             STRANDLINE_TEST_CLOCK=f"{self.clock.now_ms() + ahead_ms},{speed or self.speed}",
             STRANDLINE_ARCHIVE__MIN_RECORDS="1",
@@ -46,10 +41,7 @@ class Life:
             STRANDLINE_COORDINATION__SESSION_TIMEOUT_MS="2000",
         )
         command = [STRANDLINE, "pipeline", "run", "archive", "--master", "local[2]", "--data", str(self.data)]
-        with log.open("ab") as output:
-            return subprocess.Popen(
-                [*command, *more], env=env, stdout=output, stderr=output, start_new_session=True
-            )
+        return Process([*command, *more], log, env=env)
 
     # -- what is found in the end
 
@@ -73,23 +65,6 @@ class Life:
                 found[place] += 1
                 where[place] = path
         return found, where
-
-
-def kill(process: subprocess.Popen[bytes], *, group: bool) -> None:
-    """With the whole group, or the Python driver alone: its JVM and workers find out by themselves."""
-    if group:
-        os.killpg(process.pid, signal.SIGKILL)
-    else:
-        os.kill(process.pid, signal.SIGKILL)
-    process.wait(10)
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    process.wait(10)
 
 
 class Publisher(threading.Thread):
@@ -123,4 +98,4 @@ class Publisher(threading.Thread):
 
     def stop(self) -> None:
         self.stopping.set()
-        self.join(30)
+        self.join()

@@ -1,7 +1,5 @@
 """Real nodes on each of the allowed sets of services, and what can be seen of them from outside."""
 
-import os
-import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +9,7 @@ from pathlib import Path
 import httpx
 from confluent_kafka.admin import AdminClient
 
-from services import Server, start_server, until
+from services import CLIENT, Server, until
 from strandline.coordination import Coordination
 from strandline.coordination.connect import connect
 from strandline.settings import Settings
@@ -36,7 +34,7 @@ class Cluster:
     def node(self, *, port: int | None = None, failpoint: str = "", session_ms: int = SESSION_MS) -> Server:
         env = {"STRANDLINE_TEST_FAILPOINT": failpoint} if failpoint else {}
         quick = {"coordination_session_timeout_ms": session_ms, "log_purge_interval_ms": 1000}
-        node = start_server(self.data, port=port, env=env, **quick)
+        node = Server(self.data, port=port, env=env, **quick).start()
         self._nodes.append(node)
         return node
 
@@ -47,13 +45,13 @@ class Cluster:
 
     def create(self, url: str, partitions: int) -> None:
         for storage in self.storages:
-            httpx.post(f"{url}/storages", json=storage).raise_for_status()
+            CLIENT.post(f"{url}/storages", json=storage).raise_for_status()
         # Creating a topic can take a while on a broker that has just started.
         body = {"name": self.name, "partitions": partitions}
-        httpx.post(f"{url}/event-types", json=body, timeout=30).raise_for_status()
+        CLIENT.post(f"{url}/event-types", json=body).raise_for_status()
 
     def timelines(self, url: str) -> list[dict]:
-        return httpx.get(f"{url}/event-types/{self.name}/timelines", timeout=30).json()
+        return CLIENT.get(f"{url}/event-types/{self.name}/timelines").json()
 
     def switch(self, url: str, storage: str | None = None) -> int:
         """To that storage, or to whichever it is not on: the status, 0 without an answer."""
@@ -61,18 +59,18 @@ class Cluster:
             if storage is None:
                 storage = "default" if self.timelines(url)[-1]["storage_id"] == "other" else "other"
             path = f"{url}/event-types/{self.name}/timelines"
-            return httpx.post(path, json={"storage_id": storage}, timeout=60).status_code
+            return CLIENT.post(path, json={"storage_id": storage}).status_code
         except httpx.TransportError:
             return 0
 
     def switch_state(self, url: str) -> str:
-        answer = httpx.get(f"{url}/event-types/{self.name}/timelines/switch", timeout=30)
+        answer = CLIENT.get(f"{url}/event-types/{self.name}/timelines/switch")
         return answer.json()["state"] if answer.status_code == 200 else "none"
 
     def delete(self, url: str) -> None:
         """And with it all of its topics."""
-        httpx.delete(f"{url}/event-types/{self.name}", timeout=30).raise_for_status()
-        until(lambda: not self.topics(), 60, "no topic left behind")
+        CLIENT.delete(f"{url}/event-types/{self.name}").raise_for_status()
+        until(lambda: not self.topics(), "no topic left behind")
 
     def topics(self) -> set[str]:
         """Those of the event type that are there, wherever."""
@@ -85,7 +83,7 @@ class Cluster:
 
     @contextmanager
     def coordination(self) -> Iterator[Coordination]:
-        """As somebody sees it who is no member."""
+        """The coordination as a session sees it that is not a member."""
         file = None if self.embedded else self.data / "strandline.toml"
         opened = connect(Settings.load(file).coordination, self.data)
         try:
@@ -94,17 +92,13 @@ class Cluster:
             opened.close()
 
 
-def sleeps(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] == "T"
-
-
 @contextmanager
 def asleep(node: Server) -> Iterator[None]:
-    os.kill(node.pid, signal.SIGSTOP)
+    node.pause()
     try:
         yield
     finally:
-        os.kill(node.pid, signal.SIGCONT)
+        node.resume()
 
 
 def sqlite_storage(storage_id: str) -> dict:

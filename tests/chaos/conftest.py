@@ -1,4 +1,4 @@
-"""The clusters that are disturbed: embedded, beside Kafka, and on PostgreSQL, ZooKeeper and a broker or two."""
+"""The clusters under test: embedded, with one storage on Kafka, and on PostgreSQL, ZooKeeper and Kafka."""
 
 import uuid
 from contextlib import ExitStack, closing
@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 import pytest
 from cluster import Cluster, kafka_storage, sqlite_storage
 
-from kafka_broker import running_broker
+from services.kafka import Broker
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def cluster(request, tmp_path):
 
 
 def prepare(request, folder, stack: ExitStack) -> tuple[dict, ...]:
-    """Start what the nodes need and write their settings; the storages to add."""
+    """Start the services that the nodes need and write their settings; the storages to add."""
     if request.param == "embedded":
         return (sqlite_storage("other"),)
     kafka = request.getfixturevalue("kafka")
@@ -31,6 +31,5 @@ def prepare(request, folder, stack: ExitStack) -> tuple[dict, ...]:
     )
     second = kafka
     if request.param == "two brokers":
-        (folder / "second").mkdir()
-        second = stack.enter_context(running_broker(folder / "second"))
+        second = stack.enter_context(Broker(folder / "second"))
     return kafka_storage("default", kafka), kafka_storage("other", second)

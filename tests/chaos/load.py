@@ -1,4 +1,4 @@
-"""Publishers that write down what they attempted and were told, and readers of all that is there."""
+"""Publishers that record every attempt and its answer, and readers of everything that is stored."""
 
 import random
 import threading
@@ -17,7 +17,8 @@ Ids = list[tuple[int, int]]
 class Publisher(threading.Thread):
     """Publishes one batch after the other to any of the nodes.
 
-    What was refused is sent again until it is taken; what got no answer may be stored, and is never sent again.
+    A refused batch is sent again until it is accepted. A batch without an answer may be stored, so it is not
+    sent again.
     """
 
     def __init__(self, number: int, urls: list[str], name: str, ledger: Ledger, seed: int) -> None:
@@ -69,7 +70,7 @@ class Publisher(threading.Thread):
         return [(self.number, first + n) for n in range(count)]
 
     def _note(self, ids: Ids, items: list[dict]) -> None:
-        """The storage took some, and of others nobody knows."""
+        """Record an answer with a result per event: some are stored, of others the outcome is unknown."""
         results = list(zip(ids, items, strict=True))
         self.ledger.acknowledge([i for i, item in results if item["publishing_status"] == "submitted"])
         failed = [item for item in items if item["publishing_status"] != "submitted"]
@@ -83,12 +84,11 @@ def start_publishers(count: int, urls: list[str], name: str, ledger: Ledger, see
     return publishers
 
 
-def until_more(publishers: list[Publisher], seconds: float = 30) -> None:
-    """Every one of them has got some more acknowledgements."""
+def until_more(publishers: list[Publisher]) -> None:
+    """Wait until every publisher has got some more acknowledgements."""
     before = [publisher.acknowledged for publisher in publishers]
     until(
         lambda: all(p.acknowledged > b + 3 for p, b in zip(publishers, before, strict=True)),
-        seconds,
         "publishers going on",
     )
 
@@ -133,9 +133,9 @@ class Follower(threading.Thread):
             self.error = error
 
     def check(self, expected: dict[str, Ids]) -> None:
-        """It comes to see exactly this."""
+        """Wait until it has read as many events as expected; they are exactly these."""
         total = sum(map(len, expected.values()))
-        until(lambda: self.error or sum(map(len, self.found.values())) >= total, 30, "the follower at the end")
+        until(lambda: self.error or sum(map(len, self.found.values())) >= total, "the follower at the end")
         if self.error is not None:
             raise self.error
         assert self.found == expected

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from archive_worker import REPLACED, live, place
 
-from services import until
+from services import DEADLINE_S, is_stopped, until
 from strandline.archive.model import HOUR_MS
 from strandline.archive.verify import verify
 from strandline.clock import parse_rfc3339
@@ -83,7 +83,7 @@ def start(forked: Any, folder: Path, hour_ms: int, failpoint: str = "", time: in
 
 def run(forked: Any, folder: Path, hour_ms: int, failpoint: str = "", time: int = 1) -> int | None:
     process = start(forked, folder, hour_ms, failpoint, time)
-    process.join(60)
+    process.join(DEADLINE_S)
     return process.exitcode
 
 
@@ -176,21 +176,16 @@ def kill(folder: Path, forked: Any, name: str) -> None:
         check(folder, hour_ms + 2 * HOUR_MS, whole=True)
 
 
-def asleep(process: Any) -> bool:
-    stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii")
-    return stat.rsplit(")", 1)[1].split()[0] == "T"
-
-
 @pytest.mark.parametrize("name", cases(NAPS, SHORT_NAPS))
 def test_a_process_sleeps_while_another_one_takes_over(folder, forked, name):
     """Nothing of the sleeper lands, and no flag goes to a lower revision."""
     hour_ms = NOON + HOUR_MS
     sleeper = start(forked, folder, hour_ms, f"archive.{name}:stop", NAPS[name])
-    until(lambda: asleep(sleeper), 60, "the nap")
+    until(lambda: is_stopped(sleeper.pid), "the nap")
     for later in (1, 2):
         assert run(forked, folder, hour_ms + later * HOUR_MS) == 0
     flags = check(folder, hour_ms + 3 * HOUR_MS, whole=True)
     os.kill(sleeper.pid, signal.SIGCONT)
-    sleeper.join(60)
+    sleeper.join(DEADLINE_S)
     assert sleeper.exitcode == REPLACED
     assert check(folder, hour_ms + 3 * HOUR_MS, whole=True) == flags

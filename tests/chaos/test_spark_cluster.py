@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import uuid
 from collections import Counter
@@ -15,9 +12,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_broker import Broker
-from services import STRANDLINE, environment, run_cli, until
-from spark_cluster import SparkCluster, running_spark
+from services import STRANDLINE, Process, environment, run_cli
+from services.kafka import Broker
+from services.spark import SparkCluster
 from strandline.archive.model import hour_name
 from strandline.clock import FastClock, parse_rfc3339
 from strandline.log import EventType, StorageInfo
@@ -35,9 +32,7 @@ READS = str(Path(__file__).with_name("spark_cluster_reads.py"))
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
-    folder = tmp_path / "spark"
-    folder.mkdir()
-    with running_spark(folder) as running:
+    with SparkCluster(tmp_path / "spark") as running:
         yield running
 
 
@@ -68,22 +63,9 @@ def publish(platform: Platform, numbers: range, *hours: int) -> None:
         platform.log.publish(NAME, events[first : first + 1000]).raise_for_failed()
 
 
-def start(cluster: SparkCluster, log: Path, *command: str, **env: str) -> subprocess.Popen[bytes]:
-    """A Spark application in a process group of its own."""
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            command,
-            env=environment(**cluster.env, **env),
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+def start(cluster: SparkCluster, log: Path, *command: str, **env: str) -> Process:
+    """A Spark application that runs on the cluster."""
+    return Process(command, log, env=environment(**cluster.env, **env))
 
 
 def archived_rows(platform: Platform) -> int:
@@ -101,21 +83,18 @@ def test_the_archive_loses_a_worker(tmp_path, cluster, platform):
     now = f"{NOON + 3 * HOUR_MS + 60_000},1"
     job = start(cluster, log, *run, STRANDLINE_TEST_CLOCK=now)
     try:
-        until(lambda: job.poll() is not None or doomed.sleeps(), 240, "a task in its middle")
-        assert job.poll() is None, log.read_text()[-3000:]
+        job.until(doomed.has_stopped_task, "a task in its middle", seconds=240)
         assert cluster.alive() == 2
         assert 0 < archived_rows(platform) < FIRST
         doomed.kill()
         publish(platform, range(FIRST, FIRST + THEN), 15)
-        until(lambda: job.poll() is not None or archived_rows(platform) == FIRST + THEN, 240, "all events")
-        assert job.poll() is None, log.read_text()[-3000:]
+        job.until(lambda: archived_rows(platform) == FIRST + THEN, "all events", seconds=240)
         assert cluster.alive() == 1
         hour = tmp_path / "archive" / "2024-05-01" / "14" / "_READY"
-        until(lambda: job.poll() is not None or hour.exists(), 120, "the flag of the last hour")
-        os.kill(job.pid, signal.SIGTERM)
-        assert job.wait(120) == 0, log.read_text()[-3000:]
+        job.until(hour.exists, "the flag of the last hour")
+        assert job.terminate() == 0, job.log_tail()
     finally:
-        end_group(job)
+        job.kill()
     check(tmp_path / "archive", platform)
 
 
@@ -146,13 +125,12 @@ def test_reads_lose_their_workers(tmp_path, cluster, platform):
     job = start(cluster, log, sys.executable, READS, cluster.url, str(settings), str(folder))
     try:
         for doomed in (in_batch, in_stream):
-            until(lambda d=doomed: job.poll() is not None or d.sleeps(), 240, "a task in its middle")
-            assert job.poll() is None, log.read_text()[-3000:]
+            job.until(doomed.has_stopped_task, "a task in its middle", seconds=240)
             doomed.kill()
         assert (folder / "checkpoint" / "commits" / "0").exists()
         cluster.add_worker()
-        assert job.wait(240) == 0, log.read_text()[-3000:]
+        assert job.wait(240) == 0, job.log_tail()
     finally:
-        end_group(job)
+        job.kill()
     once = {"rows": SOME, "numbers": sum(range(SOME)), "squares": sum(n * n for n in range(SOME))}
     assert json.loads((folder / "found.json").read_text()) == {"batch": once, "stream": once}

@@ -27,6 +27,8 @@ from strandline.log.storage.registry import KafkaConfiguration
 from strandline.pipeline.tasks import SparkRunner
 from strandline.platform import Platform
 
+BATCH = 20
+
 
 @pytest.fixture
 def archive(platform: Platform) -> LocalArchive:
@@ -56,7 +58,7 @@ def test_the_archive_goes_on_through_switches_of_storage(spark, platform, archiv
 
     def publish() -> None:
         while not done.wait(0.005):
-            batch = [next(numbers) for _ in range(20)]
+            batch = [next(numbers) for _ in range(BATCH)]
             log.publish("orders", [{"n": n} for n in batch]).raise_for_failed()
             published.extend(batch)
 
@@ -67,15 +69,17 @@ def test_the_archive_goes_on_through_switches_of_storage(spark, platform, archiv
     for job in jobs:
         job.start()
     try:
+        until(lambda: published, "the first events")
         for storage in ["kafka", "default", "kafka", "default", "kafka"]:
             log.admin.switch("orders", storage)
-            behind = len(published)
-            until(lambda b=behind: told[-1] > b, 60, "the archive going on")
+            # The publish under way may be from before the switch.
+            behind = len(published) + BATCH
+            until(lambda b=behind: told[-1] > b, "the archive going on")
     finally:
         done.set()
-        jobs[0].join(60)
+        jobs[0].join()
         stop.set()
-        jobs[1].join(120)
+        jobs[1].join()
     found = archived(spark, platform)
     assert sorted(number for *_, number in found) == published
     assert {timeline for _, timeline, *_ in found} == {1, 2, 3, 4, 5, 6}

@@ -66,7 +66,7 @@ def test_business_events_get_the_metadata_they_need(spark, platform, log):
 
 
 def test_the_same_write_gives_the_same_eids(spark, platform, log):
-    """Whoever repeats a whole job names it; without a name every write is another one."""
+    """A job that may be repeated has a `write_id`; without one, every write gets new eids."""
     frame = spark.range(20).repartition(2)
     for options in ({"write_id": "monday"}, {"write_id": "monday"}, {}):
         write(frame, platform, **options)
@@ -137,7 +137,8 @@ def test_a_stream_goes_from_one_event_type_to_another_through_a_switch(spark, pl
         for round_ in range(3):
             log.publish("orders", [{"n": 10 * round_ + n} for n in range(10)]).raise_for_failed()
             until(
-                lambda r=round_: query.exception() or len(events(log, "copies")) >= 10 * (r + 1), 120, "all rows"
+                lambda r=round_: query.exception() or len(events(log, "copies")) >= 10 * (r + 1),
+                "all rows",
             )
             if round_ < 2:
                 log.admin.switch("copies", ["second", "default"][round_])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
+from services import until
 from strandline.engine.heartbeat import Heartbeat
 from strandline.errors import Unavailable
-from waiting import eventually
 
 
 class Lease:
@@ -30,7 +30,7 @@ def test_it_renews_again_and_again_until_it_is_stopped():
     lease = Lease()
     heartbeat = Heartbeat("renewing", lease.renew, 3)
     with heartbeat:
-        eventually(lambda: lease.renewed >= 3)
+        until(lambda: lease.renewed >= 3)
     after = lease.attempts
     heartbeat.stop()
     assert not threading.Event().wait(0.02)
@@ -50,11 +50,11 @@ def test_failures_are_retried_sooner_and_logged_once(caplog):
     lease = Lease()
     lease.error = Unavailable("no connection")
     with Heartbeat("renewing", lease.renew, 30):
-        eventually(lambda: lease.attempts >= 5)
+        until(lambda: lease.attempts >= 5)
         lease.error = None
-        eventually(lambda: lease.renewed)
+        until(lambda: lease.renewed)
         lease.error = Unavailable("no connection again")
-        eventually(lambda: "no connection again" in caplog.text)
+        until(lambda: "no connection again" in caplog.text)
     assert caplog.messages == [
         "renewing failed; retrying: no connection",
         "renewing failed; retrying: no connection again",
@@ -66,9 +66,9 @@ def test_an_unexpected_error_does_not_end_it(caplog):
     lease = Lease()
     lease.error = ValueError("a bug")
     with Heartbeat("renewing", lease.renew, 3):
-        eventually(lambda: lease.attempts >= 2)
+        until(lambda: lease.attempts >= 2)
         lease.error = None
-        eventually(lambda: lease.renewed)
+        until(lambda: lease.renewed)
     assert "Traceback" in caplog.text
 
 

@@ -82,5 +82,5 @@ def test_every_block_of_ours_is_used(package):
         if file.name.endswith(".py")
     )
     names = sql.load(package, {**ROOMS, **ALONE}[package], "sqlite")
-    own = [name for name in names if not re.fullmatch(r"migration_\d+|version_before", name)]
+    own = [name for name in names if not re.fullmatch(r"create|migration_\d+|version_before", name)]
     assert [name for name in own if f'"{name}"' not in used] == []

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from services import until
 from strandline.engine.watcher import Watcher
 from strandline.errors import NotFound, Unavailable
-from waiting import eventually
 
 
 class Versions:
@@ -35,7 +35,7 @@ class Calls:
         self.count += 1
 
     def reach(self, count: int) -> None:
-        eventually(lambda: self.count >= count)
+        until(lambda: self.count >= count)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def versions() -> Versions:
 def make(versions: Versions) -> Iterator[Callable[..., Watcher]]:
     made: list[Watcher] = []
 
-    def one(interval: float = 60, quick_interval: float | None = None) -> Watcher:
+    def one(interval: float = 3600, quick_interval: float | None = None) -> Watcher:
         made.append(Watcher(versions, interval, quick_interval))
         return made[-1]
 
@@ -59,7 +59,7 @@ def make(versions: Versions) -> Iterator[Callable[..., Watcher]]:
 def polled(versions: Versions, times: int = 3) -> None:
     """Wait until the watcher has polled a few times more."""
     goal = versions.polls + times
-    eventually(lambda: versions.polls >= goal)
+    until(lambda: versions.polls >= goal)
 
 
 def test_the_first_poll_always_calls_even_for_a_missing_key(make, versions):
@@ -121,10 +121,10 @@ def test_wake_polls_at_once_in_the_watchers_thread(make, versions):
     """For callers that hold locks which a callback may need."""
     watcher, threads = make(), []
     watcher.watch("a", lambda: threads.append(threading.current_thread().name))
-    eventually(lambda: threads)
+    until(lambda: threads)
     versions.of["a"] = 2
     watcher.wake()
-    eventually(lambda: len(threads) == 2)
+    until(lambda: len(threads) == 2)
     assert threads == ["strandline-watcher"] * 2
 
 
@@ -147,7 +147,7 @@ def test_a_failing_callback_does_not_stop_the_others(make, caplog):
     watcher.watch("a", lambda: 1 / 0)
     watcher.watch("a", calls)
     calls.reach(1)
-    eventually(lambda: "a watcher's callback failed" in caplog.text)
+    until(lambda: "a watcher's callback failed" in caplog.text)
 
 
 def test_a_failing_poll_is_logged_once_and_its_end_is_reported(make, versions, caplog):
@@ -176,7 +176,7 @@ def test_one_failing_key_does_not_hide_the_others(make, versions):
 
 def test_after_a_change_it_polls_at_the_quick_interval(make, versions):
     """Changes come in bursts."""
-    watcher, calls = make(60, 0.001), Calls()
+    watcher, calls = make(3600, 0.001), Calls()
     watcher.watch("a", calls)
     calls.reach(1)
     versions.of["a"] = 2

@@ -1,7 +1,7 @@
 -- name: version_before
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'announcements';
 
--- name: migration_1
+-- name: create
 -- `changes` grows with every change, so that watchers can tell them from heartbeats.
 CREATE TABLE announcements (
     only_row  INTEGER PRIMARY KEY CHECK (only_row = 1),

@@ -1,9 +1,9 @@
 """The version of everything stored in a database: a table of (room, version), and numbered migrations.
 
-A room's `.sql` file has a block `migration_<n>` for every version of its layout; the first one makes the tables.
-A room whose tables are older than the table of versions has a block `version_before`, which finds their version,
-0 if there are none. A SQLite file that belongs to one room alone, like a topic's, keeps its version in
-`user_version` instead.
+A room's `.sql` file has a block `create`, which makes the tables of the newest layout, and a block `migration_<n>`
+for each layout after the first, which makes it from the one before. A room whose tables are older than the table
+of versions has a block `version_before`, which finds their version, 0 if there are none. A SQLite file of one room
+alone, like a topic's, keeps its version in `user_version` instead.
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ def migrate(database: _Database, room: str, statements: Mapping[str, str]) -> No
             raise _newer(f"the {room} in {database.where}", version, newest)
         if not session.execute(own["is_made"])[0][0]:
             session.execute(own["make"])
-        for number in range(version + 1, newest + 1):
-            session.execute(statements[f"migration_{number}"])
-            failpoints.hit("layouts.migrated")
+        _bring_up_to_date(session, version, newest, statements)
         session.execute(own["set_version"], {"room": room, "version": newest})
 
     database.transaction(work)
@@ -76,10 +74,15 @@ def migrate_file(
         version = _user_version(connection)
         if version > newest:
             raise _newer(connection.path.name, version, newest)
-        for number in range(version + 1, newest + 1):
-            connection.execute(statements[f"migration_{number}"])
-            failpoints.hit("layouts.migrated")
+        _bring_up_to_date(connection, version, newest, statements)
         connection.execute(f"PRAGMA user_version = {newest}")
+
+
+def _bring_up_to_date(session: _Session, version: int, newest: int, statements: Mapping[str, str]) -> None:
+    steps = [f"migration_{number}" for number in range(version + 1, newest + 1)] if version else ["create"]
+    for step in steps:
+        session.execute(statements[step])
+        failpoints.hit("layouts.migrated")
 
 
 def _user_version(connection: SqliteConnection) -> int:
@@ -95,9 +98,9 @@ def _newer(what: str, version: int, newest: int) -> Unavailable:
 
 def _newest(statements: Mapping[str, str]) -> int:
     numbers = sorted(int(match[1]) for name in statements if (match := _MIGRATION.fullmatch(name)))
-    if numbers != [*range(1, len(numbers) + 1)]:
-        raise ValueError(f"migrations must be numbered from 1 on, not {numbers}")
-    return len(numbers)
+    if numbers != [*range(2, len(numbers) + 2)]:
+        raise ValueError(f"migrations must be numbered from 2 on, not {numbers}")
+    return len(numbers) + 1
 
 
 def _version(session: _Session, own: Mapping[str, str], room: str, statements: Mapping[str, str]) -> int:

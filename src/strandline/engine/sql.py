@@ -2,7 +2,8 @@
 
 A block is for every database, or for one dialect: `-- name: <identifier> (postgres)`. Statements are written in
 PostgreSQL's form with named parameters, `:name`; `= ANY (:name)` compares with each item of a list. `load` turns
-both into what the dialect's driver takes, so that most statements are written once.
+these, and the few types that SQLite does not know, into what the dialect takes, so that most statements and all
+tables are written once.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _ANY = re.compile(r"= ANY \(:(\w+)\)")
 # Not the second colon of a cast like `x::bigint`.
 _PARAMETER = re.compile(r"(?<!:):([a-z]\w*)")
+_SQLITE_TYPES = {
+    "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    ' COLLATE "C"': "",  # SQLite compares bytes anyway
+    "TEXT[]": "TEXT",  # JSON, like the parameters that are lists
+}
 
 
 def load(package: str, file: str, dialect: Dialect) -> dict[str, str]:
@@ -36,6 +42,8 @@ def load(package: str, file: str, dialect: Dialect) -> dict[str, str]:
 
 def _translated(block: str, dialect: Dialect) -> str:
     statement = _COMMENT.sub("", block).strip()
-    if dialect == "sqlite":
-        return _ANY.sub(r"IN (SELECT value FROM json_each(:\1))", statement)
-    return _PARAMETER.sub(r"%(\1)s", statement)
+    if dialect == "postgres":
+        return _PARAMETER.sub(r"%(\1)s", statement.replace(" WITHOUT ROWID", ""))
+    for theirs, ours in _SQLITE_TYPES.items():
+        statement = statement.replace(theirs, ours)
+    return _ANY.sub(r"IN (SELECT value FROM json_each(:\1))", statement)

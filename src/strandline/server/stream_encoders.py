@@ -1,8 +1,11 @@
-"""How the batches of a stream look on the wire: lines of JSON, or one Arrow stream for the SDK."""
+"""How the batches of a stream look on the wire: lines of JSON, or one Arrow stream for the SDK.
+
+`start` is sent at once, `encode` is one batch or a keep-alive, `alive` is a keep-alive without a partition. An
+`eager` stream sends what is there instead of waiting to fill a batch.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -17,25 +20,7 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 _COLUMNS = {"event_type": pa.string(), "partition": pa.string(), "timeline": pa.int32()}
 
 
-class StreamEncoder(ABC):
-    media_type: str
-    #: Whether the stream sends what is there instead of waiting to fill a batch.
-    eager: bool
-
-    @abstractmethod
-    def start(self) -> bytes:
-        """Sent at once, before the first batch."""
-
-    @abstractmethod
-    def encode(self, chunk: StreamChunk) -> bytes:
-        """One batch, or a keep-alive."""
-
-    @abstractmethod
-    def alive(self) -> bytes | None:
-        """A keep-alive without a partition; None if there is no such thing."""
-
-
-class JsonLines(StreamEncoder):
+class JsonLines:
     """Nakadi's form: one object a line, with the cursor that `cursor` makes of a batch."""
 
     media_type = JSON_STREAM
@@ -59,7 +44,7 @@ class JsonLines(StreamEncoder):
         return None  # a line needs a cursor
 
 
-class ArrowBatches(StreamEncoder):
+class ArrowBatches:
     """Records with `columns` in front that say where a record is."""
 
     media_type = ARROW_STREAM
@@ -85,3 +70,6 @@ class ArrowBatches(StreamEncoder):
 
     def alive(self) -> bytes:
         return bytes(pa.RecordBatch.from_pylist([], schema=self._schema).serialize())
+
+
+StreamEncoder = JsonLines | ArrowBatches

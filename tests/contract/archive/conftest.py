@@ -29,3 +29,12 @@ def place(make: Callable[..., ArchivePlace]) -> ArchivePlace:
     place = make()
     place.create(partitions=2)
     return place
+
+
+@pytest.fixture
+def both(make: Callable[..., ArchivePlace]) -> ArchivePlace:
+    """An archive with two event types, which looks back to midnight."""
+    place = make(look_back_hours=12)
+    place.create("orders")
+    place.create("clicks")
+    return place

@@ -115,11 +115,11 @@ def test_a_process_archives_all_event_types_until_it_is_told_to_stop(machine, pl
     told: list[JobProgress] = []
     with running(platform.archive.process(), told.append):
         publish(platform)
-        until(lambda: {one.event_type for one in told} == {*NAMES}, 20, "all turns")
+        until(lambda: {one.event_type for one in told} == {*NAMES}, "all turns")
         machine.clock.advance(HOUR_MS)
-        until(lambda: told[-1].details["shift"] == 2, 20, "the next shift")
+        until(lambda: told[-1].details["shift"] == 2, "the next shift")
         machine.clock.advance(30_000)
-        until(lambda: all(machine.flagged(name) for name in NAMES), 20, "flags")
+        until(lambda: all(machine.flagged(name) for name in NAMES), "flags")
         publish(platform)
     assert archived(platform) == 2
     assert platform.archive.ledger.leases.owners() == {}
@@ -130,7 +130,7 @@ def test_an_event_type_that_is_made_later_is_archived_too(machine, platform):
     with running(platform.archive.process()):
         platform.log.create(EventType("late.comer", category="business"))
         machine.clock.advance(HOUR_MS + 30_000)
-        until(lambda: machine.flagged("late.comer"), 20, "its flag")
+        until(lambda: machine.flagged("late.comer"), "its flag")
     assert not machine.flagged("late.comer", "2024-05-01/11")
 
 
@@ -146,14 +146,14 @@ def test_processes_share_the_event_types(machine, platform):
 
     first, second = platform.archive.process(), machine.open().archive.process()
     with running(first, lambda one: mine["first"].add(one.event_type)):
-        until(lambda: len(mine["first"]) == 4, 20, "all of it")
+        until(lambda: len(mine["first"]) == 4, "all of it")
         with running(second, lambda one: mine["second"].add(one.event_type)):
-            until(lambda: len(mine["second"]) == 2, 20, "half of it")
+            until(lambda: len(mine["second"]) == 2, "half of it")
             shares()
-            until(lambda: [len(names) for names in mine.values()] == [2, 2], 20, "fair shares")
+            until(lambda: [len(names) for names in mine.values()] == [2, 2], "fair shares")
             assert not mine["first"] & mine["second"]
         shares()
-        until(lambda: len(mine["first"]) == 4, 20, "all of it again")
+        until(lambda: len(mine["first"]) == 4, "all of it again")
     publish(platform)
 
 
@@ -173,7 +173,7 @@ def test_an_error_of_one_event_type_is_none_of_the_others(machine, platform, cap
     with running(platform.archive.process(Failing())):
         publish(platform)
         machine.clock.advance(HOUR_MS + 30_000)
-        until(lambda: all(machine.flagged(name) for name in NAMES), 30, "flags")
+        until(lambda: all(machine.flagged(name) for name in NAMES), "flags")
     assert archived(platform) == 1
     assert "archiving a failed; retrying: not now" in caplog.text
     assert "archiving a failed; starting again" in caplog.text
@@ -197,14 +197,14 @@ def test_what_was_collected_is_kept_while_something_is_away(machine, platform):
     platform = machine.open(min_records=1)
     process = platform.archive.process(runner)
     with running(process, told.append):
-        until(lambda: len(told) > 8, 20, "turns")
+        until(lambda: len(told) > 8, "turns")
         publish(platform)
-        until(lambda: read == [1], 20, "the first")
+        until(lambda: read == [1], "the first")
         runner.away = True
         publish(platform)
-        until(lambda: process._first_error is not None, 20, "an error")
+        until(lambda: process._first_error is not None, "an error")
         runner.away = False
-        until(lambda: read == [1, 1], 20, "the second")
+        until(lambda: read == [1, 1], "the second")
         assert platform.archive.ledger.standing("a").epoch == 1
     assert archived(platform) == 2
 
@@ -223,7 +223,7 @@ def test_a_process_waits_for_its_ledger(machine, platform, monkeypatch):
     monkeypatch.setattr(ledger, "terms", lost)
     with running(process):
         machine.clock.advance(HOUR_MS + 30_000)
-        until(lambda: machine.flagged("a"), 20, "a flag")
+        until(lambda: machine.flagged("a"), "a flag")
     assert len(calls) > 3
 
 
@@ -264,11 +264,11 @@ def test_whoever_lost_an_event_type_lets_it_go(machine, platform, caplog):
     caplog.set_level("INFO", logger="strandline")
     process, ledger = platform.archive.process(), platform.archive.ledger
     with running(process):
-        until(lambda: {*process._archivers} == {*NAMES}, 20, "all of it")
+        until(lambda: {*process._archivers} == {*NAMES}, "all of it")
         archiver = process._archivers["a"]
         ledger.claim("a", platform.log.types.entry("a").id)
         machine.clock.advance(HOUR_MS + 30_000)
-        until(lambda: machine.flagged("a"), 20, "the flag")
+        until(lambda: machine.flagged("a"), "the flag")
         assert process._archivers["a"] is not archiver
     assert "another process archives 'a' now" in caplog.text
 
@@ -277,11 +277,11 @@ def test_a_process_that_slept_shows_up_again(machine, platform):
     """Others have counted it out; it takes what is free and goes on."""
     process, leases = platform.archive.process(), platform.archive.ledger.leases
     with running(process):
-        until(lambda: {*process._archivers} == {*NAMES}, 20, "all of it")
+        until(lambda: {*process._archivers} == {*NAMES}, "all of it")
         leases.leave(process.owner)
-        until(lambda: process.owner in leases.owners(), 20, "its return")
+        until(lambda: process.owner in leases.owners(), "its return")
         machine.clock.advance(HOUR_MS + 30_000)
-        until(lambda: all(machine.flagged(name) for name in NAMES), 20, "flags")
+        until(lambda: all(machine.flagged(name) for name in NAMES), "flags")
 
 
 def test_one_propagates_at_a_time(machine, platform):

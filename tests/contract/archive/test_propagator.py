@@ -12,15 +12,6 @@ ONE = NOON + HOUR_MS
 MIDNIGHT = parse_rfc3339("2024-05-02T00:00:00Z")
 
 
-@pytest.fixture
-def both(make) -> ArchivePlace:
-    """An archive with two event types, which looks back to midnight."""
-    place = make(look_back_hours=12)
-    place.create("orders")
-    place.create("clicks")
-    return place
-
-
 def live(place: ArchivePlace, *names: str, until_ms: int) -> None:
     """Archive hour by hour, as far as the clock gets."""
     archivers = [place.archiver(name) for name in names]

@@ -187,14 +187,6 @@ def test_the_hourly_directory_is_made(place: ArchivePlace):
 # -- propagation
 
 
-@pytest.fixture
-def both(make) -> ArchivePlace:
-    place = make(look_back_hours=12)
-    place.create("orders")
-    place.create("clicks")
-    return place
-
-
 def archive_all(place: ArchivePlace, until_ms: int, *names: str) -> None:
     place.clock.advance(until_ms - place.clock.now_ms())
     for name in names:

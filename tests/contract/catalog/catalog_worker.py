@@ -1,6 +1,6 @@
-"""Another process at a PostgreSQL catalog.
+"""Another process at a PostgreSQL catalog: `catalog_worker.py <url>`.
 
-It reads `begin|close|abort|commit <event type> <token>`, a line each, and writes the answers, a line each.
+See `peers` for how a test calls the acts below, with the name of an event type and the token of a switch.
 """
 
 from __future__ import annotations
@@ -9,37 +9,32 @@ import sys
 
 from catalog_place import effect, switch_of
 
+from peers import serve
 from strandline.engine.postgres import PostgresDatabase
-from strandline.errors import StrandlineError
 from strandline.log.catalog import Catalog
 from strandline.log.catalog.sql import SqlCatalog
 
 
-def answer(catalog: Catalog, act: str, name: str, token: str) -> object:
+def begin(catalog: Catalog, name: str, token: str) -> bool:
     entry = catalog.get(name)
     assert entry is not None
-    switch = switch_of(entry, token)
-    if act == "begin":
-        catalog.switches.begin(entry, switch, 1_000)
-        return True
-    if act == "commit":
-        return catalog.switches.commit(token, effect(entry, switch))
-    return getattr(catalog.switches, act)(token)
+    catalog.switches.begin(entry, switch_of(entry, token), 1_000)
+    return True
 
 
-def say(what: object) -> None:
-    sys.stdout.write(f"{what}\n")
-    sys.stdout.flush()
+def commit(catalog: Catalog, name: str, token: str) -> bool:
+    entry = catalog.get(name)
+    assert entry is not None
+    return catalog.switches.commit(token, effect(entry, switch_of(entry, token)))
 
 
-def main(url: str) -> None:
-    catalog = SqlCatalog(PostgresDatabase(url))
-    say("ready")
-    for line in sys.stdin:
-        try:
-            say(answer(catalog, *line.split()))
-        except StrandlineError as error:
-            say(type(error).__name__)
+def close(catalog: Catalog, _name: str, token: str) -> bool:
+    return catalog.switches.close(token)
 
 
-main(*sys.argv[1:])
+def abort(catalog: Catalog, _name: str, token: str) -> bool:
+    return catalog.switches.abort(token)
+
+
+if __name__ == "__main__":
+    serve(SqlCatalog(PostgresDatabase(sys.argv[1])), begin, commit, close, abort)

@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from postgres_server import PostgresServer
 from services import free_port, run_cli
+from services.postgres import PostgresServer
 from strandline.clock import ManualClock
 from strandline.coordination.settings import CoordinationSettings
 from strandline.engine.databases import Databases

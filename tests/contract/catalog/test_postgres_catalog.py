@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -18,8 +15,9 @@ import pytest
 from catalog_place import FIRST, CatalogPlace, create, effect, switch_of
 
 from lossy_proxy import LossyProxy
-from postgres_server import PostgresServer
-from services import environment
+from peers import Peer
+from services import until
+from services.postgres import PostgresServer
 from strandline.engine.postgres import PostgresDatabase
 from strandline.errors import Conflict, Invalid, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log.catalog import Catalog
@@ -27,28 +25,6 @@ from strandline.log.catalog.sql import SqlCatalog
 from strandline.log.model import StorageInfo
 from strandline.log.storage.registry import SqliteConfiguration
 from strandline.log.switching import State
-from waiting import eventually
-
-HERE = Path(__file__).parent
-
-
-class Other:
-    """Another process at the same catalog."""
-
-    def __init__(self, url: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "catalog_worker.py"), url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment(PYTHONPATH=os.pathsep.join([str(HERE.parents[1]), *sys.path])),
-        )
-
-    def send(self, line: str) -> None:
-        print(line, file=self.process.stdin, flush=True)
-
-    def receive(self) -> str:
-        return self.process.stdout.readline().strip()
 
 
 @pytest.fixture
@@ -69,19 +45,25 @@ def place(url: str) -> Iterator[CatalogPlace]:
 
 
 @pytest.fixture
-def others(url: str) -> Iterator[list[Other]]:
-    made = [Other(url) for _ in range(2)]
-    assert [other.receive() for other in made] == ["ready"] * 2
+def others(url: str) -> Iterator[list[Peer]]:
+    made = [Peer(Path(__file__).with_name("catalog_worker.py"), url) for _ in range(2)]
     yield made
     for other in made:
-        other.process.communicate()
+        other.kill()
 
 
-def raced(others: list[Other], *lines: str) -> list[str]:
-    """The answers to what is asked of both at the same time."""
-    for other, line in zip(others, lines, strict=True):
-        other.send(line)
-    return [other.receive() for other in others]
+def raced(others: list[Peer], *calls: str) -> list[str]:
+    """The answers to calls of both at the same time; for an error, the name of its class."""
+    for other, call in zip(others, calls, strict=True):
+        other.send(*call.split())
+    return [answer(other) for other in others]
+
+
+def answer(other: Peer) -> str:
+    try:
+        return str(other.receive())
+    except StrandlineError as error:
+        return type(error).__name__
 
 
 # -- starting
@@ -158,18 +140,23 @@ def test_the_version_is_never_used_twice(postgres, database, place):
 
 
 def test_threads_that_ask_for_the_version_at_once_share_the_answer(place, monkeypatch):
-    """Also a bad one: while the server keeps silent nobody waits for more than the look before and one more."""
+    """An error as well: while the server is silent, no thread waits for more than two looks."""
     catalog = place.open()
-    looks = []
+    asked, looks = [], []
 
     def slow(_: str) -> list[tuple[int]]:
         looks.append(1)
-        time.sleep(0.3)
+        until(lambda: len(asked) == 8)
+        time.sleep(0.3)  # all of them are in the middle of the call by then
         raise Unavailable("no answer", retry_after=2)
+
+    def ask() -> int:
+        asked.append(1)
+        return catalog.version()
 
     with monkeypatch.context() as patched, ThreadPoolExecutor(8) as pool:
         patched.setattr(catalog._tables, "fetch", slow)
-        failures = [asked.exception() for asked in [pool.submit(catalog.version) for _ in range(8)]]
+        failures = [future.exception() for future in [pool.submit(ask) for _ in range(8)]]
     assert [failure.retry_after for failure in failures] == [2] * 8
     assert len(looks) <= 2
     assert catalog.version() == catalog.version()
@@ -241,7 +228,7 @@ def test_a_commit_whose_answer_got_lost_is_unknown_and_can_be_looked_up(
     with pytest.raises(OutcomeUnknown):
         behind.switches.commit(switch.token, effect(entry, switch))
     # Where the server never got the commit it takes it a moment to notice that nobody is there any more.
-    eventually(lambda: behind.switches.get(switch.token).state is (State.DONE if happened else State.CLOSING))
+    until(lambda: behind.switches.get(switch.token).state is (State.DONE if happened else State.CLOSING))
     assert len(behind.get("a").timelines) == 1 + happened
     assert behind.switches.commit(switch.token, effect(entry, switch)) is not happened
     lossy.close()
@@ -296,7 +283,7 @@ def test_a_killed_server_leaves_nothing_half_done(postgres, place):
         for _ in range(3):
             seen = [len(life.done) for life in lives]
             # Everybody is at work again before the next blow.
-            eventually(lambda seen=seen: all(len(life.done) > n + 2 for life, n in zip(lives, seen, strict=True)))
+            until(lambda seen=seen: all(len(life.done) > n + 2 for life, n in zip(lives, seen, strict=True)))
             postgres.kill()
             postgres.start()
     finally:

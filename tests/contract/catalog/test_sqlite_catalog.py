@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from catalog_place import FIRST, create
 
+from services import until
 from strandline.clock import ManualClock
 from strandline.engine import sqlite
 from strandline.engine.sqlite_database import SqliteDatabase
@@ -20,7 +21,6 @@ from strandline.log.model import EventType, StorageInfo
 from strandline.log.storage.registry import SqliteConfiguration
 from strandline.platform import Platform
 from strandline.settings import Settings
-from waiting import eventually
 
 _OPEN = """
 import sys
@@ -86,7 +86,7 @@ def test_a_killed_creator_leaves_nothing_that_a_sweep_does_not_find(tmp_path, ro
         assert {found.name for found in platform.log.event_types()} >= set(created)
         assert topics(tmp_path) >= owned
         platform.log.upkeep.sweep()
-        eventually(lambda: topics(tmp_path) == owned)
+        until(lambda: topics(tmp_path) == owned)
         for name in created:
             assert platform.log.publish(name, [{"a": 1}]).ok
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from services.zookeeper import ZookeeperServer
 from strandline.coordination.connect import connect
 from strandline.coordination.settings import CoordinationSettings
 from strandline.coordination.sqlite import SqliteCoordination
 from strandline.coordination.zookeeper import ZookeeperCoordination
 from strandline.errors import Invalid
-from zookeeper_server import ZookeeperServer
 
 
 def test_without_a_url_it_is_a_file_in_the_data_directory(tmp_path: Path):

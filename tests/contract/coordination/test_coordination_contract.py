@@ -1,11 +1,11 @@
-"""What the coordination port promises while everybody lives."""
+"""What the coordination port promises while all processes run."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from coordination_place import NOTICED, TIMEOUT_MS, Calls, Place
+from coordination_place import LONG_MS, TIMEOUT_MS, Calls, Place
 
 from services import until
 from strandline.clock import boot_ms
@@ -54,14 +54,14 @@ def test_a_member_changes_its_value(place: Place, coordination: Coordination):
 
 
 def test_who_is_no_member_has_no_value_to_change(coordination: Coordination):
-    """LeaseLost, and nobody appears."""
+    """LeaseLost, and no member appears."""
     with pytest.raises(LeaseLost):
         coordination.update("1")
     assert coordination.members() == {}
 
 
 def test_joining_again_under_the_same_id_changes_nothing_but_the_value(coordination: Coordination):
-    """Whoever is not sure whether it joined joins again."""
+    """`join` is idempotent: a process that is not sure whether it joined can join again."""
     coordination.join("here", "1")
     coordination.join("here", "2")
     assert coordination.members() == {"here": "2"}
@@ -69,7 +69,7 @@ def test_joining_again_under_the_same_id_changes_nothing_but_the_value(coordinat
 
 
 def test_a_process_is_one_member(coordination: Coordination):
-    """A second id would be a member that nobody keeps up to date."""
+    """A second id would be a member that no process keeps up to date."""
     coordination.join("here", "1")
     with pytest.raises(Conflict):
         coordination.join("there", "1")
@@ -77,7 +77,7 @@ def test_a_process_is_one_member(coordination: Coordination):
 
 
 def test_an_id_is_taken_over_from_an_earlier_session(place: Place, coordination: Coordination):
-    """The former self may be visible for a while; when it vanishes, it does not take the new one along."""
+    """The earlier session may be visible for a while; when it expires, the new member stays."""
     former = place.other()
     former.call("join", "me", "old")
     former.call("lock", "sign of life", "1")
@@ -85,14 +85,14 @@ def test_an_id_is_taken_over_from_an_earlier_session(place: Place, coordination:
     coordination.join("me", "new")
     assert coordination.members() == {"me": "new"}
     former.kill()
-    until(lambda: coordination.locks() == {}, NOTICED)
+    until(lambda: coordination.locks() == {})
     assert coordination.members() == {"me": "new"}
     coordination.update("newer")
     assert coordination.members() == {"me": "newer"}
 
 
 def test_versions_start_at_zero_and_grow_by_one(place: Place, coordination: Coordination):
-    """In the eyes of everybody."""
+    """For all sessions."""
     other = place.other()
     assert coordination.version() == 0
     assert coordination.bump() == 1
@@ -112,7 +112,7 @@ def test_concurrent_bumps_get_different_versions(place: Place, coordination: Coo
 
 
 def test_a_lock_has_one_owner(place: Place, coordination: Coordination):
-    """Whoever else asks, this session included, gets False and changes nothing."""
+    """Any second request, from this session as well, gets False and changes nothing."""
     other = place.other()
     assert coordination.lock("orders", "mine")
     assert not coordination.lock("orders", "again")
@@ -147,7 +147,7 @@ def test_of_two_processes_one_gets_the_lock(place: Place):
 
 
 def test_a_lock_changes_its_value(place: Place, coordination: Coordination):
-    """For everybody."""
+    """All sessions see it."""
     coordination.lock("orders", "preparing")
     coordination.relock("orders", "closing")
     assert place.other().call("locks") == {"orders": "closing"}
@@ -214,12 +214,13 @@ def test_names_that_look_alike_are_different(coordination: Coordination):
     assert coordination.locks() == {name: str(number) for number, name in enumerate(ODD_NAMES)}
 
 
-def test_a_living_session_outlives_its_timeout(place: Place, coordination: Coordination):
-    """Heartbeats keep it: nothing vanishes, and nobody loses heart."""
-    other = place.other()
+def test_a_living_session_outlives_its_timeout(place: Place):
+    """Heartbeats keep the session: nothing vanishes, and it stays sure."""
+    timeout_ms = 2 * TIMEOUT_MS  # a heartbeat may be late by two seconds
+    coordination, other = place.open(timeout_ms), place.other()
     coordination.join("here", "1")
     coordination.lock("orders", "mine")
-    end_ms = boot_ms() + 3 * TIMEOUT_MS // 2
+    end_ms = boot_ms() + 3 * timeout_ms // 2
     until(lambda: boot_ms() > end_ms)
     assert coordination.sure()
     assert other.call("members") == {"here": "1"}
@@ -250,7 +251,7 @@ def test_watchers_hear_of_what_others_change(place: Place, coordination: Coordin
 
 
 def test_watchers_hear_of_new_members(place: Place, coordination: Coordination):
-    """And of their first change of mind: a new member is watched from its first moment."""
+    """And of their first update: a new member is watched from its first moment."""
     other = place.other()
     calls = Calls(coordination)
     with calls.expected():
@@ -261,16 +262,16 @@ def test_watchers_hear_of_new_members(place: Place, coordination: Coordination):
 
 
 def test_watchers_hear_of_every_one_of_many_changes(place: Place, coordination: Coordination):
-    """After the last call there is nothing left to see."""
+    """The last call comes after the last change."""
     other = place.other()
     seen: list[int] = []
     coordination.watch(lambda: seen.append(coordination.version()))
     other.call("bump_often", 4, 25)
-    until(lambda: seen and seen[-1] == 100, 2)
+    until(lambda: seen and seen[-1] == 100)
 
 
 def test_watchers_hear_of_what_this_session_changes(coordination: Coordination):
-    """A process watches itself like everybody else."""
+    """A session's own changes are news for its watchers, too."""
     calls = Calls(coordination)
     for change in (
         coordination.bump,
@@ -298,7 +299,7 @@ def test_a_watcher_that_stopped_is_not_called(coordination: Coordination):
 
 
 def test_a_watcher_that_fails_harms_nobody(coordination: Coordination, caplog: pytest.LogCaptureFixture):
-    """The next one is called, and so is itself the next time."""
+    """The next watcher is called, and the failing one is called again the next time."""
     failing = []
 
     def fail() -> None:
@@ -317,13 +318,13 @@ def test_a_watcher_that_fails_harms_nobody(coordination: Coordination, caplog: p
 
 
 def test_closing_leaves_at_once(place: Place):
-    """Membership and locks are gone long before the session would have timed out; closing twice is fine."""
-    watching = place.open(timeout_ms=4_000)
-    leaving = place.open(timeout_ms=4_000)
+    """Membership and locks are gone long before the session would have expired; closing twice is fine."""
+    watching = place.open(timeout_ms=LONG_MS)
+    leaving = place.open(timeout_ms=LONG_MS)
     leaving.join("there", "1")
     leaving.lock("orders", "1")
     leaving.close()
-    until(lambda: (watching.members(), watching.locks()) == ({}, {}), 1)
+    until(lambda: (watching.members(), watching.locks()) == ({}, {}))
     assert not leaving.sure()
     leaving.close()
 

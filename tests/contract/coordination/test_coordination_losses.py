@@ -1,10 +1,11 @@
-"""What the coordination port promises when processes die or sleep, and when nobody answers."""
+"""What the coordination port promises when processes die or are paused, and when the server is silent."""
 
 from __future__ import annotations
 
 import pytest
-from coordination_place import NOTICED, TIMEOUT_MS, Calls, Other, Place, succeeds
+from coordination_place import TIMEOUT_MS, Calls, Place, succeeds
 
+from peers import Peer
 from services import until
 from strandline.clock import boot_ms
 from strandline.coordination.port import Coordination
@@ -16,7 +17,7 @@ def everything(coordination: Coordination) -> tuple[dict[str, str], dict[str, st
 
 
 @pytest.fixture
-def owner(place: Place, coordination: Coordination) -> Other:
+def owner(place: Place, coordination: Coordination) -> Peer:
     """A member with a lock, in another process."""
     other = place.other()
     other.call("join", "there", "1")
@@ -25,43 +26,46 @@ def owner(place: Place, coordination: Coordination) -> Other:
     return other
 
 
-def test_what_a_killed_process_had_vanishes(coordination: Coordination, owner: Other):
+def test_what_a_killed_process_had_vanishes(coordination: Coordination, owner: Peer):
     """`kill -9`: membership and lock go with it, watchers hear of it, and others can take the lock."""
     calls = Calls(coordination)
     until(lambda: calls.count)
-    with calls.expected(NOTICED):
+    with calls.expected():
         owner.kill()
-    until(lambda: everything(coordination) == ({}, {}), NOTICED)
+    until(lambda: everything(coordination) == ({}, {}))
     assert coordination.lock("orders", "mine")
 
 
-def test_what_a_sleeping_process_had_vanishes(coordination: Coordination, owner: Other):
-    """Stopped for longer than the session timeout it is as good as dead."""
+def test_what_a_sleeping_process_had_vanishes(coordination: Coordination, owner: Peer):
+    """A process that is paused for longer than the session timeout counts as dead."""
     calls = Calls(coordination)
     until(lambda: calls.count)
-    with calls.expected(NOTICED):
+    with calls.expected():
         owner.stop()
-    until(lambda: everything(coordination) == ({}, {}), NOTICED)
+    until(lambda: everything(coordination) == ({}, {}))
     assert coordination.lock("orders", "mine")
 
 
-def test_a_short_sleep_harms_nobody(coordination: Coordination, owner: Other):
-    """Well within the timeout everything stays."""
+def test_a_short_sleep_harms_nobody(place: Place, coordination: Coordination):
+    """Everything stays when a process sleeps for less than its session timeout."""
+    owner = place.other(timeout_ms=20 * TIMEOUT_MS)
+    owner.call("join", "there", "1")
+    owner.call("lock", "orders", "theirs")
     owner.stop()
-    end_ms = boot_ms() + TIMEOUT_MS // 4
+    end_ms = boot_ms() + TIMEOUT_MS
     until(lambda: boot_ms() > end_ms)
     owner.wake()
     owner.call("relock", "orders", "still theirs")
     assert everything(coordination) == ({"there": "1"}, {"orders": "still theirs"})
 
 
-def test_a_sleeper_is_not_sure_when_it_wakes(coordination: Coordination, owner: Other):
-    """The very first answer after the nap is false already, and it stays so until the loss is dealt with."""
+def test_a_sleeper_is_not_sure_when_it_wakes(coordination: Coordination, owner: Peer):
+    """The first answer of `sure` after the pause is False, and stays False until the process has joined again."""
     owner.send("nap", TIMEOUT_MS)
     assert owner.receive() == "awake"
     owner.stop()
     end_ms = boot_ms() + TIMEOUT_MS
-    until(lambda: boot_ms() > end_ms and everything(coordination) == ({}, {}), NOTICED)
+    until(lambda: boot_ms() > end_ms and everything(coordination) == ({}, {}))
     owner.wake()
     assert owner.receive() is False
     with pytest.raises(LeaseLost):
@@ -69,10 +73,10 @@ def test_a_sleeper_is_not_sure_when_it_wakes(coordination: Coordination, owner: 
     assert owner.call("sure") is False
 
 
-def test_a_sleeper_cannot_act_on_what_it_lost(coordination: Coordination, owner: Other):
-    """Its calls say so, and touch nothing of the new owner's."""
+def test_a_sleeper_cannot_act_on_what_it_lost(coordination: Coordination, owner: Peer):
+    """Its calls raise LeaseLost and do not change the lock of the new owner."""
     owner.stop()
-    until(lambda: coordination.locks() == {}, NOTICED)
+    until(lambda: coordination.locks() == {})
     assert coordination.lock("orders", "mine")
     owner.wake()
     with pytest.raises(LeaseLost):
@@ -84,59 +88,67 @@ def test_a_sleeper_cannot_act_on_what_it_lost(coordination: Coordination, owner:
     coordination.relock("orders", "still mine")
 
 
-def test_a_sleeper_comes_back_by_joining_again(coordination: Coordination, owner: Other):
-    """Under its id, with a session that came back by itself; sure again once nothing is lost any more."""
+def test_a_sleeper_comes_back_by_joining_again(coordination: Coordination, owner: Peer):
+    """Under the same id, in a new session; it is sure again when it holds nothing that it lost."""
     owner.stop()
-    until(lambda: everything(coordination) == ({}, {}), NOTICED)
+    until(lambda: everything(coordination) == ({}, {}))
     owner.wake()
-    until(lambda: succeeds(lambda: owner.call("join", "there", "2")), NOTICED)
+    until(lambda: succeeds(lambda: owner.call("join", "there", "2")))
     assert owner.call("sure") is False, "its lock is still lost"
     owner.call("unlock", "orders")
-    until(lambda: owner.call("sure"), NOTICED)
+    until(lambda: owner.call("sure"))
     assert everything(coordination) == ({"there": "2"}, {})
     owner.call("update", "3")
     assert coordination.members() == {"there": "3"}
 
 
-def test_a_sleeper_is_told_of_its_loss(coordination: Coordination, owner: Other):
+def test_a_sleeper_is_told_of_its_loss(coordination: Coordination, owner: Peer):
     """Its watchers are called after it woke."""
     owner.call("watch")
-    assert owner.call("news", 2)
+    until(lambda: owner.call("last_call"), "the first call, which comes without news")
     owner.stop()
-    until(lambda: coordination.locks() == {}, NOTICED)
-    owner.send("seen")
+    until(lambda: coordination.locks() == {})
+    woken_ms = boot_ms()
     owner.wake()
-    owner.receive()
-    assert owner.call("news", NOTICED)
+    until(lambda: owner.call("last_call") >= woken_ms, "a call after it woke")
 
 
 def test_without_answers_nobody_is_sure(place: Place, coordination: Coordination):
-    """Within the session timeout, counted from the last answer; watchers hear of it, and of the return."""
+    """Within the session timeout, counted from the last answer. Watchers are called then, and on the return."""
     coordination.join("here", "1")
     calls = Calls(coordination)
     until(lambda: calls.count)
+    sure_ms = [0]  # when `sure` was called that said yes
+
+    def doubts() -> bool:
+        asked_ms = boot_ms()
+        if not coordination.sure():
+            return True
+        sure_ms.append(asked_ms)
+        return False
+
     with place.mute():
         muted_ms = boot_ms()
         before = calls.count
-        until(lambda: not coordination.sure(), NOTICED)
-        assert boot_ms() - muted_ms <= TIMEOUT_MS
-        until(lambda: calls.count > before, 2)
+        until(doubts)
+        assert sure_ms[-1] - muted_ms <= TIMEOUT_MS
+        until(lambda: calls.count > before)
         end_ms = boot_ms() + TIMEOUT_MS
         until(lambda: boot_ms() > end_ms)
         assert not coordination.sure()
         before = calls.count
-    until(lambda: calls.count > before, NOTICED)
-    until(lambda: succeeds(lambda: coordination.join("here", "2")) and coordination.sure(), NOTICED)
+    until(lambda: calls.count > before)
+    until(lambda: succeeds(lambda: coordination.join("here", "2")) and coordination.sure())
     assert coordination.members() == {"here": "2"}
 
 
 def test_news_of_a_silent_time_are_told_afterwards(place: Place, coordination: Coordination):
-    """What changed, and what changes after, once everybody is back."""
+    """Changes of that time, and changes after it, are told when the sessions are back."""
     other = place.other()
     calls = Calls(coordination)
     with place.mute():
-        until(lambda: not coordination.sure(), NOTICED)
-    until(lambda: succeeds(lambda: other.call("bump")), NOTICED)
-    until(coordination.sure, NOTICED)
+        until(lambda: not coordination.sure())
+    until(lambda: succeeds(lambda: other.call("bump")))
+    until(coordination.sure)
     with calls.expected():
         other.call("bump")

@@ -1,19 +1,18 @@
-"""What adapters rely on: whole transactions, honest answers, and a pool that finds back by itself."""
+"""What adapters rely on: atomic transactions, clear outcomes, and a pool that reconnects by itself."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 from lossy_proxy import LossyProxy
-from postgres_server import GUARDED, PostgresServer
-from services import free_port
+from services import DEADLINE_S, free_port
+from services.postgres import GUARDED, PostgresServer
 from strandline.engine import postgres as engine
 from strandline.engine.database import Session
 from strandline.engine.postgres import PostgresDatabase
@@ -48,7 +47,7 @@ def proxy(postgres: PostgresServer) -> Iterator[LossyProxy]:
 
 @pytest.fixture
 def behind(postgres: PostgresServer, database: str, proxy: LossyProxy) -> Iterator[PostgresDatabase]:
-    """The same database through the lossy wire."""
+    """The same database through the lossy proxy."""
     opened = PostgresDatabase(postgres.url(database, port=proxy.port))
     yield opened
     opened.close()
@@ -66,7 +65,7 @@ def notes(db: PostgresDatabase) -> list[str]:
 
 
 def test_a_transaction_is_all_or_nothing(db):
-    """What was written before an error is gone, whoever raised it."""
+    """An error of any origin rolls back what was written before it."""
 
     def work(session: Session) -> None:
         note("a", session)
@@ -100,7 +99,7 @@ def test_transactions_that_block_each_other_both_go_through(db):
             runs.append(first)
             session.execute(LOCK, {"text": first})
             if not met:
-                met.append(both.wait(10))
+                met.append(both.wait(DEADLINE_S))
             session.execute(LOCK, {"text": second})
             note(f"{first} then {second}", session)
 
@@ -154,11 +153,11 @@ def test_who_sleeps_in_a_transaction_does_not_hold_up_others_for_long(postgres, 
         session.execute("UPDATE notes SET note = note || '!'")
         if not locked.is_set():
             locked.set()
-            other_is_done.wait(10)
+            other_is_done.wait(DEADLINE_S)
 
     sleeper = threading.Thread(target=lambda: db.transaction(lambda s: (sleepy(s), note("late", s))))
     sleeper.start()
-    locked.wait(10)
+    assert locked.wait(DEADLINE_S)
     db.transaction(lambda session: session.execute("UPDATE notes SET note = 'b'"))
     other_is_done.set()
     sleeper.join()
@@ -180,7 +179,7 @@ def test_a_lost_answer_to_the_commit_is_an_unknown_outcome(db, behind, proxy):
 
 
 def test_a_lost_commit_is_an_unknown_outcome(db, behind, proxy):
-    """Here it did not happen, which nobody on this side of the wire can tell."""
+    """Here the commit did not happen, but the client cannot know that."""
     proxy.lose_request(COMMIT)
     with pytest.raises(OutcomeUnknown):
         behind.transaction(lambda session: note("a", session))
@@ -188,7 +187,7 @@ def test_a_lost_commit_is_an_unknown_outcome(db, behind, proxy):
 
 
 def test_what_is_lost_before_the_commit_is_done_again(db, behind, proxy):
-    """Once, and nobody notices."""
+    """Once, unnoticed by the caller."""
     for lose in (proxy.lose_answer_to, proxy.lose_request):
         text = lose.__name__
         lose(b"INSERT INTO")
@@ -202,7 +201,7 @@ def test_what_is_lost_before_the_commit_is_done_again(db, behind, proxy):
 
 
 def test_connections_that_died_are_replaced(postgres, database, db):
-    """All at once, as after a restart; the next call of everybody goes through."""
+    """All of them, as after a restart; the next call of every thread succeeds."""
     threads = [threading.Thread(target=notes, args=(db,)) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -218,7 +217,7 @@ def test_connections_that_died_are_replaced(postgres, database, db):
 
 
 def test_a_silent_server_is_given_up_after_a_while(postgres, db, monkeypatch):
-    """Reads are Unavailable; a commit under way is unknown; when it speaks again, so do we."""
+    """Reads are Unavailable, the outcome of a commit under way is unknown; calls succeed again with the server."""
     monkeypatch.setattr(engine, "_ANSWER_SECONDS", 0.4)
     monkeypatch.setattr(db._pool, "timeout", 0.4)
     monkeypatch.setitem(db._parameters, "connect_timeout", 2)
@@ -228,19 +227,17 @@ def test_a_silent_server_is_given_up_after_a_while(postgres, db, monkeypatch):
         postgres.pause()
 
     try:
-        began = time.monotonic()
         with pytest.raises(OutcomeUnknown, match="no answer"):
             db.transaction(work)
         with pytest.raises(Unavailable):
             notes(db)
-        assert time.monotonic() - began < 8
     finally:
         postgres.bring_back()
     assert notes(db) == ["a"]
 
 
 def test_a_server_that_is_down_is_unavailable_until_it_is_back(postgres, db, monkeypatch):
-    """With the reason and when to come again; without anybody's help it works again."""
+    """The error has the reason and `retry_after`; when the server is back, calls succeed again."""
     monkeypatch.setattr(db._pool, "timeout", 0.3)
     db.transaction(lambda session: note("a", session))
     postgres.kill()

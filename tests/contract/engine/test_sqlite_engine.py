@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from services import until
 from strandline.engine import sqlite
 from strandline.errors import NotFound, OutcomeUnknown, Unavailable
-from waiting import eventually
 
 _HOLD = """
 import sys
@@ -191,7 +191,7 @@ def test_a_file_lock_is_let_go_by_a_killed_process(tmp_path):
         waiter.start()
         assert not got.wait(0.2)
         process.kill()
-        eventually(got.is_set)
+        until(got.is_set)
         waiter.join()
     lock.close()
 
@@ -205,7 +205,7 @@ def test_a_holder_that_sleeps_does_not_hold_up_every_thread(tmp_path, monkeypatc
         assert process.stdout.readline() == "held\n"
         waiter = threading.Thread(target=lambda: lock.__enter__() and lock.__exit__())
         waiter.start()
-        eventually(lock._threads.locked)
+        until(lock._threads.locked)
         with pytest.raises(Unavailable, match="held by another"), lock:
             pass
         assert waiter.is_alive()

@@ -1,4 +1,4 @@
-"""Several at once, some asleep, some dead: nobody loses, overwrites or finds a part of anything."""
+"""Several processes, some paused, some killed: no file is lost, overwritten or seen in part."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from files_place import Other, Place
+from files_place import Place
 from files_worker import stage
 
+from peers import Peer
 from services import until
 from strandline.archive.files import Files
 from strandline.errors import Conflict, NotFound, StrandlineError, Unavailable
@@ -96,7 +97,7 @@ class TestAtTheSameMoment:
             for other in others:
                 other.send("count", FLAG, 5)
             for other in others:
-                other.receive(120)
+                other.receive()
             stop.set()
             seen = reader.result()
         assert files.look(FLAG).data.startswith(b"10 by ")
@@ -196,7 +197,7 @@ class TestAsleep:
         assert files.read(TARGET) == b"rows"
 
 
-def asleep(place: Place, failpoint: str, *call: object) -> Other:
+def asleep(place: Place, failpoint: str, *call: object) -> Peer:
     other = place.other(f"{failpoint}:stop")
     other.send(*call)
     other.wait_until_stopped()

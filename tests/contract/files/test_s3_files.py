@@ -1,4 +1,4 @@
-"""S3, in what only it can show: answers that get lost, uploads that nobody ends, secrets, a silent server."""
+"""What only happens with S3: lost answers, unfinished uploads, wrong secrets, a silent server."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from files_worker import stage
 import strandline.archive.files.s3
 import strandline.engine.s3
 from lossy_proxy import LossyProxy
-from s3_server import BUCKET, SECRET_KEY
 from services import free_port
+from services.s3 import BUCKET, SECRET_KEY
 from strandline.archive.files import Digest, Entry, connect
 from strandline.errors import Conflict, Forbidden, Invalid, NotFound, OutcomeUnknown, Unavailable
 
@@ -115,7 +115,7 @@ class TestPublishing:
         assert head["Metadata"]["sha256"] == digest.sha256
 
     def test_an_object_without_a_digest_is_read(self, s3, prefix, files):
-        """Somebody copied it there with another tool: the content counts."""
+        """A file that another tool has copied there counts by its content."""
         s3.client().put_object(Bucket=BUCKET, Key=f"{prefix}/{TARGET}", Body=b"rows")
         files.publish(STAGED, TARGET, Digest(4, hashlib.sha256(b"rows").hexdigest()))
         with pytest.raises(Conflict):
@@ -205,7 +205,7 @@ class TestTrouble:
         files.close()
 
     def test_a_missing_bucket_is_not_found(self, s3):
-        """It is for somebody else to make one."""
+        """Creating buckets is left to the operator."""
         files = connect(s3.url("x").replace(BUCKET, "no-such-bucket"))
         for call in (files.entries, lambda: files.replace(FLAG, b"1", None)):
             with pytest.raises((NotFound, Conflict)):

@@ -137,6 +137,52 @@ def test_a_start_that_is_killed_while_it_migrates_is_harmless(data, step):
         assert len(platform.archive.ledger.terms()) == 2
 
 
+def shape(path: Path) -> set[tuple[object, ...]]:
+    """The columns and indexes of a SQLite file's tables, without their names, types and order."""
+    with closing(SqliteConnection(path)) as file:
+        columns = file.execute(
+            'SELECT t.name, c.name, c."notnull", c.pk FROM pragma_table_list t, pragma_table_info(t.name) c'
+            " WHERE t.schema = 'main' AND t.name NOT LIKE 'sqlite%'"
+        )
+        indexes = file.execute(
+            'SELECT i.tbl_name, x."unique", (SELECT group_concat(name) FROM pragma_index_info(i.name)), i.sql'
+            " FROM sqlite_schema i JOIN pragma_index_list(i.tbl_name) x ON x.name = i.name WHERE i.type = 'index'"
+        )
+    conditions = [" ".join((made or "").partition("WHERE")[2].split()) for *_, made in indexes]
+    return {*columns, *((*index[:3], when) for index, when in zip(indexes, conditions, strict=True))}
+
+
+@pytest.mark.parametrize("file", ["catalog.db", "archive.db", "coordination.db"])
+def test_a_migrated_file_has_the_layout_of_a_new_one(platform, data, tmp_path, file):
+    """Tables are made by one block and migrated by others, which must agree."""
+    with Platform(tmp_path / "new", Settings(), ManualClock(TWELVE)) as new:
+        for opened in (new, platform):
+            assert opened.archive.ledger.terms() is not None
+            opened.log.start()
+    platform.close()
+    assert shape(data / file) == shape(tmp_path / "new" / file)
+
+
+def test_a_migrated_postgresql_database_has_the_layout_of_a_new_one(postgres):
+    """The same there."""
+    kept, new = postgres.new_database(), postgres.new_database()
+    postgres.execute((KEPT / "postgres-0.1.sql").read_text(encoding="utf-8"), kept)
+    found = []
+    for name in (kept, new):
+        with closing(PostgresDatabase(postgres.url(name))) as database:
+            SqlCatalog(database)
+            SqlSubscriptions(database, lease_ms=6_000)
+            SqlLedger(database, lease_ms=6_000)
+        columns = postgres.execute(
+            "SELECT table_name, column_name, data_type, collation_name, is_nullable, column_default"
+            " FROM information_schema.columns WHERE table_schema = 'strandline'",
+            name,
+        )
+        indexes = postgres.execute("SELECT indexdef FROM pg_indexes WHERE schemaname = 'strandline'", name)
+        found.append({*columns, *indexes})
+    assert found[0] == found[1]
+
+
 def test_a_postgresql_database_is_taken_over(postgres):
     """Every room of it, by the first node of this release that starts."""
     name = postgres.new_database()

@@ -14,16 +14,21 @@ from pathlib import Path
 import pytest
 
 from databases import open_database
-from postgres_server import PostgresServer
 from services import environment
+from services.postgres import PostgresServer
 from strandline.engine.database import Database
 from strandline.engine.layouts import migrate, migrate_file
 from strandline.engine.sqlite import FileLock, SqliteConnection
 from strandline.errors import Unavailable
 
-FIRST = {"migration_1": "CREATE TABLE notes (note TEXT);"}
-SECOND = {**FIRST, "migration_2": "ALTER TABLE notes ADD COLUMN author TEXT NOT NULL DEFAULT 'nobody';"}
-THIRD = {**SECOND, "migration_3": "INSERT INTO notes VALUES ('third', 'me');"}
+AUTHOR = "author TEXT NOT NULL DEFAULT 'nobody'"
+ADD_THIRD = "INSERT INTO notes VALUES ('third', 'me');"
+FIRST = {"create": "CREATE TABLE notes (note TEXT);"}
+SECOND = {
+    "create": f"CREATE TABLE notes (note TEXT, {AUTHOR});",
+    "migration_2": f"ALTER TABLE notes ADD COLUMN {AUTHOR};",
+}
+THIRD = {**SECOND, "create": SECOND["create"] + ADD_THIRD, "migration_3": ADD_THIRD}
 
 _KILLED = """
 import sys
@@ -61,7 +66,7 @@ def add(database: Database) -> None:
 
 
 def test_an_empty_database_gets_the_newest_layout(database):
-    """Step by step, so that a new database and a migrated one are the same."""
+    """In one step."""
     migrate(database, "notes", THIRD)
     assert notes(database) == [("third", "me")]
     assert version(database) == 3
@@ -90,13 +95,13 @@ def test_a_newer_layout_is_refused_and_untouched(database):
 def test_rooms_of_one_database_have_versions_of_their_own(database):
     """Each is migrated when it is opened."""
     migrate(database, "notes", SECOND)
-    migrate(database, "others", {"migration_1": "CREATE TABLE others (n INTEGER);"})
+    migrate(database, "others", {"create": "CREATE TABLE others (n INTEGER);"})
     assert (version(database), version(database, "others")) == (2, 1)
 
 
 def test_tables_from_before_versions_were_kept_are_found(database):
     """`version_before` says which layout they have."""
-    migrate(database, "others", {"migration_1": FIRST["migration_1"]})
+    migrate(database, "others", FIRST)
     add(database)
     migrate(database, "notes", {**SECOND, "version_before": "SELECT 1"})
     assert notes(database) == [("a", "nobody")]
@@ -131,9 +136,11 @@ def test_processes_that_start_at_once_migrate_once(address):
         assert notes(last) == [("third", "me")]
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("step", [1, 2])
 def test_a_kill_in_the_middle_is_harmless(address, step):
     """The next start finds the old layout and migrates it."""
+    with closing(open_database(address)) as database:
+        migrate(database, "notes", FIRST)
     done = subprocess.run(
         [sys.executable, "-c", _KILLED, address],
         env=environment(
@@ -152,7 +159,7 @@ def test_a_kill_in_the_middle_is_harmless(address, step):
 def test_migrations_are_numbered_without_gaps(database):
     """A gap is a mistake of ours."""
     with pytest.raises(ValueError, match="numbered"):
-        migrate(database, "notes", {"migration_2": "SELECT 1"})
+        migrate(database, "notes", {"create": "SELECT 1", "migration_3": "SELECT 1"})
 
 
 def test_a_file_of_its_own_keeps_its_version_in_the_file(tmp_path):

@@ -47,11 +47,11 @@ def test_no_statement_takes_longer_the_more_was_archived(plan, name):
 @pytest.mark.parametrize(
     ("name", "indexes"),
     [
-        ("publishing", ["publishing_files"]),
-        ("publish", ["publishing_files"]),
-        ("unwritten_hours", ["unwritten_hours"]),
-        ("unsettled", ["unsettled_hours", "unsettled_periods"]),
-        ("unwritten_periods", ["unwritten_periods"]),
+        ("publishing", ["publishing_archive_files"]),
+        ("publish", ["publishing_archive_files"]),
+        ("unwritten_hours", ["unwritten_archive_hours"]),
+        ("unsettled", ["unsettled_archive_hours", "unsettled_archive_periods"]),
+        ("unwritten_periods", ["unwritten_archive_periods"]),
     ],
 )
 def test_partial_indexes_are_used(plan, name, indexes):

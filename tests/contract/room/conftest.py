@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import strandline
-from services import running_server
+from services import Server
 from strandline import EventType
 from strandline.log import Log
 
@@ -30,7 +30,7 @@ def embedded(directories: dict[str, Path]) -> Iterator[Log]:
 
 @pytest.fixture(scope="session")
 def server_url(directories: dict[str, Path]) -> Iterator[str]:
-    with running_server(directories["http"], logs_level="warning") as server:
+    with Server(directories["http"], logs_level="warning") as server:
         yield server.url
 
 

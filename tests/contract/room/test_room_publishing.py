@@ -11,10 +11,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from services import until
 from strandline import EventType, Schema
 from strandline.errors import Malformed, NotFound, PublishFailed
 from strandline.log import Log
-from waiting import eventually
 
 
 def values(log: Log, name: str) -> list[bytes]:
@@ -213,6 +213,6 @@ def test_a_finished_publish_is_let_go_at_once(embedded: Log, name: str):
         assert future.result(20).ok
         gone = weakref.ref(future)
         del future
-        eventually(lambda: gone() is None, within=5)
+        until(lambda: gone() is None)
     finally:
         gc.enable()

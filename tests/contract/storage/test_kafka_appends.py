@@ -10,10 +10,10 @@ import confluent_kafka as ck
 import pytest
 from storage_place import records
 
+from services import until
 from strandline.errors import OutcomeUnknown, TooLarge, Unavailable
 from strandline.log.storage import FAILED, UNKNOWN
 from strandline.log.storage.kafka_appends import Appender
-from waiting import eventually
 
 FATAL = ck.KafkaException(ck.KafkaError(ck.KafkaError._FATAL, "fenced", True))
 TIMED_OUT = ck.KafkaError(ck.KafkaError._MSG_TIMED_OUT)
@@ -106,7 +106,7 @@ def test_a_producer_that_cannot_go_on_leaves_its_records_where_they_are(appender
 
 
 def test_a_closed_one_makes_nothing_ready(appender):
-    """It has no producer any more, which is not a bug of whoever asks at that moment."""
+    """It has no producer any more; an append at that moment is Unavailable, not a bug."""
     sender = appender(Producer())
     sender.close(1)
     with pytest.raises(Unavailable):
@@ -153,7 +153,7 @@ def test_a_finished_append_is_let_go_at_once(appender):
         assert future.result(10)[0].complete
         gone = weakref.ref(future)
         del future
-        eventually(lambda: gone() is None, within=5)
+        until(lambda: gone() is None)
     finally:
         gc.enable()
 

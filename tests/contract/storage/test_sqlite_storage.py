@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 from storage_place import DAY_MS, NOW_MS, Place, append, read, records, values
 
+from services import DEADLINE_S, until
 from strandline.engine import checkpoints
 from strandline.engine.checkpoints import Limits
 from strandline.errors import NotFound, Unavailable
 from strandline.log.records import NewRecords
 from strandline.log.storage import Bounds, topic_file
 from strandline.log.storage.sqlite import SqliteStorage
-from waiting import eventually
 
 DISK_WORKER = Path(__file__).with_name("disk_worker.py")
 
@@ -159,7 +159,7 @@ def test_deleting_leaves_no_file(directory, storage, topic):
 
 
 def test_deleting_while_others_read_and_append_leaves_no_file(directory, storage, topic):
-    """Nobody brings a deleted topic back to life."""
+    """No use of a deleted topic creates it again."""
     stop = threading.Event()
 
     def use() -> None:
@@ -172,7 +172,7 @@ def test_deleting_while_others_read_and_append_leaves_no_file(directory, storage
 
     with ThreadPoolExecutor(4) as pool:
         users = [pool.submit(use) for _ in range(4)]
-        eventually(lambda: storage.bounds(topic)[0].last > 20)
+        until(lambda: storage.bounds(topic)[0].last > 20)
         storage.delete_topic(topic)
         with pytest.raises(NotFound):
             storage.bounds(topic)
@@ -228,12 +228,12 @@ def test_watchers_of_more_topics_than_may_be_open_hear_of_other_processes(direct
     for topic in calls:
         storage.create_topic(topic, 1, DAY_MS)
         watch(topic)
-    eventually(lambda: all(calls.values()))
+    until(lambda: all(calls.values()))
     with place.start("append", "t1", 0, "other", 0) as process:
         for _ in range(5):
             before = calls["t1"]
             assert process.stdout.readline()
-            eventually(lambda before=before: calls["t1"] > before)
+            until(lambda before=before: calls["t1"] > before)
         process.kill()
     storage.close()
 
@@ -242,14 +242,14 @@ def test_no_append_waits_until_the_logs_of_other_topics_are_copied(directory, mo
     """However many are copied at the same time, and however slow the disk is."""
     limits, leave = Limits(least_bytes=1, commits=1), threading.Event()
     monkeypatch.setattr(checkpoints, "Limits", lambda: limits)
-    monkeypatch.setattr(checkpoints.OPEN, "sync", lambda _: leave.wait(30))
+    monkeypatch.setattr(checkpoints.OPEN, "sync", lambda _: leave.wait(10 * DEADLINE_S))
     storage = SqliteStorage(directory)
     topics = [f"t{number}" for number in range(20)]
     for topic in topics:
         storage.create_topic(topic, 1, DAY_MS)
     try:
         for topic in topics:
-            assert storage.append(topic, {0: records(b"x")}).result(10)[0].complete
+            assert storage.append(topic, {0: records(b"x")}).result(DEADLINE_S)[0].complete
     finally:
         leave.set()
         storage.close()
@@ -266,7 +266,7 @@ def open_files(directory: Path) -> list[str]:
 
 
 def test_tidying_frees_the_space_of_a_deleted_file(place, directory, storage, topic):
-    """It takes up room for as long as anybody has it open."""
+    """Its disk space is in use as long as any process has it open."""
     append(storage, topic, {0: [b"a"]})
     place.open().delete_topic(topic)
     assert open_files(directory)

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from storage_place import DAY_MS, NOW_MS, append, read, records, values
 
+from services import until
 from strandline.errors import NotFound, Unavailable
 from strandline.log.records import READ, NewRecords
 from strandline.log.storage import FAILED, Bounds
-from waiting import eventually
 
 LIMITS = {"max_records": 1000, "max_bytes": 1 << 20}
 
@@ -207,7 +207,7 @@ def test_appending_nothing_is_harmless(storage, topic):
 
 
 def test_a_started_append_cannot_be_cancelled(storage, topic):
-    """Whoever stops waiting does not stop it, nor those behind it."""
+    """A caller that stops waiting stops neither its append nor later ones."""
     futures = [storage.append(topic, {0: records(b"%d" % number)}) for number in range(20)]
     for future in futures:
         future.cancel()
@@ -327,7 +327,7 @@ def test_a_watcher_hears_of_appends_of_another_process(place, storage, topic):
         for _ in range(5):
             before = len(calls)
             assert process.stdout.readline()
-            eventually(lambda before=before: len(calls) > before)
+            until(lambda before=before: len(calls) > before)
         process.kill()
 
 
@@ -350,10 +350,10 @@ def test_stopping_one_watcher_leaves_the_others(storage, topic):
     storage.watch(topic, callback)
     stop()
     stop()
-    eventually(lambda: calls)
+    until(lambda: calls)
     before = len(calls)
     append(storage, topic, {0: [b"a"]})
-    eventually(lambda: len(calls) > before)
+    until(lambda: len(calls) > before)
 
 
 def test_a_callback_that_fails_does_not_silence_the_others(storage, topic, caplog):
@@ -476,7 +476,7 @@ def test_closing_while_others_append_loses_nothing(place, storage, topic):
 
     with ThreadPoolExecutor(8) as pool:
         workers = [pool.submit(publish, who) for who in range(8)]
-        eventually(lambda: len(stored) > 50)
+        until(lambda: len(stored) > 50)
         storage.close()
         for worker in workers:
             worker.result(60)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import strandline
-from services import until
+from services import DEADLINE_S, until
 from strandline import EventType
 from strandline.errors import OutcomeUnknown, Unavailable
 from strandline.log.subscriptions import Subscription
@@ -16,7 +16,7 @@ from strandline.log.subscriptions.session import StreamSession
 from strandline.platform import Platform
 from strandline.settings import Settings
 
-QUICK = Settings.load(flags={"coordination.session_timeout_ms": 500})
+QUICK = Settings.load(flags={"coordination.session_timeout_ms": 1_500})
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def read_all(consumer) -> list[int]:
             found.extend(event["n"] for event in batch.events)
         return len(found) >= 4
 
-    until(everything, 20, "both partitions")
+    until(everything, "both partitions")
     return sorted(found)
 
 
@@ -62,7 +62,7 @@ def test_a_goodbye_that_fails_costs_a_lease(platform, subscription_id, monkeypat
 
 
 def test_a_stream_whose_beginning_got_no_answer_costs_a_lease(platform, subscription_id, monkeypatch):
-    """It is in the store, and nobody has it."""
+    """The stream is in the store, but no consumer has it."""
     subscriptions = platform.log.subscriptions
     leases = subscriptions._store.leases
     join = leases.join
@@ -86,14 +86,14 @@ def test_a_storage_that_does_not_answer_costs_no_lease(platform, subscription_id
 
     def check(_: StreamSession) -> None:
         stuck.set()
-        assert go.wait(20)
+        assert go.wait(DEADLINE_S)
 
     renew = leases.renew
     monkeypatch.setattr(StreamSession, "check", check)
     monkeypatch.setattr(leases, "renew", lambda *arguments: renewals.append(renew(*arguments)))
     with subscriptions.consume(subscription_id) as consumer:
-        assert stuck.wait(20)
+        assert stuck.wait(DEADLINE_S)
         before = len(renewals)
-        until(lambda: len(renewals) > before + 5, 20, "renewals")
+        until(lambda: len(renewals) > before + 5, "renewals")
         assert read_all(consumer) == [0, 1, 2, 3]
         go.set()

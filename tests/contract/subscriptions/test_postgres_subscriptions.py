@@ -10,12 +10,12 @@ import pytest
 from subscriptions_place import cursors, held, join, made, share
 
 from lossy_proxy import LossyProxy
-from postgres_server import PostgresServer
+from services import until
+from services.postgres import PostgresServer
 from strandline.engine.postgres import PostgresDatabase
 from strandline.errors import Conflict, Invalid, OutcomeUnknown
 from strandline.log.cursors import Position
 from strandline.log.subscriptions.sql import SqlSubscriptions
-from waiting import eventually
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def patient(postgres: PostgresServer, database: str) -> Iterator[SqlSubscription
 
 
 def test_a_lease_runs_out_on_the_servers_clock(stores, patient):
-    """Whoever does not renew loses its slots to those who do, without anybody's own clock."""
+    """A node that does not renew loses its slots to one that does; no node's own clock matters."""
     one, other = stores[0], patient
     ident = made(one)
     died, lives = join(one, ident, "node-1"), join(other, ident, "node-2")
@@ -50,7 +50,7 @@ def test_a_lease_runs_out_on_the_servers_clock(stores, patient):
         other.leases.renew("node-2", [lives])
         return held(other, lives) == [0, 1]
 
-    eventually(taken_over)
+    until(taken_over)
     assert one.leases.held(died) is None
     assert [member.id for member in one.layout(ident)[1]] == [lives]
 
@@ -99,7 +99,7 @@ def test_nodes_that_do_everything_at_once_do_not_get_stuck(stores, patient):
         stores[0].leases.renew("node-x", [])
         return all(not stores[1].layout(ident)[1] for ident in subscriptions)
 
-    eventually(only_the_living)
+    until(only_the_living)
     for ident in subscriptions:
         stream = join(patient, ident, "last")
         assert held(stores[0], stream) == [0, 1, 2, 3]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 import strandline
-from services import until
+from services import DEADLINE_S, until
 from strandline import EventType
 from strandline.errors import InvalidCursor
 from strandline.log import initiator
@@ -41,7 +41,7 @@ class Closing:
     pool: ThreadPoolExecutor
 
     def waits(self, act: Callable[[], object]) -> Future:
-        """The act, which needs the decision."""
+        """Start the act and check that it waits for the decision."""
         answer = self.pool.submit(act)
         with pytest.raises(TimeoutError):
             answer.result(0.2)
@@ -55,7 +55,7 @@ def closing(tmp_path, monkeypatch) -> Iterator[Closing]:
 
     def stop_there(*arguments: object) -> None:
         closed.set()
-        assert go.wait(20)
+        assert go.wait(DEADLINE_S)
         seal(*arguments)
 
     monkeypatch.setitem(initiator._STEPS, Step.SEAL, stop_there)
@@ -68,14 +68,14 @@ def closing(tmp_path, monkeypatch) -> Iterator[Closing]:
         ident = str(one.log.subscriptions.create(asked)[0].id)
         one.log.publish("orders", [{"n": n} for n in range(5, 10)]).raise_for_failed()
         with one.log.subscriptions.consume(ident, PARAMETERS) as consumer:
-            batches = [consumer.receive(5), consumer.receive(5)]
+            batches = [consumer.receive(DEADLINE_S), consumer.receive(DEADLINE_S)]
             assert batches[-1].offset == NEWEST
             switching = pool.submit(one.log.admin.switch, "orders", "other")
-            assert closed.wait(20)
+            assert closed.wait(DEADLINE_S)
             assert other.log.partitions("orders")[0].newest_available_offset == EARLY
             yield Closing(one, other, ident, batches[-1].stream_id, go, pool)
             go.set()
-            switching.result(20)
+            switching.result(DEADLINE_S)
 
 
 def numbers(platform: Platform, offset: str) -> list[int]:
@@ -83,10 +83,10 @@ def numbers(platform: Platform, offset: str) -> list[int]:
 
 
 def test_a_reader_goes_on_from_what_another_process_gave_it(closing: Closing):
-    """Once the switch is decided; until then nobody can say that its cursor does not exist."""
+    """Once the switch is decided; until then it is not known whether the cursor exists."""
     answer = closing.waits(lambda: numbers(closing.behind, NEWEST))
     closing.go.set()
-    assert answer.result(20) == []
+    assert answer.result(DEADLINE_S) == []
     assert numbers(closing.behind, EARLY) == [5, 6, 7, 8, 9]
 
 
@@ -98,21 +98,21 @@ def test_arithmetic_waits_as_well(closing: Closing):
     distance = closing.waits(lambda: log.distances("orders", [DistanceQuery(early, newest)]))
     shifted = closing.waits(lambda: log.shift("orders", [ShiftedCursor("0", NEWEST, -5)]))
     closing.go.set()
-    assert lag.result(20)[0].unconsumed_events == 0
-    assert distance.result(20)[0].distance == 5
-    assert shifted.result(20) == [early]
+    assert lag.result(DEADLINE_S)[0].unconsumed_events == 0
+    assert distance.result(DEADLINE_S)[0].distance == 5
+    assert shifted.result(DEADLINE_S) == [early]
 
 
 def test_a_commit_through_another_node_is_taken(closing: Closing):
-    """And a cursor that nobody was given is refused, both after the decision."""
+    """And a cursor that was never given out is refused, both after the decision."""
     rooms = closing.behind.log.subscriptions
     newest, future = (SubscriptionCursor("orders", "0", offset) for offset in (NEWEST, NEWEST[:-2] + "10"))
     taken = closing.waits(lambda: rooms.commit(closing.subscription_id, closing.stream_id, [newest]))
     refused = closing.waits(lambda: rooms.commit(closing.subscription_id, closing.stream_id, [future]))
     closing.go.set()
-    assert [result.result for result in taken.result(20)] == ["committed"]
+    assert [result.result for result in taken.result(DEADLINE_S)] == ["committed"]
     with pytest.raises(InvalidCursor):
-        refused.result(20)
+        refused.result(DEADLINE_S)
 
 
 def test_a_reset_to_what_another_node_showed_is_taken(closing: Closing):
@@ -121,7 +121,7 @@ def test_a_reset_to_what_another_node_showed_is_taken(closing: Closing):
     newest = SubscriptionCursor("orders", "0", NEWEST)
     done = closing.waits(lambda: rooms.reset(closing.subscription_id, [newest]))
     closing.go.set()
-    done.result(20)
+    done.result(DEADLINE_S)
     assert [cursor.offset for cursor in rooms.cursors(closing.subscription_id)] == [NEWEST]
 
 

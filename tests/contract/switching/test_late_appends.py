@@ -112,7 +112,7 @@ def test_an_append_that_comes_too_late_moves_to_the_new_timeline(opened):
         target=lambda: reports.append(sleeper.log.publish("orders", [{"n": 2}])), daemon=True
     )
     publishing.start()
-    until(lambda: sleeper.log.node.gate("orders")._running == 1, what="the publish under way")
+    until(lambda: sleeper.log.node.gate("orders")._running == 1, "the publish under way")
     sleeper.log.node.coordination.close()  # its session is over for everybody else
     awake.log.admin.switch("orders", "other")
     go.set()

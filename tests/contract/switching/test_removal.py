@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from msgspec.structs import replace
 
-from kafka_broker import Broker
+from services.kafka import Broker
 from strandline import EventType
 from strandline.clock import ManualClock
 from strandline.coordination.settings import CoordinationSettings

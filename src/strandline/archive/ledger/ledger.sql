@@ -6,103 +6,9 @@ SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'types';
 -- name: version_before (postgres)
 SELECT CASE WHEN to_regclass('archive_types') IS NULL THEN 0 ELSE 1 END;
 
--- name: migration_1 (sqlite)
--- One row for each event type; claims increment its epoch. Each record that was read has exactly one outcome.
-CREATE TABLE types (
-    event_type   TEXT PRIMARY KEY,
-    entry_id     TEXT NOT NULL,
-    incarnation  INTEGER NOT NULL DEFAULT 1,
-    epoch        INTEGER NOT NULL DEFAULT 1,
-    read_ms      INTEGER NOT NULL DEFAULT -1,
-    read         INTEGER NOT NULL DEFAULT 0,
-    archived     INTEGER NOT NULL DEFAULT 0,
-    late         INTEGER NOT NULL DEFAULT 0,
-    quarantined  INTEGER NOT NULL DEFAULT 0,
-    dropped      INTEGER NOT NULL DEFAULT 0,
-    skipped      INTEGER NOT NULL DEFAULT 0,
-    CHECK (read = archived + late + quarantined + dropped)
-);
-CREATE TABLE terms (
-    event_type  TEXT NOT NULL,
-    from_ms     INTEGER NOT NULL,
-    to_ms       INTEGER,
-    PRIMARY KEY (event_type, from_ms)
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX one_open_term ON terms (event_type) WHERE to_ms IS NULL;
--- The position up to which a partition is consumed, and its last finished shift.
-CREATE TABLE partitions (
-    event_type        TEXT NOT NULL,
-    partition         INTEGER NOT NULL,
-    timeline          INTEGER NOT NULL,
-    position          INTEGER NOT NULL,
-    max_timestamp_ms  INTEGER NOT NULL,
-    shift             INTEGER NOT NULL,
-    start_ms          INTEGER NOT NULL,
-    end_ms            INTEGER NOT NULL,
-    PRIMARY KEY (event_type, partition)
-) WITHOUT ROWID;
-CREATE TABLE files (
-    path         TEXT PRIMARY KEY,
-    event_type   TEXT NOT NULL,
-    hour_ms      INTEGER NOT NULL,
-    kind         TEXT NOT NULL,
-    published    INTEGER NOT NULL DEFAULT 0,
-    partition    INTEGER NOT NULL,
-    timeline     INTEGER NOT NULL,
-    first        INTEGER NOT NULL,
-    last         INTEGER NOT NULL,
-    rows         INTEGER NOT NULL,
-    bytes        INTEGER NOT NULL,
-    sha256       TEXT NOT NULL,
-    min_time_ms  INTEGER NOT NULL,
-    max_time_ms  INTEGER NOT NULL,
-    staged       TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX files_of_hour ON files (event_type, hour_ms);
-CREATE INDEX publishing_files ON files (event_type) WHERE published = 0;
--- Revision 0 is not flagged. `written` is the revision in the files, `settled` the one in the flag above.
-CREATE TABLE hours (
-    event_type  TEXT NOT NULL,
-    hour_ms     INTEGER NOT NULL,
-    path        TEXT UNIQUE,
-    revision    INTEGER NOT NULL DEFAULT 0,
-    written     INTEGER NOT NULL DEFAULT 0,
-    settled     INTEGER NOT NULL DEFAULT 0,
-    stale       INTEGER NOT NULL DEFAULT 0,
-    barrier     TEXT,
-    flagged_ms  INTEGER NOT NULL DEFAULT -1,
-    epoch       INTEGER NOT NULL DEFAULT 0,
-    PRIMARY KEY (event_type, hour_ms)
-) WITHOUT ROWID;
-CREATE INDEX hours_by_time ON hours (hour_ms);
-CREATE INDEX flagged_hours ON hours (event_type, hour_ms) WHERE revision > 0;
-CREATE INDEX unwritten_hours ON hours (event_type, hour_ms) WHERE written < revision OR stale = 1;
-CREATE INDEX unsettled_hours ON hours (hour_ms) WHERE settled < written;
-CREATE TABLE periods (
-    path      TEXT PRIMARY KEY,
-    start_ms  INTEGER NOT NULL,
-    revision  INTEGER NOT NULL,
-    written   INTEGER NOT NULL DEFAULT 0,
-    settled   INTEGER NOT NULL DEFAULT 0,
-    children  TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX periods_by_time ON periods (start_ms);
-CREATE INDEX unwritten_periods ON periods (start_ms) WHERE written < revision;
-CREATE INDEX unsettled_periods ON periods (start_ms) WHERE settled < written;
--- `expires_ms` is on the clock of the machine's start `boot`.
-CREATE TABLE owners (
-    owner       TEXT PRIMARY KEY,
-    boot        TEXT NOT NULL,
-    expires_ms  INTEGER NOT NULL,
-    told        TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE leases (
-    name   TEXT PRIMARY KEY,
-    owner  TEXT NOT NULL REFERENCES owners (owner) ON DELETE CASCADE
-) WITHOUT ROWID;
-
--- name: migration_1 (postgres)
+-- name: create
 -- Text sorts by its bytes, whatever the language of the database is.
+-- One row for each event type; claims increment its epoch. Each record that was read has exactly one outcome.
 CREATE TABLE archive_types (
     event_type   TEXT COLLATE "C" PRIMARY KEY,
     entry_id     TEXT NOT NULL,
@@ -122,8 +28,9 @@ CREATE TABLE archive_terms (
     from_ms     BIGINT NOT NULL,
     to_ms       BIGINT,
     PRIMARY KEY (event_type, from_ms)
-);
+) WITHOUT ROWID;
 CREATE UNIQUE INDEX one_open_archive_term ON archive_terms (event_type) WHERE to_ms IS NULL;
+-- The position up to which a partition is consumed, and its last finished shift.
 CREATE TABLE archive_partitions (
     event_type        TEXT COLLATE "C" NOT NULL,
     partition         INTEGER NOT NULL,
@@ -134,7 +41,7 @@ CREATE TABLE archive_partitions (
     start_ms          BIGINT NOT NULL,
     end_ms            BIGINT NOT NULL,
     PRIMARY KEY (event_type, partition)
-);
+) WITHOUT ROWID;
 CREATE TABLE archive_files (
     path         TEXT COLLATE "C" PRIMARY KEY,
     event_type   TEXT COLLATE "C" NOT NULL,
@@ -151,9 +58,10 @@ CREATE TABLE archive_files (
     min_time_ms  BIGINT NOT NULL,
     max_time_ms  BIGINT NOT NULL,
     staged       TEXT NOT NULL
-);
+) WITHOUT ROWID;
 CREATE INDEX archive_files_of_hour ON archive_files (event_type, hour_ms);
 CREATE INDEX publishing_archive_files ON archive_files (event_type) WHERE NOT published;
+-- Revision 0 is not flagged. `written` is the revision in the files, `settled` the one in the flag above.
 CREATE TABLE archive_hours (
     event_type  TEXT COLLATE "C" NOT NULL,
     hour_ms     BIGINT NOT NULL,
@@ -166,7 +74,7 @@ CREATE TABLE archive_hours (
     flagged_ms  BIGINT NOT NULL DEFAULT -1,
     epoch       BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (event_type, hour_ms)
-);
+) WITHOUT ROWID;
 CREATE INDEX archive_hours_by_time ON archive_hours (hour_ms);
 CREATE INDEX flagged_archive_hours ON archive_hours (event_type, hour_ms) WHERE revision > 0;
 CREATE INDEX unwritten_archive_hours ON archive_hours (event_type, hour_ms) WHERE written < revision OR stale;
@@ -178,20 +86,21 @@ CREATE TABLE archive_periods (
     written   BIGINT NOT NULL DEFAULT 0,
     settled   BIGINT NOT NULL DEFAULT 0,
     children  TEXT NOT NULL
-);
+) WITHOUT ROWID;
 CREATE INDEX archive_periods_by_time ON archive_periods (start_ms);
 CREATE INDEX unwritten_archive_periods ON archive_periods (start_ms) WHERE written < revision;
 CREATE INDEX unsettled_archive_periods ON archive_periods (start_ms) WHERE settled < written;
--- `expires_ms` is on the server's clock.
+-- `expires_ms` is on the server's clock in PostgreSQL, on the clock of the machine's start `boot` in SQLite.
 CREATE TABLE archive_owners (
     owner       TEXT PRIMARY KEY,
+    boot        TEXT NOT NULL DEFAULT '',
     expires_ms  BIGINT NOT NULL,
     told        TEXT NOT NULL
-);
+) WITHOUT ROWID;
 CREATE TABLE archive_leases (
     name   TEXT COLLATE "C" PRIMARY KEY,
     owner  TEXT NOT NULL REFERENCES archive_owners (owner) ON DELETE CASCADE
-);
+) WITHOUT ROWID;
 
 -- name: migration_2 (sqlite)
 -- The same names as on PostgreSQL, and partial indexes with the predicates of the common statements: SQLite uses
@@ -205,9 +114,9 @@ ALTER TABLE periods RENAME TO archive_periods;
 ALTER TABLE owners RENAME TO archive_owners;
 ALTER TABLE leases RENAME TO archive_leases;
 DROP INDEX publishing_files;
-CREATE INDEX publishing_files ON archive_files (event_type) WHERE NOT published;
+CREATE INDEX publishing_archive_files ON archive_files (event_type) WHERE NOT published;
 DROP INDEX unwritten_hours;
-CREATE INDEX unwritten_hours ON archive_hours (event_type, hour_ms) WHERE written < revision OR stale;
+CREATE INDEX unwritten_archive_hours ON archive_hours (event_type, hour_ms) WHERE written < revision OR stale;
 
 -- name: migration_2 (postgres)
 -- Processes of the release before this one go on while a node migrates: they must find all their columns.
@@ -383,7 +292,7 @@ WHERE event_type = :event_type AND hour_ms = :hour_ms AND written < :revision AN
 -- name: unwritten_hours (sqlite)
 -- SQLite's planner takes the primary key otherwise, and reads every hour of the event type.
 SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms, epoch
-FROM archive_hours INDEXED BY unwritten_hours
+FROM archive_hours INDEXED BY unwritten_archive_hours
 WHERE event_type = :event_type AND (written < revision OR stale) ORDER BY hour_ms;
 
 -- name: unwritten_hours (postgres)

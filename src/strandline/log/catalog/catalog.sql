@@ -9,64 +9,15 @@ SELECT coalesce((SELECT CASE WHEN "notnull" THEN 1 ELSE 2 END
 SELECT coalesce((SELECT CASE WHEN attnotnull THEN 1 ELSE 2 END
                  FROM pg_attribute WHERE attrelid = to_regclass('timelines') AND attname = 'storage_id'), 0);
 
--- name: migration_1 (sqlite)
-CREATE TABLE storages (
-    id          TEXT PRIMARY KEY,
-    definition  TEXT NOT NULL,
-    is_default  INTEGER NOT NULL DEFAULT 0
-);
-CREATE TABLE event_types (
-    id          TEXT PRIMARY KEY,
-    name        TEXT NOT NULL UNIQUE,
-    definition  TEXT NOT NULL
-);
-CREATE TABLE schemas (
-    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
-    number         INTEGER NOT NULL,
-    definition     TEXT NOT NULL,
-    PRIMARY KEY (event_type_id, number)
-);
-CREATE TABLE timelines (
-    id             TEXT PRIMARY KEY,
-    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
-    position       INTEGER NOT NULL,
-    storage_id     TEXT NOT NULL REFERENCES storages (id),
-    topic          TEXT NOT NULL UNIQUE,
-    definition     TEXT NOT NULL,
-    UNIQUE (event_type_id, position)
-);
--- Every switch there ever was; at most one of an event type is undecided.
-CREATE TABLE switches (
-    number         INTEGER PRIMARY KEY,
-    token          TEXT NOT NULL UNIQUE,
-    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
-    storage_id     TEXT NOT NULL,
-    state          TEXT NOT NULL,
-    definition     TEXT NOT NULL
-);
-CREATE UNIQUE INDEX one_undecided_switch ON switches (event_type_id) WHERE state IN ('preparing', 'closing');
-CREATE INDEX switches_of_event_type ON switches (event_type_id, number);
--- Topics that no event type owns, yet or any more.
-CREATE TABLE doomed_topics (
-    storage_id  TEXT NOT NULL,
-    topic       TEXT NOT NULL,
-    after_ms    INTEGER NOT NULL,
-    PRIMARY KEY (storage_id, topic)
-);
-CREATE TABLE catalog_changes (
-    only_row  INTEGER PRIMARY KEY CHECK (only_row = 1),
-    number    INTEGER NOT NULL
-);
-INSERT INTO catalog_changes VALUES (1, 0);
-
--- name: migration_1 (postgres)
+-- name: create
 -- Names sort by their bytes, whatever the language of the database is.
+-- `layout` is for releases before the table of layouts: they refuse a number larger than they know.
 CREATE TABLE catalog (
     id       INTEGER PRIMARY KEY DEFAULT 1 CHECK (id = 1),
-    layout   INTEGER NOT NULL,
+    layout   INTEGER NOT NULL DEFAULT 1000,
     version  BIGINT NOT NULL
 );
-INSERT INTO catalog (layout, version) VALUES (1, 0);
+INSERT INTO catalog (version) VALUES (0);
 CREATE TABLE storages (
     id          TEXT COLLATE "C" PRIMARY KEY,
     definition  TEXT NOT NULL,
@@ -83,15 +34,17 @@ CREATE TABLE schemas (
     definition     TEXT NOT NULL,
     PRIMARY KEY (event_type_id, number)
 );
+-- A removed timeline has no storage; its definition names the storage it had.
 CREATE TABLE timelines (
     id             TEXT PRIMARY KEY,
     event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
     position       INTEGER NOT NULL,
-    storage_id     TEXT NOT NULL REFERENCES storages (id),
+    storage_id     TEXT REFERENCES storages (id),
     topic          TEXT NOT NULL UNIQUE,
     definition     TEXT NOT NULL,
     UNIQUE (event_type_id, position)
 );
+-- Every switch there ever was; at most one of an event type is undecided.
 CREATE TABLE switches (
     number         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     token          TEXT NOT NULL UNIQUE,
@@ -102,6 +55,7 @@ CREATE TABLE switches (
 );
 CREATE UNIQUE INDEX one_undecided_switch ON switches (event_type_id) WHERE state IN ('preparing', 'closing');
 CREATE INDEX switches_of_event_type ON switches (event_type_id, number);
+-- Topics that no event type owns, yet or any more.
 CREATE TABLE doomed_topics (
     storage_id  TEXT NOT NULL,
     topic       TEXT NOT NULL,
@@ -128,14 +82,18 @@ DROP TABLE timelines_1;
 ALTER TABLE timelines ALTER COLUMN storage_id DROP NOT NULL;
 
 -- name: migration_3 (sqlite)
--- Files of the first layouts may lack this table.
-CREATE TABLE catalog (id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL);
-INSERT INTO catalog VALUES (1, 0);
+-- As in PostgreSQL.
+CREATE TABLE catalog (
+    id       INTEGER PRIMARY KEY DEFAULT 1 CHECK (id = 1),
+    layout   INTEGER NOT NULL DEFAULT 1000,
+    version  BIGINT NOT NULL
+);
+INSERT INTO catalog (version) VALUES (0);
 DROP TABLE IF EXISTS catalog_changes;
 
 -- name: migration_3 (postgres)
--- Releases before the table of layouts looked here, and refuse what is larger than they know.
 UPDATE catalog SET layout = 1000;
+ALTER TABLE catalog ALTER COLUMN layout SET DEFAULT 1000;
 
 -- name: change
 -- The first statement of every writer: on PostgreSQL they queue on this row, so what the next statements read

@@ -1,4 +1,4 @@
--- name: migration_1
+-- name: create
 -- Files made before `user_version` was kept have this layout already.
 -- One file is one topic. `batches` holds Arrow IPC record batches; `layout` says which columns a batch has (without
 -- timestamps all records have the row's). Rows are in the order of appends and a small index finds them by offset,

@@ -7,45 +7,7 @@ SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'subscription
 -- name: version_before (postgres)
 SELECT CASE WHEN to_regclass('subscriptions') IS NULL THEN 0 ELSE 1 END;
 
--- name: migration_1 (sqlite)
-CREATE TABLE subscriptions (
-    number      INTEGER PRIMARY KEY AUTOINCREMENT,
-    id          TEXT NOT NULL UNIQUE,
-    key         TEXT NOT NULL UNIQUE,
-    owner       TEXT NOT NULL,
-    definition  TEXT NOT NULL,
-    epoch       INTEGER NOT NULL DEFAULT 1,
-    version     INTEGER NOT NULL DEFAULT 1
-);
--- A stream lives until `expires_ms` on the clock of the machine's start `boot`, unless it has ended before.
-CREATE TABLE subscription_streams (
-    number           INTEGER PRIMARY KEY AUTOINCREMENT,
-    id               TEXT NOT NULL UNIQUE,
-    subscription_id  TEXT NOT NULL REFERENCES subscriptions (id) ON DELETE CASCADE,
-    node             TEXT NOT NULL,
-    epoch            INTEGER NOT NULL,
-    direct           TEXT,
-    boot             TEXT NOT NULL,
-    expires_ms       INTEGER NOT NULL,
-    ended_ms         INTEGER
-);
-CREATE INDEX subscription_streams_of ON subscription_streams (subscription_id);
--- The committed cursor of every partition, the stream that reads it, and the stream that gets it next.
-CREATE TABLE subscription_cursors (
-    subscription_id  TEXT NOT NULL REFERENCES subscriptions (id) ON DELETE CASCADE,
-    event_type       TEXT NOT NULL,
-    event_type_id    TEXT NOT NULL,
-    partition        INTEGER NOT NULL,
-    timeline         INTEGER NOT NULL,
-    position         INTEGER NOT NULL,
-    skipped          INTEGER NOT NULL DEFAULT 0,
-    owner            TEXT,
-    heir             TEXT,
-    PRIMARY KEY (subscription_id, event_type, partition)
-) WITHOUT ROWID;
-CREATE INDEX subscription_cursors_of ON subscription_cursors (owner);
-
--- name: migration_1 (postgres)
+-- name: create
 CREATE TABLE subscriptions (
     number       BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id           TEXT NOT NULL UNIQUE,
@@ -56,7 +18,8 @@ CREATE TABLE subscriptions (
     epoch        BIGINT NOT NULL DEFAULT 1,
     version      BIGINT NOT NULL DEFAULT 1
 );
--- A stream lives until `expires_ms` on the server's clock, unless it has ended before.
+-- A stream lives until `expires_ms`, unless it has ended before. In PostgreSQL that is a time on the server's clock,
+-- in SQLite one on the clock of the machine's start `boot`.
 CREATE TABLE subscription_streams (
     number           BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id               TEXT NOT NULL UNIQUE,
@@ -64,11 +27,13 @@ CREATE TABLE subscription_streams (
     node             TEXT NOT NULL,
     epoch            BIGINT NOT NULL,
     direct           TEXT,
+    boot             TEXT NOT NULL DEFAULT '',
     expires_ms       BIGINT NOT NULL,
     ended_ms         BIGINT
 );
 CREATE INDEX subscription_streams_of ON subscription_streams (subscription_id);
 CREATE INDEX subscription_streams_of_node ON subscription_streams (node);
+-- The committed cursor of every partition, the stream that reads it, and the stream that gets it next.
 CREATE TABLE subscription_cursors (
     subscription_id  TEXT NOT NULL REFERENCES subscriptions (id) ON DELETE CASCADE,
     event_type       TEXT COLLATE "C" NOT NULL,
@@ -80,7 +45,7 @@ CREATE TABLE subscription_cursors (
     owner            TEXT,
     heir             TEXT,
     PRIMARY KEY (subscription_id, event_type, partition)
-);
+) WITHOUT ROWID;
 CREATE INDEX subscription_cursors_of ON subscription_cursors (owner);
 
 -- name: migration_2 (sqlite)

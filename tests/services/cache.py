@@ -1,0 +1,37 @@
+"""Programs of others that tests run: downloaded or built once, kept in a folder that git ignores."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+CACHE = REPOSITORY / ".cache" / "services"
+
+
+def cached(name: str, make: Callable[[Path], Path]) -> Path:
+    """The folder of that name in the cache. It exists only when it is complete.
+
+    If it is missing, `make` is given a temporary folder and returns the folder it has filled in there.
+    """
+    folder = CACHE / name
+    if folder.is_dir():
+        return folder
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=CACHE) as temporary:
+        made = make(Path(temporary))
+        try:
+            made.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
+    return folder
+
+
+def say(text: str) -> None:
+    """Progress on one line of a terminal. Elsewhere only a text that ends its line is written."""
+    if sys.stderr.isatty() or text.endswith("\n"):
+        sys.stderr.write(f"\r{text}")
+        sys.stderr.flush()
