@@ -1,1 +1,1 @@
-"""`python -m bench`: ours and each peer in the same run, on the same data, with the same durability."""
+"""`python -m bench`: measures Strandline and its peers in one run, on the same data, with the same durability."""

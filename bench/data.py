@@ -1,4 +1,4 @@
-"""The events all rows share: orders of a shop, the same ones in every run."""
+"""The events of all rows: orders of a shop, the same in every run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def values(count: int) -> list[bytes]:
 
 
 def business(count: int) -> list[bytes]:
-    """The same with the metadata a business event needs, about 250 bytes each."""
+    """The same events with the metadata of a business event, about 250 bytes each."""
     dice = random.Random(8)
     return [
         msgspec.json.encode(

@@ -1,4 +1,4 @@
-"""What the numbers were measured on."""
+"""Describes the machine that the numbers were measured on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def describe(directory: Path) -> dict[str, Any]:
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "cores": os.cpu_count(),
-        "load_before": round(os.getloadavg()[0], 1),  # what else was running while this was measured
+        "load_before": round(os.getloadavg()[0], 1),  # other processes that were running
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "sqlite": apsw.sqlite_lib_version(),
@@ -30,7 +30,7 @@ def describe(directory: Path) -> dict[str, Any]:
 
 
 def _fsync_ms(directory: Path, size: int) -> float:
-    """What the disk asks for making a write durable; every commit pays it at least once."""
+    """How long the disk takes to make a write durable. Every commit waits for at least one fsync."""
     path = directory / "bench-fsync"
     block = os.urandom(size)
     taken = []

@@ -1,4 +1,4 @@
-"""What a team would write itself: a SQLite table with one row per record, as durable as ours."""
+"""What a team would write itself: a SQLite table with one row per record, with the same durability."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SCHEMA = pa.schema(
 
 
 class PlainTable:
-    """WAL, `synchronous=FULL`, page size and checkpoints as SQLite has them by default."""
+    """WAL and `synchronous=FULL`; page size and checkpoints are SQLite's defaults."""
 
     def __init__(self, path: Path, partitions: int) -> None:
         self._db = apsw.Connection(str(path))

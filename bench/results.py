@@ -1,4 +1,4 @@
-"""What was measured, as a file and as a table. A row keeps its figures until it is measured again."""
+"""The results, as a file and as a table. A row keeps its figures until it is measured again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _head(row: Row) -> dict[str, Any]:
 
 
 def save(found: Mapping[str, Any], rows: Sequence[Row], file: Path = FILE) -> None:
-    """Put this result in the place of an older one of the same row; what is no row any more goes."""
+    """Replace the older result of the same row, and remove results whose row no longer exists."""
     kept = json.loads(file.read_text())["rows"] if file.exists() else []
     known = {old["row"]: old for old in [*kept, found]}
     report = {"rows": [known[row.name] for row in rows if row.name in known]}

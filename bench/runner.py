@@ -1,4 +1,4 @@
-"""How a row is measured: all sides take turns, round by round; what counts is their median, or all waits."""
+"""Measures a row: its sides take turns, round by round. The figure is the median, or a percentile of all waits."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-#: What a round did: the number of events it handled or, where waiting is what counts, every wait in milliseconds.
+#: The result of a round: the number of events or, for a row that measures waits, every wait in milliseconds.
 Work = int | Sequence[float]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much one round of a side does, as a share of what the row asks for."""
+    """The share of a row's work that one round does."""
 
     share: float
 
@@ -28,7 +28,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Side:
-    """One way of doing the work of a row; `run` does a round of it. All sides of a row count the same."""
+    """One way to do the work of a row. `run` does one round. All sides of a row count the same thing."""
 
     name: str
     run: Callable[[], Work]
@@ -40,7 +40,7 @@ class Measured(ABC):
     @property
     @abstractmethod
     def figure(self) -> float:
-        """What is compared."""
+        """The number that is compared."""
 
     @abstractmethod
     def __str__(self) -> str:
@@ -76,13 +76,13 @@ class Rates(Measured):
         }
 
     def times_as_good(self, peer: Self) -> float:
-        """Round by round: what else the machine did was nearly the same for both then."""
+        """The median of the ratios of the rounds: other load was nearly the same for both sides of a round."""
         return statistics.median(ours / theirs for ours, theirs in zip(self.rounds, peer.rounds, strict=True))
 
 
 @dataclass(frozen=True)
 class Waits(Measured):
-    """Every wait of all rounds, in milliseconds; fewer are better."""
+    """Every wait of all rounds, in milliseconds; shorter is better."""
 
     milliseconds: Sequence[float]
 
@@ -132,7 +132,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. The first side is ours; the first after it is the peer of the ratio."""
+    """One line of the table. The first side is ours; a target ratio is relative to the second."""
 
     name: str
     parameters: Mapping[str, Any]
@@ -148,7 +148,7 @@ class _Round:
 
 
 def measure(row: Row, directory: Path, scale: Scale, rounds: int) -> dict[str, Measured]:
-    """Sides in turn, so that what else the machine does hits all of them; the first round only warms up."""
+    """The sides take turns, so that other load affects all of them. The first round is a warm-up."""
     with row.sides(directory, scale) as sides:
         done: dict[str, list[_Round]] = {side.name: [] for side in sides}
         for number in range(rounds + 1):
@@ -160,7 +160,7 @@ def measure(row: Row, directory: Path, scale: Scale, rounds: int) -> dict[str, M
 
 
 def _timed(side: Side) -> _Round:
-    os.sync()  # what the side before left to be written is not this one's to pay for
+    os.sync()  # this side must not wait for writes of the side before
     cpu, wall = time.process_time(), time.perf_counter()
     work = side.run()
     return _Round(work, time.perf_counter() - wall, time.process_time() - cpu)

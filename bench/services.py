@@ -1,4 +1,4 @@
-"""The real services that tests start, for the rows that need them."""
+"""The launchers of real services, shared with the tests."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code: `make docs`. With --check it only says which are out of date."""
+"""Writes the reference pages from the code: `make docs`. With --check it only lists the outdated ones."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _NOTE = "<!-- Written by `make docs`; change the code instead. -->\n"
 def settings_page() -> str:
     lines = ["# Settings", "", _NOTE]
     lines += [
-        "A setting is a key of the TOML file, an environment variable and a flag of `strandline serve` at once.",
-        "A flag wins over the environment, the environment over the file. A text `env:NAME` takes the value of",
-        "that variable.",
+        "Each setting is a key of the TOML file, an environment variable and a flag of `strandline serve`.",
+        "A flag overrides the environment, the environment overrides the file. A text `env:NAME` is replaced by",
+        "the value of that variable.",
     ]
     section = ""
     for setting in Settings.declared():
@@ -44,8 +44,8 @@ def settings_page() -> str:
 def errors_page() -> str:
     lines = ["# Errors", "", _NOTE]
     lines += [
-        "Every error is a problem document (`application/problem+json`) over HTTP and an exception of the same",
-        "name in Python. Its `code` never changes; `detail` says what to do.",
+        "Every error is a problem document (`application/problem+json`) over HTTP and an exception in Python.",
+        "The `code` is stable; `detail` says what happened and what to do.",
         "",
         "| code | exception | status | meaning |",
         "|---|---|---|---|",
@@ -60,13 +60,13 @@ def errors_page() -> str:
 def http_page() -> str:
     lines = ["# HTTP", "", _NOTE]
     lines += [
-        "The log's routes are Nakadi's. `/openapi.json` of a running node has every type in full. Every error is",
-        "a problem document, those of unknown routes included. Paths may end in a slash; bodies may be gzip or",
-        "zstd. An `authorization` is kept and shown, but nobody is refused because of it.",
+        "The log's routes are Nakadi's. `/openapi.json` of a running node describes all types. Every error is",
+        "a problem document, also for unknown routes. Paths may end in a slash; bodies may be compressed with",
+        "gzip or zstd. An `authorization` is stored and shown, but not enforced.",
         "",
-        "Clients that were tried, unmodified: pyNakadi 0.2.14.8 (Python) and Fahrschein 0.24.0 (Java) in our",
-        "tests, nakadion 0.30.0 (Rust) by hand with its own integration test. Of Kanadi (Scala) only the source",
-        "was compared.",
+        "Tested unmodified clients: pyNakadi 0.2.14.8 (Python) and Fahrschein 0.24.0 (Java) in our tests,",
+        "nakadion 0.30.0 (Rust) manually with its own integration test. Kanadi (Scala) was not run; only its",
+        "source was compared.",
     ]
     paths = document(endpoints())["paths"]
     tags = dict.fromkeys(o["tags"][0] for operations in paths.values() for o in operations.values())
@@ -150,7 +150,7 @@ PAGES = {
 
 
 def main(*, check: bool) -> int:
-    """Write every page, or say which ones are not what the code says."""
+    """Write every page, or list the pages that differ from the code."""
     stale = []
     for name, page in PAGES.items():
         file, text = HERE / name, page()

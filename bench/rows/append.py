@@ -1,4 +1,4 @@
-"""Appending encoded values to the storage, one caller, one batch after the other."""
+"""Appends encoded values to the storage: one caller, one batch after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archiving: rows per second beside Spark's own file sink, and what an hour costs when many came before it."""
+"""The archive: rows per second compared with Spark's own file sink, and the cost of an hour after many others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AN_HOUR = 1_000
 
 
 def _values(count: int) -> list[bytes]:
-    """Orders of the last four hours, as they come: nearly in order."""
+    """Orders of the last four hours, nearly in order."""
     hours = [to_rfc3339(NOW_MS - number * _HOUR_MS)[:13].encode() for number in range(_HOURS)]
     return [
         value.replace(b"2024-05-01T12", hour)
@@ -45,7 +45,7 @@ def _archive(platform: Platform, databases: Databases, clock: ManualClock, root:
 
 
 def _forget(platform: Platform, root: Path) -> None:
-    """As if nothing had been archived yet."""
+    """Delete everything that was archived."""
     shutil.rmtree(root, ignore_errors=True)
     for file in platform.data.glob("archive.db*"):
         file.unlink()
@@ -86,10 +86,10 @@ def _beside_spark(directory: Path, scale: Scale) -> Iterator[list[Side]]:
 
 
 class _Hours:
-    """An archive that lives hour after hour."""
+    """An archive that archives hour after hour."""
 
     def __init__(self, directory: Path, hours: int) -> None:
-        self._clock = ManualClock(NOW_MS - NOW_MS % _HOUR_MS + 60_000)  # past the grace of the hour before
+        self._clock = ManualClock(NOW_MS - NOW_MS % _HOUR_MS + 60_000)  # after the grace of the hour before
         self._platform = Platform(directory, Settings(), self._clock)
         self._platform.log.create(EventType("orders", partitions=2))
         self._archive = _archive(self._platform, self._platform.databases, self._clock, directory / "archive")
@@ -98,7 +98,7 @@ class _Hours:
             self.hour()
 
     def hour(self) -> int:
-        """Publish, archive and flag the next one; its number of events."""
+        """Publish, archive and flag the next hour. Returns its number of events."""
         happened = to_rfc3339(self._clock.now_ms())
         events = [{**order, "placed_at": happened} for order in self._orders]
         self._platform.log.publish("orders", events).raise_for_failed()
@@ -146,7 +146,7 @@ ROWS = [
             "partitions": 2,
             "events an hour": _AN_HOUR,
             "peer": "the same after 10 to 40 hours",
-            "connections": "in process, started anew for every hour",
+            "connections": "in process, restarted for every hour",
             "warm-up": "1 round",
         },
         _hour_after_hour,

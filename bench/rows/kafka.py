@@ -1,4 +1,4 @@
-"""Events to Kafka: by the storage, by the whole publish, and by the driver alone; same settings and broker."""
+"""Events to Kafka: through the storage, the whole publish, or the driver alone; same settings and broker."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _BATCH = 1000
 _BATCHES = 600
 _KEPT_MS = 86_400_000
 _Batches = Sequence[Sequence[bytes]]
-#: Sends this many of the batches, all on their way at once, and returns when the last one is stored.
+#: Sends the batches without waiting in between, and returns when all are stored.
 _Send = Callable[[_Batches], None]
-#: Makes such a function for a broker, on whatever lives as long as the stack.
+#: Makes such a function for a broker; the stack closes what it opens.
 _Ours = Callable[[str, Path, ExitStack], _Send]
 
 
@@ -38,7 +38,7 @@ def _storage(bootstrap_servers: str, _: Path, stack: ExitStack) -> _Send:
     def send(batches: _Batches) -> None:
         parts = [{p: NewRecords(NOW_MS, own) for p, own in split(batch).items()} for batch in batches]
         futures = [storage.append("ours", part) for part in parts]
-        wait(futures)  # as one: to wake up for each of them is work of its own
+        wait(futures)  # once for all: a wake-up for each of them takes time, too
         _insist(all(part.complete for future in futures for part in future.result().values()))
 
     return send

@@ -1,4 +1,4 @@
-"""How long a switch holds publishers: per switch and publisher the slowest publish that overlapped it."""
+"""How long a switch holds publishers: for each switch and publisher, the slowest publish that overlapped it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SWITCHES = 25
 _APART_SECONDS = 0.1
 
 _Span = tuple[float, float]
-#: Starts what the nodes need, writes their settings, and says between which storages to switch.
+#: Starts the services of the nodes, writes their settings, and returns the storages to switch between.
 _Place = Callable[[Path, ExitStack], Sequence[StorageInfo]]
 
 
@@ -69,7 +69,7 @@ def _sides(directory: Path, scale: Scale, place: _Place) -> Iterator[list[Side]]
 
 
 def _pauses(publishers: Sequence[Log], turns: Iterator[tuple[Log, str]], count: int) -> list[float]:
-    """Everybody publishes, one event after the other, while the event type moves from node to node and back."""
+    """All publishers publish, one event after the other, while the event type switches between storages."""
     stop = threading.Event()
     with ThreadPoolExecutor(len(publishers)) as pool:
         publishing = [pool.submit(_publish, log, stop) for log in publishers]
@@ -98,7 +98,7 @@ def _switch(log: Log, storage: str, stop: threading.Event) -> _Span:
 
 
 def _slowest(switch: _Span, publishes: Sequence[_Span]) -> float:
-    """In milliseconds. A publisher that published nothing meanwhile is an error, not a short wait."""
+    """In milliseconds. Fails if no publish overlapped the switch: that is not a short wait."""
     begin, end = switch
     return max((ended - began) * 1000 for began, ended in publishes if began < end and ended > begin)
 

@@ -1,4 +1,4 @@
-"""The whole publish in process: split the JSON array, decode, check the schema, place, enrich, store."""
+"""The whole publish in process: split the JSON array, decode, validate, partition, enrich, store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading everything from the beginning, to Arrow."""
+"""Reads everything from the beginning, to Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many publishers of single events at once: group commit against a commit per event."""
+"""Many publishers of single events at once: group commit compared with a commit per event."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Around = Callable[[], AbstractContextManager[None]]
 
 
 def _in_threads(pool: ThreadPoolExecutor, each: int, act: Callable[[bytes], object]) -> int:
-    """Every thread acts on `each` events; all start together."""
+    """Every thread handles `each` events. All threads start together."""
     items = data.values(_THREADS)
     start = threading.Barrier(_THREADS)
 
@@ -37,7 +37,7 @@ def _in_threads(pool: ThreadPoolExecutor, each: int, act: Callable[[bytes], obje
 
 @contextmanager
 def _on_one_core() -> Iterator[None]:
-    """Threads that are started meanwhile stay there; waking one on another core costs more than the work."""
+    """Threads started inside stay on that core. Waking a thread on another core costs more than the work."""
     all_cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(all_cores)})
     try:

@@ -1,4 +1,4 @@
-"""Reading the log from Spark into `noop`: on SQLite by itself, on Kafka beside Spark's own connector."""
+"""Reads the log from Spark into `noop`: SQLite alone, Kafka compared with Spark's own connector."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from strandline.platform import Platform
 
 _BATCH = 1000
 _CORES = 2
-# As many columns as Spark's own connector gives.
+# As many columns as Spark's own connector has.
 _COLUMNS = "event_type,partition,timeline,offset,timestamp,key,value"
 
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """One for all sides of a row. Its process stays, with the jars of the first one: they are the same for all."""
-    # Imported here: only these rows need the tests' helpers on the path, which `make bench` puts there.
+    """One session for all sides of a row. The JVM keeps running with the jars of the first session."""
+    # Imported here: only these rows need the tests on the path.
     from services.jars import fetched  # noqa: PLC0415
 
     connector = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")
@@ -44,7 +44,7 @@ def session() -> Iterator[SparkSession]:
 
 
 def fill(platform: Platform, count: int, partitions: int, values: Sequence[bytes] | None = None) -> None:
-    """Append the same 20,000 values again and again, as publishes of a thousand events would."""
+    """Append the same 20,000 values repeatedly, in batches like publishes of a thousand events."""
     platform.log.create(EventType("orders", partitions=partitions))
     (timeline,) = platform.log.timelines("orders")
     storage = platform.log._storages.get(timeline.storage_id)  # noqa: SLF001 - publishing would take minutes

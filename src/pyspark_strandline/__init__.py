@@ -1,4 +1,4 @@
-"""Makes `format("strandline")` known: Spark looks for a `DefaultSource` in every module `pyspark_…` it finds."""
+"""Registers `format("strandline")`: Spark looks for a `DefaultSource` in every module named `pyspark_…`."""
 
 from strandline.pipeline.source import StrandlineSource as DefaultSource
 

@@ -1,7 +1,7 @@
-"""Time, as something that is passed in.
+"""Clocks and RFC 3339 times.
 
-Rules take milliseconds as arguments; whoever needs "now" holds a `Clock`. Subprocesses of a test run on a
-faster day when `STRANDLINE_TEST_CLOCK=<start_ms>,<speed>` is set: the one documented test hook.
+Rules take milliseconds as arguments; code that needs the current time gets a `Clock`. For tests,
+`STRANDLINE_TEST_CLOCK=<start_ms>,<speed>` makes the clock of a process start elsewhere and run faster.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Clock(ABC):
 
     @abstractmethod
     def steady_ms(self) -> int:
-        """Milliseconds that never go back; only differences mean something."""
+        """Milliseconds that never go backwards; only differences are meaningful."""
 
 
 class SystemClock(Clock):
@@ -41,7 +41,7 @@ class SystemClock(Clock):
 
 
 class FastClock(Clock):
-    """A day that starts at `start_ms` and passes `speed` times as fast."""
+    """A clock that starts at `start_ms` and runs `speed` times as fast as the real one."""
 
     def __init__(self, start_ms: int, speed: float) -> None:
         self._start_ms = start_ms
@@ -56,7 +56,7 @@ class FastClock(Clock):
 
 
 class ManualClock(Clock):
-    """A clock that stands still until a test moves it."""
+    """A clock that changes only when a test advances it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -81,16 +81,16 @@ def system_clock() -> Clock:
 
 
 def boot_ms() -> int:
-    """Milliseconds since the machine started, its sleep included; the same for all processes of the machine.
+    """Milliseconds since the machine started, including sleep; the same for all processes of the machine.
 
-    For leases between processes: no test hook makes it faster, nobody can set it back.
+    Used for leases between processes: the test hook does not affect it, and it cannot be set back.
     """
-    # Only Linux has the name; where it is missing the monotonic clock runs through sleep as well.
+    # Only Linux has CLOCK_BOOTTIME; elsewhere the monotonic clock includes sleep.
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
 
 
 def boot_id() -> str:
-    """Tells one start of the machine from the next, so that `boot_ms` of two starts are not compared."""
+    """Identifies one start of the machine; `boot_ms` of different starts must not be compared."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def parse_rfc3339(text: str) -> int:
     """Milliseconds of an RFC 3339 time with an offset; up to nine fractional digits. ValueError otherwise."""
     match = _RFC3339.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r:.60} is not a time like 2024-05-01T12:00:00.000Z (an offset is needed)")
+        raise ValueError(f"{text!r:.60} is not a time like 2024-05-01T12:00:00.000Z (the offset is required)")
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
     fraction, zulu, sign, off_hour, off_minute = match.groups()[6:]
     offset = timedelta(0) if zulu else timedelta(hours=int(off_hour), minutes=int(off_minute))

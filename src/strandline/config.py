@@ -72,7 +72,7 @@ class Sections:
     ) -> Self:
         """Settings from a TOML file, an environment and flags (`"log.retention_ms": 5`).
 
-        Invalid if a key is unknown or a value does not fit.
+        Invalid if a key is unknown or a value has the wrong type or is too small.
         """
         known = {setting.key: setting for setting in cls.declared()}
         env = os.environ if env is None else env
@@ -86,9 +86,9 @@ class Sections:
 
     @classmethod
     def written(cls, file: Path | None = None, env: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """What a file and an environment say, by key.
+        """The values that a file and an environment set, by key.
 
-        References to secrets stay references, so that another process can look them up.
+        References to environment variables are not resolved, so that another process can resolve them.
         """
         by_env = {setting.env: setting.key for setting in cls.declared()}
         env = os.environ if env is None else env
@@ -96,7 +96,7 @@ class Sections:
         for name, text in env.items():
             if name in by_env:
                 values[by_env[name]] = text
-            # A name without a double underscore may be foreign: orchestrators set STRANDLINE_PORT and the like.
+            # Names without a double underscore may not be ours: orchestrators set names like STRANDLINE_PORT.
             elif name.startswith(ENV_PREFIX) and "__" in name:
                 raise Invalid(f"{name} is not a setting{_nearest(name, by_env)}")
         return values
@@ -112,7 +112,7 @@ def _from_file(file: Path, sections: Mapping[str, type]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for section, table in tables.items():
         if not isinstance(table, dict):
-            raise Invalid(f"{file}: {section!r} stands outside a section; write it below a line like [log]")
+            raise Invalid(f"{file}: {section!r} is outside of a section; write it below a line like [log]")
         if section not in sections:
             raise Invalid(f"{file}: [{section}] is not a section{_nearest(section, sections)}")
         values.update({f"{section}.{name}": value for name, value in table.items()})

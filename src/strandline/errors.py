@@ -1,21 +1,21 @@
-"""What can go wrong, in families named after what the caller should do next.
+"""The errors of Strandline, in families by what the caller should do next.
 
 StrandlineError
 ├── Invalid            change the request (422)
-│   ├── Malformed      it could not even be read (400)
-│   ├── Incomplete     the rest of it did not come in time (408)
-│   ├── Unsupported    it is packed in a way we cannot unpack (415)
+│   ├── Malformed      it could not be parsed (400)
+│   ├── Incomplete     its body did not arrive in time (408)
+│   ├── Unsupported    its content encoding is not supported (415)
 │   ├── TooLarge       send less at once (413)
 │   ├── InvalidCursor  carries the reason and, for streams, the available range (422, 412 on streams)
 │   └── PublishFailed  carries the result of every item
 ├── NotFound           the name is unknown (404)
-├── Conflict           somebody else was first, or the state forbids it (409)
+├── Conflict           another caller was first, or the state does not allow it (409)
 │   └── Sealed         the topic is closed for appends by a timeline switch
-├── LeaseLost          the lease went to somebody else; drop the work (409)
+├── LeaseLost          the lease expired or belongs to another process; drop the work (409)
 ├── Forbidden          the token does not allow it (403)
-├── Unavailable        try again after `retry_after` seconds (503)
-│   └── StorageFull    no room left on the device (507)
-└── OutcomeUnknown     it may or may not have happened; look before repeating (504)
+├── Unavailable        retry after `retry_after` seconds (503)
+│   └── StorageFull    no space left on the device (507)
+└── OutcomeUnknown     it may or may not have happened; read before you retry (504)
 
 Every error has a stable `code`, an HTTP `status`, survives pickling (Spark moves errors between
 processes) and keeps the driver's own error in `__cause__`. The default message is the docstring.
@@ -27,13 +27,13 @@ from typing import Any
 
 
 class StrandlineError(Exception):
-    """Something went wrong inside Strandline."""
+    """An internal error occurred in Strandline."""
 
     code = "internal_error"
     status = 500
 
     def __init__(self, detail: str | None = None, **info: Any) -> None:
-        """`info` holds machine-readable members that travel with the error to HTTP clients."""
+        """`info` holds machine-readable members, which HTTP clients receive with the error."""
         self.detail = detail or (type(self).__doc__ or "").strip()
         self.info = info
         super().__init__(self.detail)
@@ -54,21 +54,21 @@ class Invalid(StrandlineError):
 
 
 class Malformed(Invalid):
-    """The request could not be read."""
+    """The request could not be parsed."""
 
     code = "malformed"
     status = 400
 
 
 class Incomplete(Invalid):
-    """The rest of the request did not come in time."""
+    """The body of the request did not arrive in time."""
 
     code = "incomplete"
     status = 408
 
 
 class Unsupported(Invalid):
-    """The body is packed in a way that is not supported."""
+    """The content encoding of the body is not supported."""
 
     code = "unsupported_media_type"
     status = 415
@@ -95,7 +95,7 @@ class InvalidCursor(Invalid):
 
 
 class PublishFailed(Invalid):
-    """Not every event was published; `items` says what became of each."""
+    """Not every event was published; `items` has the result of each."""
 
     code = "publish_failed"
 
@@ -105,21 +105,21 @@ class PublishFailed(Invalid):
 
 
 class NotFound(StrandlineError):
-    """There is nothing of that name."""
+    """There is no resource of that name."""
 
     code = "not_found"
     status = 404
 
 
 class Conflict(StrandlineError):
-    """The current state does not allow it."""
+    """The current state does not allow the request."""
 
     code = "conflict"
     status = 409
 
 
 class Sealed(Conflict):
-    """The topic is sealed by a timeline switch; `token` names it."""
+    """The topic is sealed by a timeline switch; `token` identifies the switch."""
 
     code = "sealed"
 
@@ -129,21 +129,21 @@ class Sealed(Conflict):
 
 
 class LeaseLost(StrandlineError):
-    """The lease is no longer yours."""
+    """The lease expired or belongs to another process now."""
 
     code = "lease_lost"
     status = 409
 
 
 class Forbidden(StrandlineError):
-    """Your token does not allow it."""
+    """The token does not allow the request."""
 
     code = "forbidden"
     status = 403
 
 
 class Unavailable(StrandlineError):
-    """It does not work right now; try again later."""
+    """The service is not available at the moment; try again later."""
 
     code = "unavailable"
     status = 503
@@ -155,21 +155,21 @@ class Unavailable(StrandlineError):
 
 
 class StorageFull(Unavailable):
-    """There is no room left on the device; nothing was written."""
+    """There is no space left on the device; nothing was written."""
 
     code = "storage_full"
     status = 507
 
 
 class OutcomeUnknown(StrandlineError):
-    """The write may or may not have happened; read before you repeat it."""
+    """The write may or may not have happened; read before you retry it."""
 
     code = "outcome_unknown"
     status = 504
 
 
 def families() -> dict[str, type[StrandlineError]]:
-    """Every error class by its code: how clients turn problem documents back into errors."""
+    """Every error class by its code. Clients use it to turn problem documents back into errors."""
     found: dict[str, type[StrandlineError]] = {}
     todo: list[type[StrandlineError]] = [StrandlineError]
     while todo:

@@ -1,7 +1,7 @@
-"""Places at which a test kills or pauses this process: `STRANDLINE_TEST_FAILPOINT=<name>:kill` or `…:stop`.
+"""Places where a test kills or pauses this process: `STRANDLINE_TEST_FAILPOINT=<name>:kill` or `<name>:stop`.
 
-Every step of the switch protocol has one. `<name>:stop:3` lets it pass twice first. Without the variable a
-failpoint costs one comparison.
+Every step of the switch protocol has a failpoint. `<name>:stop:3` pauses at the third hit. Without the variable
+a failpoint costs one comparison.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _armed, _how, _left = "", "", 1
 
 
 def arm(text: str) -> None:
-    """As the variable would; for processes that are forked with everything imported."""
+    """Set the failpoint like the variable does; for processes that are forked after all imports."""
     global _armed, _how, _left  # noqa: PLW0603 - one failpoint per process
     _armed, _, rest = text.partition(":")
     _how, _, times = rest.partition(":")
@@ -23,7 +23,7 @@ def arm(text: str) -> None:
 
 
 def hit(name: str) -> None:
-    """Here the process dies or sleeps if a test asked for it; once."""
+    """Kill or pause the process if this failpoint is armed; only once."""
     global _armed, _left  # noqa: PLW0603 - one failpoint per process
     if name != _armed:
         return
@@ -31,7 +31,7 @@ def hit(name: str) -> None:
     if not _left:
         _armed = ""
         os.kill(os.getpid(), _SIGNALS[_how])
-        time.sleep(0.2)  # until the signal has reached this thread as well: not one statement further
+        time.sleep(0.2)  # no further statement runs before the signal takes effect
 
 
 arm(os.environ.get("STRANDLINE_TEST_FAILPOINT", ""))

@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used."""
+"""Imports the names of a package when they are first used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _loading = threading.RLock()
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package; `homes` has the module that defines each name."""
+    """The `__getattr__` of a package; `homes` maps each name to the module that defines it."""
 
     def load(name: str) -> Any:
         if name not in homes:

@@ -15,7 +15,7 @@ from strandline.settings import Settings
 
 
 class Platform(Rooms[Room]):
-    """The rooms of one data directory. A method marked with `room` registers a room and may use those above it."""
+    """The rooms of one data directory. A method marked with `room` opens a room and may use the rooms above it."""
 
     def __init__(self, data: Path, settings: Settings, clock: Clock) -> None:
         decoders.prepare_types()
@@ -39,7 +39,7 @@ class Platform(Rooms[Room]):
 
 
 def open(path: str | Path = "data", *, settings: Settings | None = None) -> Platform:  # noqa: A001
-    """Open a data directory, created if missing, or the directory that a `.toml` settings file lies in.
+    """Open a data directory, which is created if missing. For a `.toml` settings file, open its directory.
 
     Several processes may have the same directory open.
     """

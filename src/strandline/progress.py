@@ -1,4 +1,4 @@
-"""How far a job is. One value for all jobs, so that whatever shows progress needs to know none of them.
+"""The progress of a job. All jobs use one type, so code that shows progress depends on no job.
 
 The process that runs a job shows its progress and stores it as text; `strandline pipeline status` reads the text
 in another process, which may run another version.
@@ -18,7 +18,7 @@ _decode = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
 class JobProgress(msgspec.Struct, frozen=True):
-    """How far a job is with one event type.
+    """The progress of a job on one event type.
 
     `lag` is the number of rows not processed yet, by partition. `details` are the fields that only this job has.
     """
@@ -30,7 +30,7 @@ class JobProgress(msgspec.Struct, frozen=True):
     details: Mapping[str, Any] = {}
 
     def fields(self) -> dict[str, Any]:
-        """The form of JSON and log lines: the details stand beside the common fields."""
+        """The form of JSON and log lines: the details are on the same level as the common fields."""
         common = msgspec.structs.asdict(self)
         details = common.pop("details")
         return {**common, **details}
@@ -60,7 +60,7 @@ class Meter:
         return self._latest[event_type]
 
     def forget(self, event_type: str) -> None:
-        """Another process does this event type now."""
+        """Drop an event type that another process handles now."""
         self._marks.pop(event_type, None)
         self._latest.pop(event_type, None)
 
@@ -71,7 +71,7 @@ class Meter:
 
 
 def parse(text: str) -> list[JobProgress]:
-    """What `Meter.text` stored. Empty if the text is empty or in a form that this version does not know."""
+    """Parse `Meter.text`. Empty if the text is empty or in a form that this version does not know."""
     try:
         return [_from_fields(fields) for fields in _decode(text or "[]")]
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""What a room must offer to the process that holds it, and how rooms are opened together."""
+"""The interface of a room to the process that opens it, and opening and closing several rooms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 @dataclass(frozen=True)
 class Chore:
-    """Work that every node repeats. Several nodes may do it at the same time; after a failure it is retried."""
+    """Work that every node repeats. Several nodes may do it at the same time. A failed run is retried."""
 
     name: str
     interval_ms: int
@@ -22,7 +22,7 @@ class Chore:
 
 @dataclass(frozen=True)
 class CounterMetric:
-    """A number for Prometheus that only grows, one for each value of a label."""
+    """A Prometheus counter with one label."""
 
     name: str
     help: str
@@ -34,26 +34,26 @@ CounterValues = Mapping[CounterMetric, Mapping[str, int]]
 
 
 class Room(ABC):
-    """A room in the process that holds its data. What its users call is in the room's own `room.py`."""
+    """A room in the process that holds its data. The methods for its users are in the room's own `room.py`."""
 
     def start(self) -> None:  # noqa: B027 - most rooms have nothing to prepare
-        """Prepare for requests, so that the first one does not wait. A server calls it before it listens."""
+        """Prepare for requests, so that the first one is not slow. A server calls this before it listens."""
 
     @abstractmethod
     def check_ready(self) -> None:
         """Return if the room can serve requests; Unavailable otherwise."""
 
     def chores(self) -> Sequence[Chore]:
-        """What a server repeats in threads while it runs."""
+        """Work that a server repeats in threads while it runs."""
         return ()
 
     def counts(self) -> CounterValues:
-        """A snapshot of what was counted since the room was opened; never waits."""
+        """A snapshot of the counters since the room was opened. Never blocks."""
         return {}
 
     @abstractmethod
     def close(self) -> None:
-        """Finish what was started and release files, connections and threads."""
+        """Finish the calls that were started and release files, connections and threads."""
 
 
 class Closable(Protocol):
@@ -82,7 +82,7 @@ class Rooms(Generic[_Kind]):
             raise
 
     def close(self) -> None:
-        with ExitStack() as closing:  # one that fails does not keep the others open
+        with ExitStack() as closing:  # closes all rooms even if one of them fails
             for opened in self.rooms.values():
                 closing.callback(opened.close)
 

@@ -117,7 +117,7 @@ def test_wrong_usage_is_json_for_machines():
 def test_no_server_is_exit_code_3():
     """The error names the next step; for machines it is JSON."""
     nobody = f"http://127.0.0.1:{free_port()}"
-    assert "is it running?" in bad(UNAVAILABLE, "event-types", "list", "--url", nobody)
+    assert "strandline serve" in bad(UNAVAILABLE, "event-types", "list", "--url", nobody)
     done = run_cli("event-types", "list", "--url", nobody, "--json")
     assert json.loads(done.stderr)["error"]["code"] == "unavailable"
     assert done.stdout == b""
@@ -297,7 +297,7 @@ def test_ctrl_c_while_publishing_says_where_to_go_on(place: list[str], orders: s
         out, errors = process.communicate(timeout=20)
         assert process.returncode == FAILED
         assert out.startswith(b"20 published")
-        assert errors == b"error: stopped by you; go on from line 21\n"
+        assert errors == b"error: interrupted; continue from line 21\n"
         assert sum(len(batch) for batch in platform.log.read(orders)) == 20
 
 
@@ -320,7 +320,7 @@ def test_consume_starts_where_told(place: list[str], orders: str):
 
 def test_a_bad_cursor_names_the_available_range(place: list[str], orders: str):
     """For people in the text, for machines as members."""
-    assert "available are" in bad(FAILED, "consume", orders, "--start", "0=99", *place)
+    assert "available offsets are" in bad(FAILED, "consume", orders, "--start", "0=99", *place)
     done = run_cli("consume", orders, "--start", "0=99", *place, "--json")
     error = json.loads(done.stderr)["error"]
     assert (error["code"], error["reason"]) == ("invalid_cursor", "UNAVAILABLE")

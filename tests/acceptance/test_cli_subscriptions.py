@@ -49,7 +49,7 @@ def test_a_subscription_lives_from_create_to_delete(place, orders):
     ]
     assert ident in good("list", *place)
     assert parsed("show", ident, *place)["cursors"] == []
-    assert "it begins at the begin" in good("show", ident, *place)
+    assert "it starts at the begin" in good("show", ident, *place)
     assert "unassigned" in good("stats", ident, *place)
     assert parsed("delete", ident, *place) == {"deleted": ident}
     assert parsed("list", "--event-type", orders, *place) == []

@@ -34,7 +34,7 @@ def test_an_event_type_moves_and_grows(target):
     good("publish", "orders", *target, stdin=b'{"n": 0}\n')
     assert "never switched" in good("timelines", "status", "orders", *target)
     good("storages", "add", "second", "--sqlite", "second", *target)
-    assert "could be switched" in good("timelines", "switch", "orders", "second", "--dry-run", *target)
+    assert "can be switched" in good("timelines", "switch", "orders", "second", "--dry-run", *target)
     moved = json.loads(good("timelines", "switch", "orders", "second", "--json", *target))
     assert (moved["order"], moved["storage_id"]) == (2, "second")
     assert "switch to second: done" in good("timelines", "status", "orders", *target)

@@ -95,10 +95,10 @@ def test_only_the_columns_asked_for(spark, orders):
     [
         ({"event_types": "ordres"}, "event type 'ordres' does not exist"),
         ({"from": "yesterday"}, "is not an offset"),
-        ({"from": '{"orders": {"0": "BEGIN"}}'}, "'orders' lacks 1"),
+        ({"from": '{"orders": {"0": "BEGIN"}}'}, "partition 1 of 'orders' is missing"),
         ({"from": '{"orders": {"7": "BEGIN"}}'}, "there is no partition"),
         ({"from": '{"returns": {"0": "BEGIN"}}'}, "cursors for 'returns'"),
-        ({"from": '{"orders": 5}'}, "cursors look like"),
+        ({"from": '{"orders": 5}'}, "cursors must look like"),
         ({"data": "nowhere"}, "there is no data directory"),
         ({"evnt_types": "orders"}, "did you mean 'event_types'"),
     ],

@@ -97,7 +97,7 @@ def test_expired_records_end_a_query_or_are_counted(log, platform):
     start = planner_of(platform).located("BEGIN")
     purge_all(log)
     publish(log, 4, first=10)
-    with pytest.raises(InvalidCursor, match="its records are gone; available are"):
+    with pytest.raises(InvalidCursor, match="its records have expired; available offsets are"):
         planner_of(platform).latest(start, None)
     earliest = planner_of(platform, on_unavailable="earliest")
     after = earliest.latest(start, None)
@@ -119,7 +119,7 @@ def test_what_is_left_out_is_reported_once(log, platform, caplog):
     for _ in range(3):
         planner.ranges(start, planner.latest(start, None))
     assert (
-        len([line for line in caplog.messages if "the query skips" in line and "its records are gone" in line])
+        len([line for line in caplog.messages if "the query skips" in line and "its records have expired" in line])
         == 2
     )
 
@@ -145,7 +145,7 @@ def test_an_event_type_made_anew_is_another_one(log, platform):
     log.delete("orders")
     log.create(EventType("orders", partitions=2))
     publish(log, 20, first=100)
-    with pytest.raises(InvalidCursor, match="deleted and made anew"):
+    with pytest.raises(InvalidCursor, match="deleted and created again"):
         planner_of(platform).latest(place, None)
     planner = planner_of(platform, on_unavailable="earliest")
     after = planner.latest(place, None)
@@ -204,7 +204,7 @@ def test_a_place_can_be_given_as_a_start(log, planner, platform):
     place = planner.latest(planner.located("BEGIN"), limit=4)
     assert planner.located(text(place)) == place
     other = {"orders": msgspec.structs.replace(place["orders"], id="another")}
-    with pytest.raises(InvalidCursor, match="made anew"):
+    with pytest.raises(InvalidCursor, match="created again"):
         planner.located(text(other))
 
 

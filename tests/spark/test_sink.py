@@ -116,7 +116,7 @@ def test_what_cannot_be_published_fails_the_write(spark, platform, log, frame, o
 
 def test_a_log_is_not_overwritten(spark, platform, log):
     """Neither by a batch nor by a stream."""
-    with pytest.raises(PySparkException, match="only ever appended to"):
+    with pytest.raises(PySparkException, match="the log is append-only"):
         spark.range(1).write.format("strandline").option("data", str(platform.data)).option(
             "event_type", "orders"
         ).mode("overwrite").save()

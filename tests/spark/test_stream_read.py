@@ -134,7 +134,7 @@ def test_expired_records_end_the_query_unless_told_otherwise(log, start):
     log._storages.get("default").purge(log.timelines("orders")[0].topic, 1 << 60)
     publish(log, 4, first=20)
     with pytest.raises(
-        StreamingQueryException, match="its records are gone; available are 001-0001-0000000000000000"
+        StreamingQueryException, match="its records have expired; available offsets are 001-0001-0000000000000000"
     ):
         start(sink, once=True)
     query = start(sink, once=True, on_unavailable="earliest")

@@ -154,10 +154,10 @@ def test_a_duration_that_is_none_is_refused(text: str):
     [
         (NotFound("no orders"), 1, "no orders; see `strandline event-types list`"),
         (NotFound("no orders; make some"), 1, "no orders; make some\n"),
-        (Unavailable("gone"), 3, "gone; try again"),
+        (Unavailable("gone"), 3, "gone; retry later"),
         (ValueError("two\nlines"), 1, "ValueError: two lines; run it again with --debug"),
         (click.UsageError("what?"), 2, "what?"),
-        (KeyboardInterrupt(), 1, "stopped before it was done"),
+        (KeyboardInterrupt(), 1, "aborted before it was done"),
     ],
 )
 def test_every_error_is_one_line(capsys: pytest.CaptureFixture[str], error, exit_code: int, said: str):

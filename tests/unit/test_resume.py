@@ -63,7 +63,9 @@ def test_an_expired_position_is_moved_and_the_skipped_records_are_counted(positi
     index = position.offset + 1
     assert moved(SPANS, position, "earliest") == (BEGIN, BEGIN - index)
     assert moved(SPANS, position, "latest") == (END, END - index)
-    with pytest.raises(InvalidCursor, match="its records are gone; available are 001-0001-000000000000000004 to"):
+    with pytest.raises(
+        InvalidCursor, match="its records have expired; available offsets are 001-0001-000000000000000004 to"
+    ):
         resume(SPANS, position, "fail")
 
 

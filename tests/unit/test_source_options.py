@@ -25,10 +25,10 @@ def test_options_of_a_stream():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data": "."}, "name what to read"),
-        ({**ORDERS, "event_types": "orders,,"}, "name what to read"),
-        ({**ORDERS, "max_records_per_batch": "0"}, "from 1 on"),
-        ({**ORDERS, "max_records_per_batch": "many"}, "from 1 on"),
+        ({"data": "."}, "event_types is missing"),
+        ({**ORDERS, "event_types": "orders,,"}, "event_types is missing"),
+        ({**ORDERS, "max_records_per_batch": "0"}, "at least 1"),
+        ({**ORDERS, "max_records_per_batch": "many"}, "at least 1"),
         ({**ORDERS, "on_unavailable": "skip"}, "fail, earliest or latest"),
         ({**ORDERS, "event_type": "x"}, "'event_type' is not an option; did you mean 'event_types'"),
         ({**ORDERS, "from": "BEGIN"}, "'from' is an option of batch reads only"),
@@ -105,7 +105,7 @@ def test_options_of_a_sink():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "name where to publish"),
+        ({}, "event_type is missing"),
         ({"event_type": "orders", "add_eid": "maybe"}, "true or false"),
         ({"event_types": "orders"}, "did you mean 'event_type'"),
         ({"event_type": "orders", "starting": "END"}, "streams only"),

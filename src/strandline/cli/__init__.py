@@ -1,4 +1,4 @@
-"""The command line. A command's module is imported when the command is called: help must not wait for Arrow."""
+"""The command line. The module of a command is imported when the command is called, so that help is fast."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import click
 from strandline import __version__
 from strandline.cli import failures
 
-#: Every command: the module it lives in, and its line in the overview.
+#: Every command: its module, and its line in the overview.
 COMMANDS = {
     "up": ("serve", "Run the whole platform on this machine."),
     "serve": ("serve", "Serve a data directory over HTTP."),
     "event-types": ("event_types", "List, show, create, update, grow and delete event types."),
     "publish": ("publish", "Publish events from a file or standard input."),
-    "consume": ("consume", "Print events, one JSON object a line."),
+    "consume": ("consume", "Print events, one JSON object per line."),
     "partitions": ("partitions", "Show the oldest and newest offset of every partition."),
     "subscriptions": ("subscriptions", "Show, create, reset and delete subscriptions."),
     "timelines": ("timelines", "Show and switch the storage epochs of an event type."),
-    "storages": ("storages", "Show, add, choose and remove storages."),
+    "storages": ("storages", "Show, add and remove storages, and choose the default."),
     "pipeline": ("pipeline", "Run the Spark jobs and show their progress."),
     "archive": ("archive", "Show which hours are complete; wait for, verify and replay them."),
     "doctor": ("doctor", "Check this machine, a data directory and a server."),
@@ -46,7 +46,7 @@ class _LazyGroup(click.Group):
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 unavailable.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 unavailable.",
 )
 @click.version_option(__version__, prog_name="strandline", message="%(prog)s %(version)s")
 def cli() -> None:

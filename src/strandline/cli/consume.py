@@ -22,17 +22,17 @@ from strandline.log.room import Start
     metavar="WHERE",
     help="BEGIN (default), END, PARTITION=OFFSET (may be repeated), or cursors as JSON.",
 )
-@click.option("--follow", is_flag=True, help="Wait for more instead of ending at the end; stop it with Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Wait for new events at the end, until Ctrl-C.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N events.")
-@click.option("--cursors", is_flag=True, help="Print batches with the cursor to go on from after each.")
+@click.option("--cursors", is_flag=True, help="Print batches, each with the cursor to continue from.")
 @on_target
 def consume(
     target: Target, name: str, starts: tuple[str, ...], limit: int | None, *, follow: bool, cursors: bool
 ) -> None:
-    """Print the events of event type NAME, one JSON object a line.
+    """Print the events of event type NAME, one JSON object per line.
 
-    Ends at what was the end when it began. In a partition events come in order. With --cursors a line is
-    {"cursor": {...}, "events": [...]}, and such a cursor, given to --start, goes on after that batch.
+    Stops at the end that NAME had when the command started. The events of a partition are printed in order. With
+    --cursors a line is {"cursor": {...}, "events": [...]}; --start with such a cursor continues after that batch.
     """
     start = _start(starts)
     with target.open() as rooms:
@@ -61,7 +61,7 @@ def _cursors(text: str) -> list[CursorText]:
     partition, equals, offset = text.partition("=")
     if not equals:
         raise click.BadParameter(
-            f'{text!r} is none of BEGIN, END, PARTITION=OFFSET, {{"partition": "0", "offset": "BEGIN"}}',
+            f'{text!r} is not BEGIN, END, PARTITION=OFFSET or {{"partition": "0", "offset": "BEGIN"}}',
             param_hint="--start",
         )
     return [CursorText(partition, offset)]
@@ -70,7 +70,7 @@ def _cursors(text: str) -> list[CursorText]:
 def _print(batches: Iterable[Batch], *, cursors: bool) -> None:
     out = sys.stdout.buffer
     for batch in batches:
-        # Only the space between the parts of an event can hold line ends; a line must not.
+        # JSON can contain line ends between tokens; an output line must not contain any.
         values = [value.replace(b"\n", b" ").replace(b"\r", b" ") for value in batch.values]
         if cursors:
             out.write(b'{"cursor":%b,"events":[%b]}\n' % (msgspec.json.encode(batch.cursor), b",".join(values)))

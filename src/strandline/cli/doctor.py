@@ -1,4 +1,4 @@
-"""`strandline doctor`: what would go wrong on this machine, before it does."""
+"""`strandline doctor`: checks this machine, a data directory or a server for known problems."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _OLDEST_PYTHON = (3, 11)
 _LITTLE_SPACE, _NO_SPACE = 2 << 30, 100 << 20
 _SLOW_FSYNC_MS = 20.0
 _SYNCS = 10
-# A machine whose clock was never set starts long before this program was written.
+# A clock that shows an earlier time was never set.
 _EARLIEST_S = 1_735_689_600  # 2025-01-01
 _AHEAD_S = 60
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """What was looked at, how it is, and what to do if it is not well."""
+    """What was checked, the result, and what to do about it."""
 
     name: str
     status: Literal["ok", "warn", "fail"]
@@ -95,7 +95,7 @@ def _java() -> CheckResult:
 
 
 def _existing(path: Path) -> Path:
-    """The directory itself or, while there is none, the one it would be made in."""
+    """The directory or, if it does not exist, its nearest existing parent."""
     return next(place for place in (path, *path.absolute().parents) if place.exists())
 
 
@@ -103,9 +103,9 @@ def _directory(data: Path, place: Path) -> CheckResult:
     if not place.is_dir():
         return CheckResult("data directory", "fail", f"{place} is not a directory; name another with --data")
     if not os.access(place, os.W_OK | os.X_OK):
-        return CheckResult("data directory", "fail", f"{place} cannot be written; change its owner or use another")
+        return CheckResult("data directory", "fail", f"{place} is not writable; change its owner or use another")
     if place != data:
-        return CheckResult("data directory", "ok", f"{data} does not exist yet; the first start makes it")
+        return CheckResult("data directory", "ok", f"{data} does not exist yet; the first start creates it")
     return CheckResult("data directory", "ok", str(data))
 
 
@@ -113,14 +113,14 @@ def _space(place: Path) -> CheckResult:
     free = shutil.disk_usage(place).free
     text = f"{free / (1 << 30):.1f} GiB free"
     if free < _NO_SPACE:
-        return CheckResult("disk space", "fail", f"{text}; free some before you start")
+        return CheckResult("disk space", "fail", f"{text}; free some space before you start")
     if free < _LITTLE_SPACE:
-        return CheckResult("disk space", "warn", f"{text}; that is little")
+        return CheckResult("disk space", "warn", f"{text}; free some space soon")
     return CheckResult("disk space", "ok", text)
 
 
 def _fsync(place: Path) -> CheckResult:
-    """Every acknowledged publish waits for one."""
+    """Every acknowledged publish waits for an fsync."""
     try:
         with tempfile.TemporaryFile(dir=place) as file:
             times = [_timed(lambda: _write_and_sync(file.fileno())) for _ in range(_SYNCS)]
@@ -150,7 +150,7 @@ def _clock(data: Path | None) -> CheckResult:
         return CheckResult("clock", "fail", f"{text} is in the past; set the clock")
     catalog = None if data is None else data / "catalog.db"
     if catalog is not None and catalog.exists() and catalog.stat().st_mtime > now + _AHEAD_S:
-        return CheckResult("clock", "warn", f"{text}, but the data directory was written later; check the clock")
+        return CheckResult("clock", "warn", f"{text}, but the data directory is newer; check the clock")
     return CheckResult("clock", "ok", text)
 
 

@@ -41,12 +41,12 @@ def list_event_types(target: Target) -> None:
                 kind.partition_strategy,
                 output.duration_text(kind.options.retention_time),
                 kind.owning_application,
-                # To the minute: the table fits into 80 columns then.
+                # Without seconds, so that the table fits into 80 columns.
                 (kind.updated_at or "")[:16].replace("T", " "),
             )
             for kind in found
         ),
-        "no event types yet; make one with `strandline event-types create NAME`",
+        "no event types yet; create one with `strandline event-types create NAME`",
     )
 
 
@@ -60,11 +60,11 @@ def show(target: Target, name: str) -> None:
 
 
 def _definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What `create` and `update` can be told; each option wins over --file."""
+    """Add the options of `create` and `update`. Each option overrides --file."""
     for option in (
         click.option("--file", "file", type=click.File("rb"), help="Definition as JSON; - is standard input."),
         click.option("--owner", "owning_application", help="Application that owns the event type."),
-        click.option("--retention", callback=output.to_ms, help="How long events stay: 2d, 36h, 90m or ms."),
+        click.option("--retention", callback=output.to_ms, help="How long to keep events: 2d, 36h, 90m or ms."),
         click.option("--schema", "schema", type=click.File("rb"), help="File with the JSON schema of the events."),
     ):
         command = option(command)
@@ -73,7 +73,7 @@ def _definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @event_types.command()
 @click.argument("name", required=False)
-@click.option("--partitions", type=click.IntRange(min=1), help="How many partitions; default 1.")
+@click.option("--partitions", type=click.IntRange(min=1), help="Number of partitions; default 1.")
 @click.option("--category", type=click.Choice(get_args(Category)), help="Default undefined.")
 @click.option("--strategy", "partition_strategy", type=click.Choice(get_args(Strategy)), help="Default random.")
 @click.option("--key-field", "key_fields", multiple=True, help="Field of the partition key; may be repeated.")
@@ -85,7 +85,7 @@ def create(target: Target, name: str | None, key_fields: tuple[str, ...], **opti
     if name is not None:
         fields["name"] = name
     if "name" not in fields:
-        raise click.UsageError("name the event type, or give a --file that does", click.get_current_context())
+        raise click.UsageError("give NAME, or a --file that has a name", click.get_current_context())
     if key_fields:
         fields["partition_key_fields"] = key_fields
     asked = _event_type(_merged(fields, options))
@@ -98,9 +98,9 @@ def create(target: Target, name: str | None, key_fields: tuple[str, ...], **opti
 @_definition_options
 @on_target
 def update(target: Target, name: str, **options: Any) -> None:
-    """Change event type NAME: what options say, or the whole of it by --file."""
+    """Change event type NAME: the fields given as options, or all fields with --file."""
     if all(value is None for value in options.values()):
-        raise click.UsageError("say what to change, with --file or other options", click.get_current_context())
+        raise click.UsageError("give --file or another option to change something", click.get_current_context())
     file = options.pop("file")
     with target.open() as rooms:
         fields = _from_file(file) if file is not None else msgspec.to_builtins(rooms.log.get(name))
@@ -110,7 +110,7 @@ def update(target: Target, name: str, **options: Any) -> None:
 
 @event_types.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_target
 def delete(target: Target, name: str, *, yes: bool) -> None:
     """Delete event type NAME with all its events."""
@@ -129,7 +129,7 @@ def delete(target: Target, name: str, *, yes: bool) -> None:
 @click.argument("partitions", type=click.IntRange(min=1))
 @on_target
 def grow(target: Target, name: str, partitions: int) -> None:
-    """Give event type NAME that many PARTITIONS while it is written and read."""
+    """Grow event type NAME to PARTITIONS partitions while it is written and read."""
     with target.open() as rooms:
         rooms.log.admin.grow(name, partitions)
     output.print_done(f"{name} has {partitions} partitions", {"partitions": partitions}, as_json=target.as_json)
@@ -143,11 +143,11 @@ def _json_object(file: BinaryIO) -> Fields:
     try:
         return msgspec.json.decode(file.read(), type=Fields)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise Malformed(f"{file.name} does not hold a JSON object: {error}") from None
+        raise Malformed(f"{file.name} does not contain a JSON object: {error}") from None
 
 
 def _merged(fields: Fields, options: Fields) -> Fields:
-    """The definition with what the options say about it."""
+    """The definition, overridden by the options."""
     given = {name: value for name, value in options.items() if value is not None}
     if (retention := given.pop("retention", None)) is not None:
         fields["options"] = {**(fields.get("options") or {}), "retention_time": retention}

@@ -1,4 +1,4 @@
-"""What a command says when it fails: one line that names the next step, and an exit code."""
+"""What a command prints when it fails: one line that names the next step. And its exit code."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ FAILED = 1
 USAGE = 2
 UNAVAILABLE = 3
 
-# For errors whose text does not say it already; the first family that fits.
+# For errors whose text names no next step. The first family that matches is used.
 _NEXT_STEPS: tuple[tuple[type[StrandlineError], str], ...] = (
-    (NotFound, "see `strandline event-types list` for what there is"),
-    (Conflict, "look at it with `strandline event-types show`"),
+    (NotFound, "see `strandline event-types list`"),
+    (Conflict, "see `strandline event-types show`"),
     (Forbidden, "give a token that allows it with --token or STRANDLINE_TOKEN"),
-    (OutcomeUnknown, "read before you repeat it"),
-    (Unavailable, "try again, or check with `strandline doctor`"),
-    (Invalid, "change the request and try again"),
+    (OutcomeUnknown, "check whether it was done before you retry"),
+    (Unavailable, "retry later, or check with `strandline doctor`"),
+    (Invalid, "correct the request and try again"),
 )
 
 
 def guarded(command: click.Command, arguments: Sequence[str]) -> int:
-    """Run a command and turn whatever happens into an exit code; a traceback only with --debug."""
+    """Run a command and return its exit code. An error is printed, its traceback only with --debug."""
     try:
         result = command.main(list(arguments), prog_name="strandline", standalone_mode=False)
         sys.stdout.flush()
@@ -43,7 +43,7 @@ def guarded(command: click.Command, arguments: Sequence[str]) -> int:
 
 
 def _abandon_output() -> None:
-    """Nobody reads any more, which is their right; the interpreter must not complain when it flushes."""
+    """The reader closed the pipe, which is no error: the flush of the interpreter at exit must not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -65,15 +65,15 @@ def _described(error: Exception) -> tuple[str, int, str, dict[str, Any]]:
         exit_code = UNAVAILABLE if isinstance(error, Unavailable) else FAILED
         return error.code, exit_code, with_next_step(error), error.info
     if isinstance(error, click.Abort):
-        return "aborted", FAILED, "stopped before it was done", {}
+        return "aborted", FAILED, "aborted before it was done", {}
     if isinstance(error, click.ClickException):
         return "usage", error.exit_code, _usage(error), {}
     kind = type(error).__name__
-    return "internal_error", FAILED, f"{kind}: {error}; run it again with --debug to see where", {}
+    return "internal_error", FAILED, f"{kind}: {error}; run it again with --debug for the traceback", {}
 
 
 def with_next_step(error: StrandlineError) -> str:
-    """The error's text, which by our habit names the next step after a semicolon, or else a general one."""
+    """The text of the error. If it names no next step after a semicolon, a general one is added."""
     if "; " in error.detail:
         return error.detail
     step = next((step for kind, step in _NEXT_STEPS if isinstance(error, kind)), None)

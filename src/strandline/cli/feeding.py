@@ -1,4 +1,4 @@
-"""Publishing batch after batch, counting what became of every event, stopping only between batches."""
+"""Publishes batches one after the other, counts the results, and stops only between batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEPT = 100
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An event that is not in, or may not be. Where a batch failed as a whole, its first."""
+    """An event that was not published, or may not be. If a batch failed as a whole: its first event."""
 
     line: int
     step: str
@@ -27,7 +27,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """What became of all events so far; `next_line` is where to go on after a stop."""
+    """The results of all events so far. `next_line` is where to continue after a stop."""
 
     event_type: str
     published: int = 0
@@ -39,7 +39,7 @@ class Tally(msgspec.Struct):
     interrupted: bool = False
     next_line: int = 1
     failures: list[Failure] = []
-    #: First and last line of every batch that is not wholly in.
+    #: First and last line of every batch that was not completely published.
     incomplete: list[tuple[int, int]] = []
 
     @property
@@ -83,7 +83,7 @@ def feed(
     stop_on_error: bool,
     advance: Callable[[Sequence[Line]], None],
 ) -> None:
-    """Publish every batch and count. What the next batch would meet as well (no server, no name) is raised."""
+    """Publish every batch and count the results. Raises errors that are not about one batch, like Unavailable."""
     with _Interrupts() as interrupts:
         try:
             for batch in batches:
@@ -109,7 +109,7 @@ def _publish(log: Log, batch: Sequence[Line], tally: Tally) -> None:
 
 
 class _Interrupts:
-    """Ctrl-C while a batch is under way waits for its answer; a second one does not."""
+    """Ctrl-C during a publish takes effect after its answer; a second Ctrl-C takes effect at once."""
 
     def __init__(self) -> None:
         self._holding = False

@@ -1,4 +1,4 @@
-"""Events from a file or a pipe: one JSON object a line, or one JSON array."""
+"""Events from a file or a pipe: one JSON object per line, or one JSON array."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import BinaryIO, NamedTuple
 
 from strandline.log import preparation
 
-# A publish stays well below the server's limit for a body, whatever the batch size.
+# Keeps a publish well below the server's limit for a body, for any batch size.
 _BATCH_BYTES = 8 << 20
 
 
 class Line(NamedTuple):
-    """One event and where it came from: its line, or its place in the array."""
+    """One event and its line number, or its number in the array."""
 
     number: int
     text: bytes
 
 
 def events(file: BinaryIO) -> Iterator[Line]:
-    """Every event as it comes; blank lines are passed over, a broken one is for the publish to refuse."""
+    """Yield events while the file is read. Skips blank lines; publishing refuses invalid ones."""
     lines = (Line(number, text.strip()) for number, text in enumerate(file, 1))
     for number, text in lines:
         if text.startswith(b"["):
@@ -37,7 +37,7 @@ def _array(text: bytes) -> Iterator[Line]:
 
 
 def batches(lines: Iterable[Line], size: int) -> Iterator[Sequence[Line]]:
-    """The lines in groups of `size`, smaller where events are large."""
+    """The lines in groups of `size`; groups of large events are smaller."""
     group: list[Line] = []
     weight = 0
     for line in lines:

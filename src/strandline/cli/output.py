@@ -16,7 +16,7 @@ from rich.text import Text
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _DURATION = re.compile(r"(\d+)(ms|s|m|h|d|w)?", re.ASCII)
-# In a pipe nothing is cut off or wrapped.
+# In a pipe, cells are neither cut off nor wrapped.
 _PIPE_WIDTH = 10_000
 
 
@@ -25,7 +25,7 @@ def print_json(value: Any) -> None:
 
 
 def print_done(text: str, value: Any, *, as_json: bool) -> None:
-    """What was done: a sentence for people, the value for machines."""
+    """Print a result: a sentence for people, the value for machines."""
     if as_json:
         print_json(value)
     else:
@@ -33,7 +33,7 @@ def print_done(text: str, value: Any, *, as_json: bool) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
-    """A table of texts; `empty` is said instead when there are no rows."""
+    """Print a table, or the text `empty` if there are no rows."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -59,6 +59,6 @@ def to_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
         return None
     match = _DURATION.fullmatch(value)
     if match is None:
-        text = f"{value!r} is not a duration; write one like 2d, 36h, 90m or milliseconds"
+        text = f"{value!r} is not a duration; use one like 2d, 36h, 90m or milliseconds"
         raise click.BadParameter(text, ctx, param)
     return int(match[1]) * _UNITS_MS[match[2] or "ms"]

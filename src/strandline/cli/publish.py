@@ -27,20 +27,20 @@ _SHOWN = 5
 @click.command()
 @click.argument("name")
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--batch-size", default=1000, show_default=True, type=click.IntRange(min=1), help="Events at once.")
+@click.option("--batch-size", default=1000, show_default=True, type=click.IntRange(min=1), help="Events a batch.")
 @click.option(
     "--on-error",
     type=click.Choice(["stop", "continue"]),
     default="stop",
     show_default=True,
-    help="After a batch that was refused: stop, or go on with the next.",
+    help="What to do after a batch that failed.",
 )
 @on_target
 def publish(target: Target, name: str, file: BinaryIO, batch_size: int, on_error: str) -> int:
     """Publish events to event type NAME from FILE, or from standard input.
 
-    One JSON object a line, or one JSON array. A batch goes in as a whole or, when an event of it breaks a
-    rule, not at all. Ctrl-C finishes the batch under way and says where to go on.
+    The input is one JSON object per line, or one JSON array. If an event of a batch breaks a rule, no event of the
+    batch is published. Ctrl-C finishes the current batch and prints the line to continue from.
     """
     tally = Tally(name)
     started = time.monotonic()
@@ -65,7 +65,7 @@ def _run(log: Log, file: BinaryIO, batch_size: int, tally: Tally, *, stop_on_err
         task = progress.add_task("", total=_size(file), events=0)
 
         def advance(batch: Sequence[Line]) -> None:
-            # Every line lost at least its end.
+            # Reading removed at least the line end.
             progress.advance(task, sum(len(line.text) + 1 for line in batch))
             progress.update(task, events=tally.published)
 
@@ -85,7 +85,7 @@ def _print_summary(tally: Tally, *, as_json: bool) -> None:
     for failure in tally.failures[:_SHOWN]:
         print(f"line {failure.line}: {failure.step}: {failure.detail}", file=sys.stderr)
     for first, last in tally.incomplete[:_SHOWN]:
-        print(f"lines {first} to {last} went in as one batch, which is not wholly published", file=sys.stderr)
+        print(f"lines {first} to {last}: this batch was not completely published", file=sys.stderr)
     losses = {"failed": tally.failed, "aborted": tally.aborted, "unknown": tally.unknown}
     counts = [f"{tally.published} published", *(f"{count} {name}" for name, count in losses.items() if count)]
     print(f"{', '.join(counts)} in {tally.seconds:.1f} s")
@@ -95,8 +95,8 @@ def _print_summary(tally: Tally, *, as_json: bool) -> None:
 
 def _print_next_step(tally: Tally) -> None:
     if tally.interrupted:
-        print(f"error: stopped by you; go on from line {tally.next_line}", file=sys.stderr)
+        print(f"error: interrupted; continue from line {tally.next_line}", file=sys.stderr)
     elif tally.unknown:
-        print("error: the outcome of some events is unknown; read before you publish them again", file=sys.stderr)
+        print("error: the outcome of some events is unknown; check before you publish them again", file=sys.stderr)
     else:
-        print("error: not every event was published; correct the lines above and publish them", file=sys.stderr)
+        print("error: not every event was published; correct and publish the lines above", file=sys.stderr)

@@ -22,7 +22,7 @@ def _serving_options(command: Command) -> Command:
         click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535)),
         click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
         config_option,
-        click.option("--insecure", is_flag=True, help="Listen beyond this machine without any protection."),
+        click.option("--insecure", is_flag=True, help="Allow a --host that other machines can reach."),
         json_option,
         debug_option,
         setting_options,
@@ -35,7 +35,7 @@ def _serving_options(command: Command) -> Command:
 @click.command()
 @_serving_options
 def serve(*, as_json: bool, **options: Any) -> None:
-    """Serve a data directory over HTTP until SIGTERM or Ctrl-C. Several may serve the same one."""
+    """Serve a data directory over HTTP until SIGTERM or Ctrl-C. Several processes may serve the same one."""
     _run(_print_ready if as_json else None, **options)
 
 
@@ -73,8 +73,8 @@ def _run(
 ) -> None:
     if not insecure and not _is_loopback(host):
         raise click.UsageError(
-            f"{host} can be reached from other machines, and nothing would protect it; "
-            "listen on 127.0.0.1, or add --insecure if the network is yours"
+            f"other machines can reach {host}, and there is no access control; "
+            "listen on 127.0.0.1, or add --insecure if you trust the network"
         )
     settings = load(data, config_file, flags)
     try:

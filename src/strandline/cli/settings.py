@@ -1,4 +1,4 @@
-"""A flag for every declared setting, and where else settings come from."""
+"""A flag for every declared setting, and the loading of all settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _parameter(setting: Setting) -> str:
 
 
 def setting_options(command: Command) -> Command:
-    """One flag per declared setting; the values are checked where files and environment are."""
+    """Add one flag per declared setting. `Settings.load` checks the values."""
     for setting in reversed(list(Settings.declared())):
         text = f"{setting.help} [default: {setting.default}]"
         kind = "N" if setting.type is int else "TEXT"
@@ -38,7 +38,7 @@ def setting_options(command: Command) -> Command:
 
 
 def load(data: Path, file: Path | None, flags: Mapping[str, str | None]) -> Settings:
-    """From the file, the environment and the flags that `setting_options` added."""
+    """Load the settings from the file, the environment and the flags that `setting_options` added."""
     if file is None and (data / "strandline.toml").exists():
         file = data / "strandline.toml"
     try:

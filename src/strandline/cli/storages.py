@@ -17,7 +17,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 @click.group()
 def storages() -> None:
-    """Show, add, choose and remove the places where records are stored."""
+    """Show, add and remove storages, and choose the default."""
 
 
 @storages.command("list")
@@ -70,17 +70,17 @@ def add(target: Target, storage_id: str, properties: tuple[str, ...], **location
 @click.argument("storage_id", metavar="ID")
 @on_target
 def default(target: Target, storage_id: str) -> None:
-    """Put new event types on storage ID from now on."""
+    """Make storage ID the default for new event types."""
     with target.open() as rooms:
         chosen = rooms.log.admin.set_default_storage(storage_id)
-    output.print_done(f"new event types go to {chosen.id}", chosen, as_json=target.as_json)
+    output.print_done(f"new event types are stored on {chosen.id}", chosen, as_json=target.as_json)
 
 
 @storages.command("remove")
 @click.argument("storage_id", metavar="ID")
 @on_target
 def remove(target: Target, storage_id: str) -> None:
-    """Forget storage ID; one in use or the default stays."""
+    """Remove storage ID. A storage in use and the default cannot be removed."""
     with target.open() as rooms:
         rooms.log.admin.remove_storage(storage_id)
     output.print_done(f"storage {storage_id} removed", {"removed": storage_id}, as_json=target.as_json)

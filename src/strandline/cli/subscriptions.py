@@ -21,8 +21,8 @@ def subscriptions() -> None:
 
 
 @subscriptions.command("list")
-@click.option("--application", metavar="NAME", help="Only those of this owner.")
-@click.option("--event-type", "event_types", multiple=True, metavar="NAME", help="Only those that read it.")
+@click.option("--application", metavar="NAME", help="Only subscriptions of this application.")
+@click.option("--event-type", "event_types", multiple=True, metavar="NAME", help="Only subscriptions to it.")
 @on_target
 def list_subscriptions(target: Target, application: str | None, event_types: tuple[str, ...]) -> None:
     """Show all subscriptions, newest first."""
@@ -43,7 +43,7 @@ def list_subscriptions(target: Target, application: str | None, event_types: tup
             )
             for one in found
         ),
-        "no subscriptions yet; make one with `strandline subscriptions create EVENT_TYPE`",
+        "no subscriptions yet; create one with `strandline subscriptions create EVENT_TYPE`",
     )
 
 
@@ -71,20 +71,20 @@ def show(target: Target, subscription_id: str) -> None:
     output.print_table(
         ("event type", "partition", "committed"),
         ((cursor.event_type, cursor.partition, cursor.offset) for cursor in cursors),
-        f"no cursors yet: it begins at the {found.read_from}",
+        f"no cursors yet; it starts at the {found.read_from}",
     )
 
 
 @subscriptions.command()
 @click.argument("event_types", nargs=-1, required=True, metavar="EVENT_TYPE...")
-@click.option("--group", default="default", show_default=True, help="Consumer group; each reads everything.")
+@click.option("--group", default="default", show_default=True, help="Consumer group; each group reads all events.")
 @click.option("--application", default="default", show_default=True, help="Application that owns it.")
 @click.option(
-    "--read-from", type=click.Choice(["begin", "end"]), default="end", show_default=True, help="Where it begins."
+    "--read-from", type=click.Choice(["begin", "end"]), default="end", show_default=True, help="Where to start."
 )
 @on_target
 def create(target: Target, event_types: tuple[str, ...], group: str, application: str, read_from: str) -> None:
-    """Create a subscription to event types, or find the one there is."""
+    """Create a subscription to event types, or show the existing one."""
     asked = msgspec.convert(
         {
             "owning_application": application,
@@ -105,7 +105,7 @@ def create(target: Target, event_types: tuple[str, ...], group: str, application
 
 @subscriptions.command()
 @click.argument("subscription_id", metavar="ID")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_target
 def delete(target: Target, subscription_id: str, *, yes: bool) -> None:
     """Delete subscription ID with its cursors; its streams end."""
@@ -123,7 +123,7 @@ def delete(target: Target, subscription_id: str, *, yes: bool) -> None:
 @click.argument("subscription_id", metavar="ID")
 @on_target
 def stats(target: Target, subscription_id: str) -> None:
-    """Show who reads the partitions of subscription ID and how much is left there."""
+    """Show the reader and the unconsumed events of every partition of subscription ID."""
     with target.open() as rooms:
         found = rooms.log.subscriptions.stats(subscription_id, show_time_lag=True)
     if target.as_json:
@@ -161,13 +161,13 @@ def _rows(found: list[EventTypeStats]) -> list[tuple[object, ...]]:
     metavar="WHERE",
     help="BEGIN, END, an offset, or a time like 2024-05-01T12:00:00Z.",
 )
-@click.option("--event-type", metavar="NAME", help="Only the partitions of this one; needed for an offset.")
-@click.option("--partition", "partitions", multiple=True, metavar="N", help="Only this one; may be repeated.")
+@click.option("--event-type", metavar="NAME", help="Only partitions of this event type; needed for an offset.")
+@click.option("--partition", "partitions", multiple=True, metavar="N", help="Only partition N; may be repeated.")
 @on_target
 def reset(
     target: Target, subscription_id: str, where: str, event_type: str | None, partitions: tuple[str, ...]
 ) -> None:
-    """Put the cursors of subscription ID to another place; its streams end and begin anew from there."""
+    """Reset the cursors of subscription ID. Its streams end; new streams start at the new cursors."""
     with target.open() as rooms:
         types = rooms.log.subscriptions.get(subscription_id).event_types
         cursors = [
@@ -191,7 +191,7 @@ def _print(found: Subscription) -> None:
         ("application", found.owning_application),
         ("group", found.consumer_group),
         ("event types", ", ".join(found.event_types)),
-        ("begins at", found.read_from),
+        ("starts at", found.read_from),
         ("created", found.created_at),
         ("updated", found.updated_at),
     ]

@@ -40,7 +40,7 @@ class Target:
         if not self.data.is_dir():
             raise NotFound(
                 f"there is no data directory {self.data}; name one with --data, a server with --url, "
-                f"or make it with `strandline up --data {self.data}`"
+                f"or create it with `strandline up --data {self.data}`"
             )
         return strandline.open(self.data)
 
@@ -53,10 +53,10 @@ def _connect(url: str, token: str | None) -> Remote:
 
 
 url_option = click.option(
-    "--url", envvar="STRANDLINE_URL", metavar="URL", help="Server to talk to, like http://127.0.0.1:8080."
+    "--url", envvar="STRANDLINE_URL", metavar="URL", help="URL of a server, like http://127.0.0.1:8080."
 )
 token_option = click.option(
-    "--token", envvar="STRANDLINE_TOKEN", metavar="TOKEN", help="Token for the server; better in STRANDLINE_TOKEN."
+    "--token", envvar="STRANDLINE_TOKEN", metavar="TOKEN", help="Token for the server; prefer STRANDLINE_TOKEN."
 )
 data_option = click.option(
     "--data",
@@ -67,12 +67,12 @@ data_option = click.option(
     metavar="DIR",
     help="Data directory, opened in this process.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Output and errors for machines.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print output and errors as JSON.")
 debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 
 
 def on_target(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that every command has and passes them on as `target`."""
+    """Add the common options of all commands and pass them on as `target`."""
 
     @functools.wraps(command)
     @url_option
@@ -86,7 +86,7 @@ def on_target(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if url is not None and ctx.get_parameter_source("data") is ParameterSource.COMMANDLINE:
             if ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE:
-                raise click.UsageError("--url and --data exclude each other", ctx)
+                raise click.UsageError("--url and --data exclude each other; give only one", ctx)
             url = None  # a flag wins over the environment
         return command(target=Target(url, token, data, as_json), **rest)
 

@@ -34,20 +34,20 @@ def list_timelines(target: Target, name: str) -> None:
 @timelines.command("switch")
 @click.argument("name")
 @click.argument("storage")
-@click.option("--dry-run", is_flag=True, help="Only check whether it could be done now.")
+@click.option("--dry-run", is_flag=True, help="Only check whether the switch is possible now.")
 @on_target
 def switch(target: Target, name: str, storage: str, *, dry_run: bool) -> None:
-    """Move event type NAME to STORAGE while it is written and read."""
+    """Switch event type NAME to STORAGE while it is written and read."""
     with target.open() as rooms:
         if dry_run:
             rooms.log.admin.check_switch(name, storage)
             output.print_done(
-                f"{name} could be switched to {storage} now", {"possible": True}, as_json=target.as_json
+                f"{name} can be switched to {storage} now", {"possible": True}, as_json=target.as_json
             )
             return
         created = rooms.log.admin.switch(name, storage)
     output.print_done(
-        f"{name} is on {created.storage_id} since timeline {created.order}", created, as_json=target.as_json
+        f"{name} is on {created.storage_id} now, in timeline {created.order}", created, as_json=target.as_json
     )
 
 
@@ -55,7 +55,7 @@ def switch(target: Target, name: str, storage: str, *, dry_run: bool) -> None:
 @click.argument("name")
 @on_target
 def status(target: Target, name: str) -> None:
-    """Show the newest switch of event type NAME and what became of it."""
+    """Show the newest switch of event type NAME and its state."""
     with target.open() as rooms:
         found = rooms.log.admin.current_switch(name)
     if found is None:
@@ -72,11 +72,11 @@ def status(target: Target, name: str) -> None:
 @click.argument("name")
 @on_target
 def abort(target: Target, name: str) -> None:
-    """Give up a switch of event type NAME that is not decided yet."""
+    """Abort a switch of event type NAME that is not decided yet."""
     with target.open() as rooms:
         aborted = rooms.log.admin.abort_switch(name)
     output.print_done(
-        f"the {aborted.kind} of {name} was aborted; publishing goes on as before", aborted, as_json=target.as_json
+        f"the {aborted.kind} of {name} was aborted; publishing continues", aborted, as_json=target.as_json
     )
 
 

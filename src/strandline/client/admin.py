@@ -1,4 +1,4 @@
-"""Storages and timelines of a server, under their operator's hands."""
+"""The administration of a server's log: storages, timeline switches, partition counts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class HttpAdmin(Admin):
         try:
             return msgspec.json.decode(self._transport.get(_path(name, "timelines/switch")), type=Switch)
         except NotFound:
-            # Either there was none yet, or there is no such event type.
+            # Either the event type was never switched, or it does not exist: then the next request fails.
             self._transport.get(_path(name, "timelines"))
             return None
 

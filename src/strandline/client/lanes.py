@@ -1,4 +1,4 @@
-"""Work on a few threads, in lanes: the jobs of one lane run one after the other, as they came."""
+"""Runs jobs on a few threads, in lanes: the jobs of one lane run one after the other, in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Lanes:
         return done
 
     def busy(self, lane: Hashable) -> bool:
-        """Whether the lane has jobs that are not done."""
+        """Whether the lane has unfinished jobs."""
         with self._changed:
             return lane in self._queues
 
@@ -43,19 +43,19 @@ class Lanes:
         if done.set_running_or_notify_cancel():
             try:
                 done.set_result(job())
-            except BaseException as error:  # noqa: BLE001 - whoever holds the future gets it
+            except BaseException as error:  # noqa: BLE001 - the future raises it
                 done.set_exception(error)
         with self._changed:
             queue.popleft()
             if queue:
-                # Back of the line: one busy lane must not keep a thread from the others.
+                # Submitted again, not looped: a busy lane must not keep a thread from the other lanes.
                 self._pool.submit(self._run_first, lane)
             else:
                 del self._queues[lane]
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Take no more jobs, and return when those that were taken are done."""
+        """Refuse new jobs, and return when all accepted jobs are done."""
         with self._changed:
             self._closed = True
             self._changed.wait_for(lambda: not self._queues)

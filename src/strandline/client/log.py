@@ -1,4 +1,4 @@
-"""The log room of a server."""
+"""The log room over HTTP."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _split = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class HttpLog(Log):
-    """Publishes of one thread to one event type are sent one after the other: that keeps their order."""
+    """Publishes of one thread to one event type are sent one after the other, which keeps their order."""
 
     def __init__(self, transport: Transport, *, retry_unknown: bool = False) -> None:
         self._transport = transport
@@ -99,17 +99,17 @@ class HttpLog(Log):
     def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
         if self._lanes.busy(_lane(name)):
             return self.submit(name, events, flow_id=flow_id).result()
-        # Nothing of this thread is under way, and only this thread could start something.
+        # The lane is idle, and only this thread can submit to it.
         return self._publish(name, preparation.to_items(events, sys.maxsize), flow_id)
 
     def _publish(self, name: str, items: Sequence[bytes], flow_id: str | None) -> PublishReport:
         body = b"[" + b",".join(items) + b"]"
         if not _holds(body, items) and (report := preparation.undecodable(items)) is not None:
-            # Texts that are not JSON would melt into their neighbours on the way.
+            # In the array, items that are not JSON could merge with their neighbours.
             self.get(name)
             return report
         if self._retry_unknown:
-            return self._insist(name, body, len(items), flow_id)
+            return self._post_until_known(name, body, len(items), flow_id)
         return self._post(name, body, len(items), flow_id)
 
     def _post(self, name: str, body: bytes, count: int, flow_id: str | None) -> PublishReport:
@@ -119,8 +119,8 @@ class HttpLog(Log):
         check(response, writes=True)
         return PublishReport(count)
 
-    def _insist(self, name: str, body: bytes, count: int, flow_id: str | None) -> PublishReport:
-        """Publish until the outcome is known; events may be stored more than once."""
+    def _post_until_known(self, name: str, body: bytes, count: int, flow_id: str | None) -> PublishReport:
+        """Retry a few times until the outcome is known. Events may be stored more than once."""
         doubt: StrandlineError | None = None
         for pause in (*_UNKNOWN_PAUSES_S, None):
             try:
@@ -150,13 +150,13 @@ class HttpLog(Log):
 
         def check_identity() -> None:
             if identity(self, name) != known:
-                raise InvalidCursor(f"event type {name!r} was deleted and made anew", reason="UNAVAILABLE")
+                raise InvalidCursor(f"event type {name!r} was deleted and created again", reason="UNAVAILABLE")
 
         reads = plan(self, name, start, follow=follow)
         return HttpReader(self._transport, name, reads, check_identity, batch_size, limit).batches()
 
     def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
-        # Two requests: the cursors of a thousand partitions are too long for an address.
+        # Two requests: the cursors of a thousand partitions are too long for a URL.
         lags = {info.partition: info for info in self.lag(name, cursors)} if cursors else {}
         found = self._get(_path(name, "partitions"), list[PartitionInfo])
         return [lags.get(info.partition, info) for info in found]
@@ -191,7 +191,7 @@ class HttpLog(Log):
 
 
 def _path(name: str, *rest: str) -> str:
-    # A text that is no name, "../storages" for one, would lead to another resource.
+    # An invalid name such as "../storages" would lead to another resource.
     try:
         msgspec.convert(name, _NAME)
     except msgspec.ValidationError:
@@ -204,7 +204,7 @@ def _lane(name: str) -> tuple[int, str]:
 
 
 def _holds(body: bytes, items: Sequence[bytes]) -> bool:
-    """Whether the array has exactly these items."""
+    """Whether the array consists of exactly these items."""
     try:
         return [bytes(raw) for raw in _split.decode(body)] == list(items)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""From a problem document back to the error that the server raised. Pure."""
+"""Turns a problem document into the error that the server raised. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strandline.errors import InvalidCursor, StrandlineError
 
 _MEMBERS = frozenset({"type", "title", "status", "detail", "code"})
 _SERVER_ERROR = 500
-# For answers that are not ours: a proxy's, or a newer server's with a code we do not know.
+# For responses without a known code: from a proxy or from a newer server.
 _BY_STATUS: dict[int, type[StrandlineError]] = {
     400: errors.Malformed,
     401: errors.Forbidden,
@@ -29,7 +29,7 @@ _BY_STATUS: dict[int, type[StrandlineError]] = {
 
 
 def to_error(status: int, headers: Mapping[str, str], body: bytes, *, writes: bool) -> StrandlineError:
-    """The error of a response; `writes` says whether an answer in doubt leaves the outcome unknown."""
+    """The error of a response. With `writes`, a gateway error means that the outcome is unknown."""
     problem = _document(body)
     kind = errors.families().get(str(problem.get("code"))) or _kind(status, writes=writes)
     detail = problem.get("detail") or problem.get("title") or f"the server answered with status {status}"
@@ -49,7 +49,7 @@ def _document(body: bytes) -> dict[str, Any]:
 
 
 def _kind(status: int, *, writes: bool) -> type[StrandlineError]:
-    # A gateway that got no answer does not know whether its request arrived.
+    # A gateway that got no response cannot know whether the server executed the request.
     if writes and status in {502, 504}:
         return errors.OutcomeUnknown
     return _BY_STATUS.get(status) or (errors.Invalid if status < _SERVER_ERROR else StrandlineError)

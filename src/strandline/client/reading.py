@@ -1,4 +1,4 @@
-"""Reading an event type over HTTP: an Arrow stream, opened again from the last cursors whenever it breaks."""
+"""Reads an event type over HTTP: an Arrow stream that is reopened at the last cursors when it breaks."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from strandline.log.records import READ
 from strandline.log.room import Log, Start
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
-# How long a reader that lost its server keeps looking for it, with pauses that grow.
+# How long a reader tries to reconnect, with growing pauses.
 _PATIENCE_S = 60.0
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
-# The shortest that the protocol knows: also the time between two keep-alives.
+# The shortest timeout of the protocol. It is also the time between two keep-alives.
 _FLUSH_S = 1
 
 
@@ -40,12 +40,12 @@ class PartitionRead:
 
 
 def identity(log: Log, name: str) -> str:
-    """What distinguishes an event type from a later one of the same name."""
+    """An id that a later event type of the same name does not have."""
     return log.timelines(name)[0].id
 
 
 def plan(log: Log, name: str, start: Start, *, follow: bool) -> dict[str, PartitionRead]:
-    """What to read of which partition; every given position is checked to be available."""
+    """What to read from each partition. Raises InvalidCursor if a given position is not available."""
     if isinstance(start, str) and start.upper() == "END":
         infos = log.partitions(name)
         return {info.partition: PartitionRead(info.newest_available_offset) for info in infos} if follow else {}
@@ -70,7 +70,7 @@ def plan(log: Log, name: str, start: Start, *, follow: bool) -> dict[str, Partit
 
 
 def _pinned(offset: str, info: PartitionInfo) -> str:
-    """BEGIN as the position it means now, so that records which expire before they are read are not skipped."""
+    """BEGIN as its current position: records that expire before they are read must cause an error, not a gap."""
     if cursors.parse(offset) is not None:
         return offset
     oldest = cursors.parse(info.oldest_available_offset)
@@ -78,7 +78,7 @@ def _pinned(offset: str, info: PartitionInfo) -> str:
 
 
 class HttpReader:
-    """Reads event types over HTTP. Keeps the position of each partition and resumes there when a stream breaks."""
+    """Reads one event type. Keeps the position of each partition and resumes there when a stream breaks."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class HttpReader:
         headers = {"Accept": ARROW_STREAM, "X-Nakadi-Cursors": msgspec.json.encode(asked).decode()}
         path = f"/event-types/{self._name}/events"
         with self._transport.stream(path, self._limits(), headers) as response:
-            # After opening: the stream that we have is then surely of the same event type.
+            # Checked after opening, so that the opened stream certainly belongs to the same event type.
             self._check_identity()
             for records in record_batches(response):
                 self._alive_at = time.monotonic()
@@ -134,14 +134,14 @@ class HttpReader:
                     return
 
     def _limits(self) -> dict[str, int]:
-        """A stream that is to end gets its exact length: the server then need not wait to fill a batch."""
+        """A finite read states its exact length, so that the server does not wait to fill the last batch."""
         counts = [read.count for read in self._reads.values() if read.end is not None]
         bounds = [bound for bound in (sum(counts), self._left) if bound]
         limits = {"batch_limit": min([self._batch_size, *bounds]), "batch_flush_timeout": _FLUSH_S}
         return {**limits, "stream_limit": min(bounds)} if bounds else limits
 
     def _accept(self, records: pa.RecordBatch) -> Batch | None:
-        """The part of a batch that was asked for; moves the partition's position past it."""
+        """The requested part of a batch. Moves the position of the partition past it."""
         partition, timeline = records["partition"][0].as_py(), records["timeline"][0].as_py()
         read = self._reads.get(partition)
         if read is None:
@@ -172,11 +172,11 @@ def record_batches(response: httpx.Response) -> Iterator[pa.RecordBatch]:
         with pa.ipc.open_stream(_Body(response.iter_bytes())) as reader:
             yield from reader
     except (pa.ArrowInvalid, OSError) as error:
-        raise Unavailable(f"the stream broke off: {error}") from error
+        raise Unavailable(f"the stream broke: {error}") from error
 
 
 class _Body(io.RawIOBase):
-    """A response body as a file. `read(n)` waits for n bytes, as Arrow expects it to."""
+    """A response body as a file. `read(n)` waits for n bytes, as Arrow expects."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks

@@ -31,7 +31,7 @@ class Remote(Rooms[Closable]):
         return self._transport.url
 
     def check_ready(self) -> None:
-        """Return if the server takes requests; Unavailable otherwise."""
+        """Raise Unavailable unless the server accepts requests."""
         self._transport.get("/ready")
 
     def close(self) -> None:
@@ -40,9 +40,9 @@ class Remote(Rooms[Closable]):
 
 
 def connect(url: str, *, token: str | None = None, timeout: float = 60.0, retry_unknown: bool = False) -> Remote:
-    """The rooms of the server at `url`; nothing is sent yet.
+    """The rooms of the server at `url`. No request is sent yet.
 
-    `timeout` is in seconds and bounds every wait for the server. A publish whose answer was lost raises
-    `OutcomeUnknown`; with `retry_unknown` it is sent again, so that its events may be stored twice.
+    `timeout` is in seconds and limits every wait for the server. A publish whose response was lost raises
+    `OutcomeUnknown`; with `retry_unknown` it is retried, and its events may be stored more than once.
     """
     return Remote(Transport(url, token, timeout), retry_unknown=retry_unknown)

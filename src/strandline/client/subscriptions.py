@@ -1,4 +1,4 @@
-"""Subscriptions of a server, and consumers that find back to it."""
+"""Subscriptions over HTTP, and consumers that reconnect."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from strandline.log.subscriptions.model import (
 )
 from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer, Subscriptions
 
-# How long a consumer that lost its stream keeps looking for a server with a free slot.
+# How long a consumer that lost its stream tries to open another one.
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.2
 _PLACE = ("event_type", "partition", "timeline")
 
 
 def _path(subscription_id: str, *rest: str) -> str:
-    # A text that is no id, "../storages" for one, would lead to another resource.
+    # An invalid id such as "../storages" would lead to another resource.
     try:
         uuid.UUID(subscription_id)
     except ValueError:
@@ -141,7 +141,7 @@ class HttpConsumer(Consumer):
                 return None
 
     def _next(self) -> pa.RecordBatch | None:
-        """What comes next, which may be empty; None once the stream is over or broken."""
+        """The next batch, which may be empty; None if the stream has ended or is broken."""
         try:
             return next(self._incoming, None)
         except (Unavailable, httpx.TransportError):

@@ -1,7 +1,7 @@
 """HTTP with our errors: the only module of the SDK that talks to a server.
 
-A request that provably never left (the connection was refused) is tried again a few times; a read that broke
-off is tried again once. A write whose answer was lost is `OutcomeUnknown` and never repeated here.
+A request that was not sent because the connection was refused is retried a few times. A read whose connection
+breaks is retried once. A write whose response was lost raises `OutcomeUnknown` and is never retried here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FAILED = 300
 
 
 class Transport:
-    """A pool of connections to one server; thread-safe, every wait bounded."""
+    """A pool of connections to one server. Thread-safe; every wait has a timeout."""
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise Invalid(f"{url!r} is not the address of a server; write one like http://127.0.0.1:8080")
+            raise Invalid(f"{url!r} is not the URL of a server; use one like http://127.0.0.1:8080")
         self.url = url.rstrip("/")
         self._timeout = timeout
         self._client = httpx.Client(
@@ -48,11 +48,11 @@ class Transport:
         return self.repeatable("GET", path, params=params, wait_s=wait_s).content
 
     def ask(self, path: str, body: bytes) -> bytes:
-        """A question too long for an address: a POST that changes nothing."""
+        """A read with parameters that are too long for a URL: a POST that changes nothing."""
         return self.repeatable("POST", path, body=body).content
 
     def write(self, method: str, path: str, body: bytes = b"", flow_id: str | None = None) -> httpx.Response:
-        """A request that changes something; the caller looks at the status of the response."""
+        """A request that changes something. The caller checks the status of the response."""
         headers = {"X-Flow-Id": flow_id} if flow_id else {}
         with self._mapped(writes=True):
             return self._send(method, path, body=body, headers=headers)
@@ -67,12 +67,12 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         wait_s: float = 0.0,
     ) -> httpx.Response:
-        """A request that may be sent twice: a read, or a change to what it already is the second time."""
+        """An idempotent request: it may be sent twice."""
         with self._mapped(writes=False):
             try:
                 response = self._send(method, path, params=params, body=body, headers=headers, wait_s=wait_s)
             except (httpx.ReadError, httpx.RemoteProtocolError):
-                # The pool may hand out a connection that the server is just closing.
+                # The pool may return a connection that the server is closing.
                 response = self._send(method, path, params=params, body=body, headers=headers, wait_s=wait_s)
         check(response, writes=False)
         return response
@@ -100,7 +100,7 @@ class Transport:
 
     @contextmanager
     def stream(self, path: str, params: Params, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """A response whose body is read as it comes; what breaks off while reading is Unavailable."""
+        """A response whose body is read as it arrives. Raises Unavailable if the connection breaks."""
         opening = self._client.stream("GET", path, params=params, headers=headers)
         with self._mapped(writes=False), opening as response:
             if response.status_code >= _FAILED:
@@ -114,15 +114,15 @@ class Transport:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise Unavailable(
-                f"no server answers at {self.url} ({error}); is it running? strandline serve --data DIR --port N"
+                f"no server answers at {self.url} ({error}); start one with `strandline serve --data DIR --port N`"
             ) from error
         except httpx.PoolTimeout as error:
-            raise Unavailable(f"all connections to {self.url} are in use") from error
+            raise Unavailable(f"all connections to {self.url} are in use; retry later") from error
         except httpx.TransportError as error:
             why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             if writes:
                 raise OutcomeUnknown(
-                    f"the answer of {self.url} was lost ({why}); it may have happened: look before you repeat it"
+                    f"the response of {self.url} was lost ({why}); it may be done: check before you retry"
                 ) from error
             raise Unavailable(f"the connection to {self.url} broke ({why})") from error
 
@@ -131,6 +131,6 @@ class Transport:
 
 
 def check(response: httpx.Response, *, writes: bool) -> None:
-    """Raise what the server says went wrong, if anything."""
+    """Raise the error that the response reports, if any."""
     if response.status_code >= _FAILED:
         raise problems.to_error(response.status_code, response.headers, response.content, writes=writes)

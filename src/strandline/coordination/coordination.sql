@@ -2,15 +2,15 @@
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'announcements';
 
 -- name: create
--- `changes` grows with every change, so that watchers can tell them from heartbeats.
+-- `changes` grows with every change except heartbeats; watchers compare it.
 CREATE TABLE announcements (
     only_row  INTEGER PRIMARY KEY CHECK (only_row = 1),
     version   INTEGER NOT NULL,
     changes   INTEGER NOT NULL
 );
 INSERT INTO announcements VALUES (1, 0, 0);
--- A session lives until `expires_ms` on the clock of the machine's start `boot`. Every statement that reads locks
--- or members asks for that; rows of dead sessions are only waiting for somebody to remove them.
+-- A session is alive until `expires_ms` on the boot clock of the machine start `boot`. Statements that read locks
+-- or members check this, because rows of expired sessions stay until the next write deletes them.
 CREATE TABLE sessions (
     id          TEXT PRIMARY KEY,
     boot        TEXT NOT NULL,
@@ -49,7 +49,7 @@ SELECT version FROM announcements;
 UPDATE announcements SET version = version + 1, changes = changes + 1 RETURNING version;
 
 -- name: join
--- Ids are used once: whoever has this one was an earlier session of the same process.
+-- Ids are unique to a process: an existing row is from an earlier session of the same process.
 INSERT INTO members (node, session, value) VALUES (?, ?, ?)
 ON CONFLICT DO UPDATE SET session = excluded.session, value = excluded.value;
 
@@ -73,6 +73,6 @@ DELETE FROM locks WHERE name = ? AND session = ?;
 SELECT name, value FROM locks
 WHERE session IN (SELECT id FROM sessions WHERE boot = ? AND expires_ms > ?) ORDER BY name;
 
--- name: look
--- One row per live session, or one without: all that can change what others see.
+-- name: visible_state
+-- One row per live session, or one row without a session: everything that can change what other processes see.
 SELECT changes, id, expires_ms FROM announcements LEFT JOIN sessions ON boot = ? AND expires_ms > ? ORDER BY id;

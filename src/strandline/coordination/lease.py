@@ -51,6 +51,6 @@ def sure(beat: Beat | None, holdings: Holdings) -> bool:
     """Whether other processes certainly still see this session and everything that this process believes it holds.
 
     False while anything was taken in an earlier session and is neither taken again nor dropped. Otherwise a
-    process that slept through the loss could check before and after it, and never notice.
+    process that sleeps during the loss could check before and after it, and miss it.
     """
     return beat is not None and holdings.all_from(beat.session) and beat.fresh()

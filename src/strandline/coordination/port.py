@@ -4,8 +4,8 @@ Coordination makes processes react quickly. It does not decide anything: a proce
 catalog as well. Every engine stores the same data:
 
     version: 7                    grows by one with every announcement
-    locked_et/<name>: <value>     a lock on an event type; removed when its owner is gone
-    nodes/<node>: <value>         a member; removed when its process is gone
+    locked_et/<name>: <value>     a lock on an event type; removed when its session ends
+    nodes/<node>: <value>         a member; removed when its session ends
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Coordination(ABC):
 
     Locks and membership belong to the session. The session expires when the process dies, or sleeps or is
     disconnected for longer than the session timeout; then other processes see its locks and its membership vanish.
-    A new session starts by itself, but locks and membership are not restored. `sure` tells whether they are valid.
+    A new session starts by itself, but locks and membership are not restored. `sure` says whether they are valid.
     """
 
     @abstractmethod
@@ -44,7 +44,7 @@ class Coordination(ABC):
 
     @abstractmethod
     def lock(self, name: str, value: str) -> bool:
-        """Take the lock of that name. False if it is taken, also if this session holds it."""
+        """Take the lock of that name. False if any session holds it, including this one."""
 
     @abstractmethod
     def relock(self, name: str, value: str) -> None:
@@ -62,8 +62,8 @@ class Coordination(ABC):
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back soon after the version, a lock, a member or `sure` has changed, in any thread.
 
-        Returns a function that ends this. A call may come without a change; a change never comes without a call,
-        also if it happened while the connection was lost.
+        Returns a function that ends this. A call may come without a change. Every change causes a call, even if
+        it happened while the connection was lost.
         """
 
     @abstractmethod

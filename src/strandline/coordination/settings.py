@@ -11,9 +11,9 @@ from strandline.config import setting
 class CoordinationSettings:
     url: str = setting(
         "",
-        "Where processes find each other: `zookeeper://host:port[,host:port…][/root]`; empty: a file in the data "
+        "Coordination service: `zookeeper://host:port[,host:port…][/root]`. If empty: a file in the data "
         "directory, for the processes of one machine.",
     )
     session_timeout_ms: int = setting(
-        6_000, "After how long without a sign of life a process counts as gone.", minimum=500
+        6_000, "A process without a heartbeat for this long loses its locks and leases.", minimum=500
     )

@@ -1,8 +1,8 @@
 """Embedded coordination: one SQLite file that the processes of a machine share.
 
-A session is a row with an expiry on the machine's boot clock, extended by a heartbeat thread. Whoever reads
-leaves out what has expired; whoever writes removes it. Nothing here needs to survive a loss of power: no process
-does, and with them go all sessions and everybody who remembered a version; so commits do not wait for the disk.
+A session is a row with an expiry on the machine's boot clock; a heartbeat thread extends it. Reads ignore expired
+sessions, and writes delete them. The data need not survive a power failure, because all sessions and all processes
+that know a version end with it. So commits do not wait for the disk.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from strandline.errors import Conflict, LeaseLost, OutcomeUnknown, StrandlineErr
 log = logging.getLogger(__name__)
 
 _SQL = sql.load("strandline.coordination", "coordination.sql", "sqlite")
-# Measured: a look costs up to 0.2 ms of processor time, nearly all of it for waking up.
-_LOOK_EVERY, _LOOK_QUICKLY = 0.03, 0.005
+# Measured: a poll costs up to 0.2 ms of CPU time, nearly all of it for waking up the thread.
+_POLL_SECONDS, _QUICK_POLL_SECONDS = 0.03, 0.005
 _T = TypeVar("_T")
 
 
@@ -37,16 +37,16 @@ class SqliteCoordination(Coordination):
         self._lease_ms = session_timeout_ms
         self._boot = boot_id()
         self._db = _open(path)
-        # Lookups never wait behind a commit, and see our own commits like those of anybody else.
+        # Reads never wait for a commit, and `data_version` also changes with the commits of this process.
         self._reader = sqlite.SqliteConnection(path)
-        self._glance = _Glance(self._reader, self._boot)
+        self._state = _VisibleState(self._reader, self._boot)
         self._beat: Beat | None = None
         self._holdings = Holdings()
         self._node: str | None = None
-        # Statements that failed but must take effect; they go ahead of the next transaction.
+        # Statements that failed but must take effect; the next transaction runs them first.
         self._owed: list[tuple[str, tuple[Any, ...]]] = []
         self._renew()
-        self._watcher = Watcher(self._versions, _LOOK_EVERY, _LOOK_QUICKLY)
+        self._watcher = Watcher(self._versions, _POLL_SECONDS, _QUICK_POLL_SECONDS)
         self._heartbeat = Heartbeat("renewing the coordination session", self._renew, session_timeout_ms)
         self._heartbeat.start()
 
@@ -54,7 +54,7 @@ class SqliteCoordination(Coordination):
         self._within_session(lambda _db, _session: None)
 
     def _within_session(self, work: Callable[[sqlite.SqliteConnection, str], _T]) -> _T:
-        """One transaction that extends the session as well, or begins a new one if it is gone."""
+        """Run `work` in a transaction that also extends the session, or begins a new one if it has expired."""
         with self._db:
             before, sent_ms = self._beat, boot_ms()
             try:
@@ -68,7 +68,7 @@ class SqliteCoordination(Coordination):
                 raise
             self._owed.clear()
             if before and session == before.session and boot_ms() >= before.sent_ms + before.lease_ms:
-                # We slept with the transaction open. Others saw the session vanish: it must not reappear.
+                # It expired while the transaction was open. Others saw it vanish, so it must not reappear.
                 self._start_over(before)
                 raise Unavailable("the coordination session expired during the call; call again", retry_after=0.1)
             self._beat = Beat(session, sent_ms, self._lease_ms)
@@ -90,7 +90,7 @@ class SqliteCoordination(Coordination):
     def join(self, node: str, value: str) -> None:
         def work(db: sqlite.SqliteConnection, session: str) -> str:
             if self._node not in {None, node} and self._holdings.session_of(f"nodes/{self._node}") == session:
-                raise Conflict(f"this process is a member already, as {self._node}")
+                raise Conflict(f"this process is already a member, as {self._node}")
             db.execute(_SQL["join"], (node, session, value))
             db.execute(_SQL["changed"])
             return session
@@ -113,7 +113,7 @@ class SqliteCoordination(Coordination):
             if self._holdings.session_of(thing) != session or not db.execute(
                 _SQL[statement], (value, key, session)
             ):
-                raise LeaseLost(f"{thing} is not, or no longer, this session's")
+                raise LeaseLost(f"this session does not hold {thing} any more")
             db.execute(_SQL["changed"])
 
         self._within_session(work)
@@ -155,7 +155,7 @@ class SqliteCoordination(Coordination):
             try:
                 self._renew()
             except StrandlineError as error:
-                log.warning("the lock on %s is let go with the next heartbeat: %s", name, error)
+                log.warning("the lock on %s will be released with the next heartbeat: %s", name, error)
         self._watcher.wake()
 
     def locks(self) -> dict[str, str]:
@@ -166,7 +166,7 @@ class SqliteCoordination(Coordination):
 
     def _versions(self, keys: Sequence[str]) -> dict[str, object]:
         try:
-            seen = self._glance.look()
+            seen = self._state.read()
         except StrandlineError as error:
             seen = error.code  # `sure` can change while the file cannot be read
         return dict.fromkeys(keys, (seen, self.sure()))
@@ -182,14 +182,14 @@ class SqliteCoordination(Coordination):
             if beat:
                 self._db.execute(_SQL["end"], (beat.session,))
         except StrandlineError as error:
-            log.warning("the coordination session is left to run out: %s", error)
+            log.warning("could not end the coordination session; it expires by itself: %s", error)
         finally:
             self._reader.close()
             self._db.close()
 
 
-class _Glance:
-    """Sees whether anything changed, mostly without a query; used by one thread."""
+class _VisibleState:
+    """What other processes see, as a value to compare; queried after a commit or an expiry. Not thread-safe."""
 
     def __init__(self, reader: sqlite.SqliteConnection, boot: str) -> None:
         self._reader = reader
@@ -198,10 +198,10 @@ class _Glance:
         self._next_expiry_ms = 0
         self._seen: object = None
 
-    def look(self) -> object:
+    def read(self) -> object:
         data_version, now_ms = self._reader.data_version(), boot_ms()
         if data_version != self._data_version or now_ms >= self._next_expiry_ms:
-            rows = self._reader.execute(_SQL["look"], (self._boot, now_ms))
+            rows = self._reader.execute(_SQL["visible_state"], (self._boot, now_ms))
             sessions = [(session, expires_ms) for _, session, expires_ms in rows if session]
             self._next_expiry_ms = min((expires_ms for _, expires_ms in sessions), default=1 << 62)
             self._seen = (rows[0][0], [session for session, _ in sessions])

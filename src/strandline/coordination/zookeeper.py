@@ -35,17 +35,17 @@ class ZookeeperCoordination(Coordination):
         self._doubtful: set[str] = set()
         self._node: str | None = None
         self._counter = itertools.count()
-        self._news = 0
+        self._changes = 0
         # ZooKeeper reports changes by itself. Polling is for `sure`, which can change by time alone.
         self._watcher = Watcher(
-            lambda keys: dict.fromkeys(keys, (self._news, self.sure())), session_timeout_ms / 20_000
+            lambda keys: dict.fromkeys(keys, (self._changes, self.sure())), session_timeout_ms / 20_000
         )
-        self._session = ZookeeperSession(hosts, root, session_timeout_ms, self._tell, self._settle)
+        self._session = ZookeeperSession(hosts, root, session_timeout_ms, self._changed, self._settle)
         self._zk = self._session.zk
         self._session.start()
 
-    def _tell(self) -> None:
-        self._news = next(self._counter)
+    def _changed(self) -> None:
+        self._changes = next(self._counter)
         self._watcher.wake()
 
     def join(self, node: str, value: str) -> None:

@@ -1,1 +1,1 @@
-"""How we talk to each product: connect, retry, map driver errors. Knows no room."""
+"""One module per product: connections, retries and error mapping. Depends on no room."""

@@ -1,7 +1,7 @@
 """Checkpoints of SQLite's write-ahead log (WAL) that do not block the writer.
 
-SQLite checkpoints within the commit that made the WAL too long, and nobody can write meanwhile. Here another
-thread checkpoints while the writer continues, and the writer then copies only the rest. The writer must take part,
+SQLite checkpoints within the commit that made the WAL too long, and blocks all writers. Here another thread
+checkpoints while the writer continues, and the writer then copies only the rest. The writer must take part,
 because the WAL restarts from its beginning only when it has been copied completely, and under load only the writer
 can reach that state.
 """
@@ -81,7 +81,7 @@ class Checkpoints:
         except (NotFound, FileNotFoundError):
             pass  # the file was deleted
         except (StrandlineError, OSError) as error:
-            log.warning("the checkpoint of %s failed; its writer does it: %s", self._path.name, error)
+            log.warning("the checkpoint of %s failed; the writer will retry it: %s", self._path.name, error)
 
 
 def _copy(database: sqlite.SqliteConnection, patience_ms: int = 0) -> bool:

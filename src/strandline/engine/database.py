@@ -1,7 +1,7 @@
-"""A SQL database as the rooms' adapters see it: SQLite and PostgreSQL behind one small contract.
+"""SQLite and PostgreSQL behind one small contract, for the adapters of the rooms.
 
-An adapter holds a `Tables`: the tables of its room in a database, with its statements by name. Which dialect the
-database speaks is decided in the room's `.sql` file alone.
+An adapter holds a `Tables`: the tables of its room in a database, with its statements by name. Only the room's
+`.sql` file depends on the dialect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Values = Mapping[str, Any]
 
 
 class Session(Protocol):
-    """One transaction, as the work inside it sees it."""
+    """Runs statements inside one transaction."""
 
     def execute(self, statement: str, values: Values = ...) -> Rows: ...
 
@@ -32,20 +32,20 @@ class Database(ABC):
     """A database and the connections of this process to it. Thread-safe."""
 
     dialect: sql.Dialect
-    #: How messages name it.
+    #: The name of the database in messages.
     where: str
     #: Whether processes on several machines can use it.
     shared: bool
-    #: Which start of the machine lease times count from; empty where they are on the server's clock.
+    #: The machine start that lease times refer to; empty if leases expire on the server's clock.
     boot: str
 
     @abstractmethod
     def fetch(self, statement: str, values: Values) -> Rows:
-        """One statement that only reads; it sees all that was committed before. It never waits for a writer."""
+        """Run one statement that only reads. It sees everything committed before, and never waits for a writer."""
 
     @abstractmethod
     def transaction(self, work: Callable[[Session], _T]) -> _T:
-        """All of the work or nothing. It may be run again from its start: it must have no other effects.
+        """Run `work` atomically. It may be retried from its start, so it must have no other effects.
 
         Every statement sees what was committed before it began. OutcomeUnknown if the commit may or may not have
         taken effect; after any other error nothing was stored.
@@ -53,11 +53,11 @@ class Database(ABC):
 
     @abstractmethod
     def data_version(self) -> int | None:
-        """A number that changes with every commit of any process; None where that cannot be had cheaply."""
+        """A number that changes with every commit of any process; None if it would cost a round trip."""
 
     @abstractmethod
     def lease_ms(self, session: Session | None = None) -> int | None:
-        """The time on the clock that leases expire on. Without a session: None if only the server knows it."""
+        """The time on the clock that leases expire on. Without a session: None if it is the server's clock."""
 
     @abstractmethod
     def close(self) -> None:
@@ -65,7 +65,7 @@ class Database(ABC):
 
 
 class Transaction:
-    """One transaction over a room's tables: its statements by name."""
+    """Runs a room's statements by name inside one transaction."""
 
     def __init__(self, session: Session, statements: Mapping[str, str]) -> None:
         self._statements = statements
@@ -80,10 +80,10 @@ class Transaction:
 
 
 class Tables:
-    """The tables of one room in a database, made or brought to this release's layout when they are opened."""
+    """The tables of one room in a database; opening creates them or migrates them to this release's layout."""
 
     def __init__(self, database: Database, room: str, package: str, file: str) -> None:
-        """Unavailable if a newer release made them."""
+        """Unavailable if a newer release created the tables."""
         self.database = database
         self._statements = sql.load(package, file, database.dialect)
         migrate(database, room, self._statements)
@@ -96,7 +96,7 @@ class Tables:
 
 
 class LeaseClock:
-    """The clock that leases in a database expire on, or a test's own."""
+    """The clock that leases in a database expire on, or the clock of a test."""
 
     def __init__(self, database: Database, now: Callable[[], int] | None = None) -> None:
         self._database = database
@@ -109,41 +109,41 @@ class LeaseClock:
         return found
 
     def parameters(self) -> dict[str, Any]:
-        """For a statement that compares with the clock by itself: `:boot` and `:now_ms`, which may be NULL."""
+        """`:boot` and `:now_ms` for a statement; if `:now_ms` is NULL, the statement reads the server's clock."""
         return {"boot": self.boot, "now_ms": self._now() if self._now else self._database.lease_ms()}
 
 
-class SharedLook:
-    """Lets threads that ask the same question at once share one answer.
+class SharedQuery:
+    """Lets concurrent threads share the result of one query.
 
-    An answer counts for every thread that came before it was looked for. That includes errors: each of them may
-    take seconds, and threads that waited for each other's would wait for the sum.
+    A result is valid for every thread that called before the query started. This includes errors: a query may take
+    seconds to fail, and without sharing, each waiting thread would wait for its own failure after the others.
     """
 
-    def __init__(self, look: Callable[[], int]) -> None:
-        self._look = look
+    def __init__(self, query: Callable[[], int]) -> None:
+        self._query = query
         self._lock = threading.Lock()
-        self._looks = 0
-        self._seen: int | StrandlineError = 0
+        self._started = 0
+        self._result: int | StrandlineError = 0
 
     def __call__(self) -> int:
-        before = self._looks
+        before = self._started
         with self._lock:
-            if self._looks == before:
-                self._looks += 1
-                self._seen = self._safely()
-            seen = self._seen
-        if isinstance(seen, StrandlineError):
-            raise seen
-        return seen
+            if self._started == before:
+                self._started += 1
+                self._result = self._run()
+            result = self._result
+        if isinstance(result, StrandlineError):
+            raise result
+        return result
 
-    def _safely(self) -> int | StrandlineError:
+    def _run(self) -> int | StrandlineError:
         try:
-            return self._look()
+            return self._query()
         except StrandlineError as error:
             return error
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name from outside can be one of ours. Others may hold what PostgreSQL does not take as text."""
+    """Whether a name from outside can be a stored one. Others may contain text that PostgreSQL does not accept."""
     return name.isascii() and "\0" not in name

@@ -1,4 +1,4 @@
-"""How we talk to HDFS: every call has a timeout, and its errors are mapped to ours.
+"""The HDFS client: every call has a timeout, and errors are mapped.
 
 The only importer of the driver. The driver has no timeouts, so each call runs in a thread of its own and is waited
 for with a timeout. (The driver's asynchronous client crashes when it retries.) Some releases of the driver repeat
@@ -32,7 +32,7 @@ from strandline.errors import (
 try:
     from hdfs_native import Client, FileReader, FileWriter, WriteOptions
 except ImportError as cause:
-    raise Unavailable("HDFS's driver is not installed here: pip install 'strandline[hdfs]'") from cause
+    raise Unavailable("the HDFS driver is not installed; run pip install 'strandline[hdfs]'") from cause
 
 _T = TypeVar("_T")
 
@@ -80,7 +80,7 @@ class HdfsConnection:
             alone = {"dfs.client.failover.max.attempts": str(_ATTEMPTS)} if parts.port else None
             self._client = Client(address, alone)
         except (RuntimeError, ValueError) as error:
-            raise Invalid(f"{address} is not the address of an HDFS: {_text(error)}") from error
+            raise Invalid(f"{address} is not an HDFS address: {_text(error)}") from error
 
     def status(self, path: str) -> FileStatus | None:
         try:

@@ -1,4 +1,4 @@
-"""Keeps leases alive from a thread of its own, so that long work or a slow storage does not cost the lease."""
+"""Renews leases in a separate thread, so that they do not expire during long work or a slow call."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Heartbeat:
         return True
 
     def stop(self) -> None:
-        """No beat runs after this. Stopping twice is fine."""
+        """No beat runs after this. Idempotent."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -1,4 +1,4 @@
-"""How we talk to Kafka: clients with the settings that our guarantees need, and its errors mapped to ours.
+"""Kafka clients with the settings that our guarantees need, and error mapping.
 
 The only importer of the driver. The properties of a storage are passed to the driver, except those that would
 break a guarantee. A value `env:NAME` is read from the environment here and never shown.
@@ -36,7 +36,7 @@ try:
     )
     from confluent_kafka.cimpl import NewPartitions, NewTopic
 except ImportError as cause:
-    raise Unavailable("Kafka's driver is not installed here: pip install 'strandline[kafka]'") from cause
+    raise Unavailable("the Kafka driver is not installed; run pip install 'strandline[kafka]'") from cause
 
 __all__ = [
     "AdminClient",

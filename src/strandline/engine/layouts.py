@@ -1,9 +1,9 @@
-"""The version of everything stored in a database: a table of (room, version), and numbered migrations.
+"""The layout version of the tables in a database: a table of (room, version), and numbered migrations.
 
-A room's `.sql` file has a block `create`, which makes the tables of the newest layout, and a block `migration_<n>`
-for each layout after the first, which makes it from the one before. A room whose tables are older than the table
-of versions has a block `version_before`, which finds their version, 0 if there are none. A SQLite file of one room
-alone, like a topic's, keeps its version in `user_version` instead.
+A room's `.sql` file has a block `create`, which creates the tables of the newest layout, and for each layout after
+the first a block `migration_<n>`, which migrates from the layout before. A room whose tables are older than the
+table of versions has a block `version_before`, which returns their version, or 0 without tables. A SQLite file of
+one room, like a topic's file, stores its version in `user_version` instead.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class _Database(Protocol):
 
 
 def migrate(database: _Database, room: str, statements: Mapping[str, str]) -> None:
-    """Make a room's tables, or bring them to the newest layout that `statements` has.
+    """Create a room's tables, or migrate them to the newest layout in `statements`.
 
-    All steps are one transaction: a process that is killed in the middle changes nothing, and of several that
-    start at once one migrates while the others wait. Tables that are up to date are only read, so a role that may
-    not change tables can use them. Unavailable if a newer release made them; nothing is changed then.
+    All steps are one transaction: a process that is killed changes nothing. If several processes start at the same
+    time, one migrates and the others wait. Tables that are up to date are only read, so a database role without
+    the right to change tables can use them. Unavailable, with nothing changed, if a newer release created them.
     """
     own = sql.load("strandline.engine", "layouts.sql", database.dialect)
     newest = _newest(statements)
@@ -66,7 +66,7 @@ def migrate(database: _Database, room: str, statements: Mapping[str, str]) -> No
 def migrate_file(
     connection: SqliteConnection, turn: AbstractContextManager[Any], statements: Mapping[str, str]
 ) -> None:
-    """The same for a file whose version is its `user_version`; `turn` is the lock of its writers."""
+    """Like `migrate`, for a file that stores its version in `user_version`; `turn` is the lock of its writers."""
     newest = _newest(statements)
     if _user_version(connection) == newest:
         return
@@ -99,7 +99,7 @@ def _newer(what: str, version: int, newest: int) -> Unavailable:
 def _newest(statements: Mapping[str, str]) -> int:
     numbers = sorted(int(match[1]) for name in statements if (match := _MIGRATION.fullmatch(name)))
     if numbers != [*range(2, len(numbers) + 2)]:
-        raise ValueError(f"migrations must be numbered from 2 on, not {numbers}")
+        raise ValueError(f"migrations must be numbered from 2 without gaps, not {numbers}")
     return len(numbers) + 1
 
 

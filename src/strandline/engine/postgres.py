@@ -1,8 +1,8 @@
-"""How we talk to PostgreSQL: a pool of connections, transactions that can be run again, and its errors as ours.
+"""The PostgreSQL client: a connection pool, transactions that can be retried, and error mapping.
 
-The only importer of the driver. Every call ends, whatever becomes of the server: statements, locks and answers
-have their time. A connection that is found dead before COMMIT was sent costs a second attempt and nothing else;
-one that dies after it makes the outcome unknown. A password is given as `env:NAME` and shown nowhere.
+The only importer of the driver. Every call ends, even if the server does not answer: connections, statements,
+locks and answers have timeouts. If a connection is lost before COMMIT was sent, the work is retried once. If it is
+lost after that, the outcome is unknown. A password is given as `env:NAME` and never shown.
 """
 
 from __future__ import annotations
@@ -25,57 +25,57 @@ try:
     from psycopg import conninfo
     from psycopg.abc import PQGen
 except ImportError as cause:
-    raise Unavailable("PostgreSQL's driver is not installed here: pip install 'strandline[postgres]'") from cause
+    raise Unavailable("the PostgreSQL driver is not installed; run pip install 'strandline[postgres]'") from cause
 
 _T = TypeVar("_T")
 
-# Whatever keeps the pool from a connection is told to whoever needs one.
+# The caller that needs a connection gets the error, so the pool need not log it.
 logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
 
 _CONNECTIONS = 8
 _ATTEMPTS = 4
 _CONNECT_SECONDS = 5
-# How long a call waits for a connection, and then for an answer; the server gives up a little sooner.
+# How long a call waits for a connection, and then for an answer; the server's own timeouts are shorter.
 _POOL_SECONDS = 3.0
 _ANSWER_SECONDS = 10.0
 _SETTINGS = {
     "statement_timeout": 8_000,
     "lock_timeout": 7_000,
-    # A node that sleeps in the middle of a transaction holds up others for no longer, and they wait longer.
+    # A node that sleeps inside a transaction blocks others for this time, which is less than `lock_timeout`.
     "idle_in_transaction_session_timeout": 5_000,
     "search_path": "strandline",
 }
 _NOW = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _NONE: Values = {}
-# What our promises rest on is not for the address to change.
+# The address must not set these: our guarantees depend on them.
 _OURS = frozenset({"options", "client_encoding", "application_name", "fallback_application_name"})
 _SECRETS = frozenset({"password", "sslpassword"})
-# A server that does not wait for its disk is told to, for us; one that waits for more is left alone.
+# Turns `synchronous_commit` on for our connections if it is off; other values are kept.
 _DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
 
 _FULL = "53100"
-# Somebody else was in the way; the same work can go through the next time.
+# Serialization failure and deadlock: a retry can succeed.
 _COLLISIONS = frozenset({"40001", "40P01"})
-# The connection is of no use any more: the server goes, comes up, or has become somebody's replica.
-_GONE = ("08", "57P", "25006", "25P03")
+# The connection is unusable: lost, idle for too long, or its server stops, starts or has become a replica.
+_LOST = ("08", "57P", "25006", "25P03")
 
 
-class _Silent(psycopg.OperationalError):
-    """No answer in time."""
+class _NoAnswer(psycopg.OperationalError):
+    """The server did not answer in time."""
 
 
 class _Connection(psycopg.Connection[tuple[Any, ...]]):
     def wait(self, gen: PQGen[_T], interval: float = 0.1, timeout: float | None = None) -> _T:
-        """A server that keeps silent is given up after a while; the driver by itself would wait for ever."""
+        """Wait with a timeout; without one, the driver waits indefinitely for a server that does not answer."""
         try:
             return super().wait(gen, interval, timeout or _ANSWER_SECONDS)
         except psycopg.OperationalError as error:
             if self.pgconn.transaction_status != psycopg.pq.TransactionStatus.ACTIVE:
                 raise
-            self.pgconn.finish()  # the answer may still come, and must not be taken for another one's
-            raise _Silent(f"no answer within {_ANSWER_SECONDS:.0f} seconds") from error
+            self.pgconn.finish()  # a late answer must not be taken for the answer to the next statement
+            raise _NoAnswer(f"no answer within {_ANSWER_SECONDS:.0f} seconds") from error
 
 
 class PostgresSession(Session):
@@ -92,7 +92,7 @@ class PostgresSession(Session):
 
 
 class PostgresDatabase(Database):
-    """A schema of its own, `strandline`, in a database that processes on several machines share."""
+    """The schema `strandline` in a database that processes on several machines share."""
 
     dialect: Dialect = "postgres"
     shared = True
@@ -111,7 +111,7 @@ class PostgresDatabase(Database):
             min_size=1,
             max_size=_CONNECTIONS,
             timeout=_POOL_SECONDS,
-            # No attempts in the background, which come less and less often: whoever needs a connection makes one.
+            # No retries in the background, whose interval grows: the next caller triggers the next attempt.
             reconnect_timeout=0,
             open=True,
         )
@@ -126,7 +126,7 @@ class PostgresDatabase(Database):
         with closing(self._connect()) as connection, self._mapped():
             ((encoding,),) = connection.execute(b"SELECT current_setting('server_encoding')").fetchall()
         if encoding != "UTF8":
-            raise Unavailable(f"the database is encoded in {encoding}; make one with ENCODING 'UTF8'")
+            raise Unavailable(f"the database has the encoding {encoding}; create one with ENCODING 'UTF8'")
 
     def fetch(self, statement: str, values: Values) -> Rows:
         return self._run(lambda connection: PostgresSession(connection).execute(statement, values))
@@ -145,7 +145,7 @@ class PostgresDatabase(Database):
         try:
             result = work(PostgresSession(connection))
         except BaseException:
-            with suppress(psycopg.Error):  # a connection that is gone has rolled back
+            with suppress(psycopg.Error):  # a lost connection has rolled back
                 connection.execute("ROLLBACK", prepare=False)
             raise
         try:
@@ -162,19 +162,19 @@ class PostgresDatabase(Database):
                 try:
                     return call(connection)
                 except psycopg.Error as error:
-                    if not self._worth_repeating(connection, error, attempt):
+                    if not self._can_retry(connection, error, attempt):
                         raise
-            time.sleep(random.uniform(0, 0.02) * attempt)  # noqa: S311 - only so that two do not meet again
+            time.sleep(random.uniform(0, 0.02) * attempt)  # noqa: S311 - jitter against another collision
         with self._mapped(), self._borrowed() as connection:
             return call(connection)
 
-    def _worth_repeating(self, connection: _Connection, error: psycopg.Error, attempt: int) -> bool:
+    def _can_retry(self, connection: _Connection, error: psycopg.Error, attempt: int) -> bool:
         if not _lost(connection, error):
             return error.sqlstate in _COLLISIONS
         connection.close()
-        if attempt > 1 or isinstance(error, _Silent):
+        if attempt > 1 or isinstance(error, _NoAnswer):
             return False
-        self._pool.drain()  # the others are hardly better
+        self._pool.drain()  # the other connections are probably lost as well
         return True
 
     @contextmanager
@@ -184,7 +184,7 @@ class PostgresDatabase(Database):
         except psycopg_pool.PoolClosed as error:
             raise Unavailable("the connections to PostgreSQL are closed") from error
         except psycopg_pool.PoolTimeout as error:
-            self._connect().close()  # raises what keeps the pool from it, if anything does
+            self._connect().close()  # raises the reason if the server accepts no connection
             raise Unavailable(f"all connections to {self.where} are busy", retry_after=1) from error
         try:
             yield connection
@@ -201,8 +201,8 @@ class PostgresDatabase(Database):
     def _map(self, error: psycopg.Error, text: str) -> StrandlineError:
         state = error.sqlstate or ""
         if state == _FULL:
-            return StorageFull(f"{self.where} has no room left; nothing was written: {text}")
-        if isinstance(error, psycopg.OperationalError) and (not state or state.startswith(_GONE)):
+            return StorageFull(f"{self.where} has no space left; nothing was written: {text}")
+        if isinstance(error, psycopg.OperationalError) and (not state or state.startswith(_LOST)):
             return Unavailable(f"PostgreSQL cannot be reached at {self._host}: {text}", retry_after=2)
         if state in _COLLISIONS or state in {"55P03", "57014"}:
             return Unavailable(f"{self.where} is busy: {text}", retry_after=1)
@@ -217,7 +217,7 @@ def _configure(connection: _Connection) -> None:
 
 
 def _lost(connection: _Connection, error: psycopg.Error) -> bool:
-    return connection.closed or (error.sqlstate or "").startswith(_GONE)
+    return connection.closed or (error.sqlstate or "").startswith(_LOST)
 
 
 def _text(error: psycopg.Error) -> str:
@@ -225,20 +225,20 @@ def _text(error: psycopg.Error) -> str:
 
 
 def _parameters(url: str) -> dict[str, Any]:
-    """What the driver needs to connect. The address may hold a secret by mistake, so no error shows it."""
+    """The driver's connection parameters. The address may contain a secret by mistake, so no error shows it."""
     try:
         given = conninfo.conninfo_to_dict(url)
     except psycopg.Error:
         given = {}
-    # A password with a stroke in it makes a host of the user, a port of itself and a database of the rest.
+    # With a slash in the password, the user is parsed as the host, the password as the port, the rest as the name.
     clear = "@" not in str(given.get("dbname", "@")) and not str(given.get("port", "")).strip("0123456789,")
     if not url.startswith(("postgresql://", "postgres://")) or not clear:
-        raise Invalid("the address of a PostgreSQL must look like postgresql://user@host:5432/database")
+        raise Invalid("the PostgreSQL address must look like postgresql://user@host:5432/database")
     if bad := sorted(_OURS & given.keys()):
-        raise Invalid(f"{bad[0]!r} in the address of a PostgreSQL is decided by Strandline; leave it out")
+        raise Invalid(f"{bad[0]!r} in the PostgreSQL address is set by Strandline; remove it")
     options = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
     return {
-        # Of several hosts the one that takes writes; its replicas may be behind.
+        # With several hosts, use the one that accepts writes; replicas may lag behind.
         "target_session_attrs": "read-write",
         "connect_timeout": _CONNECT_SECONDS,
         "tcp_user_timeout": int(_ANSWER_SECONDS * 1000),
@@ -253,11 +253,9 @@ def _parameters(url: str) -> dict[str, Any]:
 def _secret(given: Any) -> str:
     scheme, _, variable = str(given).partition(":")
     if scheme != "env":
-        raise Invalid("give a PostgreSQL's password by reference: postgresql://user:env:NAME@host:5432/database")
+        raise Invalid("give the PostgreSQL password by reference: postgresql://user:env:NAME@host:5432/database")
     if variable not in os.environ:
-        raise Invalid(
-            f"the address of a PostgreSQL refers to the environment variable {variable}, which is not set"
-        )
+        raise Invalid(f"the PostgreSQL address refers to the environment variable {variable}, which is not set")
     return os.environ[variable]
 
 

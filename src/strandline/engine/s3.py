@@ -1,4 +1,4 @@
-"""How we talk to S3 and compatible services: a client with timeouts, and its errors mapped to ours.
+"""The client for S3 and compatible services, with timeouts and error mapping.
 
 The only importer of the driver. Credentials are found as AWS's own tools find them (environment, profile, role);
 they are never part of an address. The driver retries a request by itself when the answer is missing or 5xx, so a
@@ -36,7 +36,7 @@ try:
         PartialCredentialsError,
     )
 except ImportError as cause:
-    raise Unavailable("S3's driver is not installed here: pip install 'strandline[s3]'") from cause
+    raise Unavailable("the S3 driver is not installed; run pip install 'strandline[s3]'") from cause
 
 _CONNECT_SECONDS = 5
 _ANSWER_SECONDS = 60
@@ -111,7 +111,7 @@ class Bucket:
             return content
 
     def put(self, key: str, data: bytes, *, etag: str | None, metadata: Mapping[str, str]) -> None:
-        """Replace the object with that ETag, or create it if `etag` is None. Else Conflict or NotFound."""
+        """Replace the object with that ETag, or create it if `etag` is None. Conflict or NotFound otherwise."""
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         with self._mapped(key, changes=True):
             self._client.put_object(Bucket=self._name, Key=key, Body=data, Metadata=metadata, **condition)
@@ -146,7 +146,7 @@ class Bucket:
             )
 
     def abort(self, key: str, upload: str) -> None:
-        """Give up an upload; do nothing if it is already completed or aborted."""
+        """Abort an upload; do nothing if it is already completed or aborted."""
         with suppress(NotFound), self._mapped(key, changes=True):
             self._client.abort_multipart_upload(Bucket=self._name, Key=key, UploadId=upload)
 

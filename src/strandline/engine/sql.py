@@ -1,9 +1,9 @@
 """SQL lives in `.sql` files, in blocks that start with `-- name: <identifier>`.
 
 A block is for every database, or for one dialect: `-- name: <identifier> (postgres)`. Statements are written in
-PostgreSQL's form with named parameters, `:name`; `= ANY (:name)` compares with each item of a list. `load` turns
-these, and the few types that SQLite does not know, into what the dialect takes, so that most statements and all
-tables are written once.
+PostgreSQL's form with named parameters, `:name`; `= ANY (:name)` compares with each item of a list. `load`
+translates these, and the few types that SQLite does not know, for the dialect. So most statements and all tables
+are written once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SQLite through apsw: the only module that imports the driver.
 
-Every database we open is WAL with `synchronous=FULL`: a committed transaction survives the loss of power.
-Several processes of one machine write the same file, which releases before 3.51.3 can corrupt; hence the
-version check and the bundled library instead of the standard one.
+Every database is opened in WAL mode with `synchronous=FULL`: a committed transaction survives a power failure.
+Several processes of one machine write the same file, which SQLite before 3.51.3 can corrupt. So the version is
+checked, and the library bundled with apsw is used instead of the one of the standard library.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from strandline.engine.open_files import OPEN
 from strandline.errors import NotFound, OutcomeUnknown, StorageFull, StrandlineError, Unavailable
 
 _OLDEST_SAFE = (3, 51, 3)
-# A backstop only: writers queue on a file lock before they ask SQLite for its own.
+# Rarely needed: writers queue on a file lock before they take SQLite's own lock.
 _BUSY_TIMEOUT_MS = 10_000
 
 
@@ -31,27 +31,27 @@ def library_version() -> str:
 
 
 def check_library() -> None:
-    """Refuse a SQLite that can lose a WAL file under several writers."""
+    """Unavailable if this SQLite can corrupt a WAL file that has several writers."""
     version = library_version()
     if tuple(int(part) for part in version.split(".")[:3]) < _OLDEST_SAFE:
-        raise Unavailable(f"SQLite {version} is not safe with several writers; pip install -U apsw")
+        raise Unavailable(f"SQLite {version} is not safe with several writers; run pip install -U apsw")
 
 
 def map_error(error: apsw.Error, path: Path) -> StrandlineError:
-    """The driver's error as one of ours; it stays reachable as `__cause__`."""
+    """Our error for one of the driver's; raise it from the original."""
     where = path.name
     if isinstance(error, apsw.FullError):
-        return StorageFull(f"no room left for {where}; nothing was written: free some space and try again")
+        return StorageFull(f"no space left for {where}; nothing was written: free some space and try again")
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return Unavailable(f"{where} is busy", retry_after=1)
     return Unavailable(f"{where} failed: {error}", retry_after=5)
 
 
 class SqliteConnection:
-    """One connection, used by one thread at a time (`with database:` takes it), errors mapped.
+    """One connection, used by one thread at a time (`with connection:` holds it), with mapped errors.
 
-    `committed` hears after every transaction how long SQLite's log is, and sees to it that it is copied into the
-    file; without it SQLite does that itself.
+    `committed` is called after every transaction with the size of the WAL, and must start its checkpoints. Without
+    it, SQLite checkpoints by itself.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SqliteConnection:
     ) -> None:
         self.path = path
         self._lock = threading.RLock()
-        self._looks = 0
+        self._version_queries = 0
         self._version: int | None = None
         self._committed = committed
         self._log_bytes = 0
@@ -81,30 +81,30 @@ class SqliteConnection:
         self.execute("PRAGMA foreign_keys = ON")
         self._page_bytes = int(self.execute("PRAGMA page_size")[0][0])
         if self._committed is not None:
-            self._connection.set_wal_hook(self._note_log)  # also: SQLite does not copy it by itself
+            self._connection.set_wal_hook(self._note_log)  # also turns off SQLite's automatic checkpoints
 
     def _note_log(self, _: apsw.Connection, __: str, pages: int) -> int:
         self._log_bytes = pages * self._page_bytes
         return apsw.SQLITE_OK
 
     def checkpoint(self, patience_ms: int = 0) -> bool:
-        """Copy as much of the log into the file as can be; whether all of it is there now.
+        """Copy as much of the WAL into the file as possible. Returns whether all of it was copied.
 
-        With patience it waits for readers, so that the next commit is sure to start the log anew.
+        With `patience_ms` it waits for readers, so that the next commit restarts the WAL from its beginning.
         """
         mode = apsw.SQLITE_CHECKPOINT_RESTART if patience_ms else apsw.SQLITE_CHECKPOINT_PASSIVE
         with self._lock, self.mapped():
             self._connection.set_busy_timeout(patience_ms)
             try:
                 pages, copied = self._connection.wal_checkpoint(mode=mode)
-            except apsw.BusyError:  # somebody else is at it, or a reader stays
+            except apsw.BusyError:  # another connection checkpoints, or a reader is still active
                 return False
             finally:
                 self._connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
             return pages == copied
 
     def _switch_to_wal(self) -> None:
-        """Of several that open a new file at once one can switch; for this SQLite does not wait by itself."""
+        """Retry while another connection switches the same new file: SQLite's busy timeout does not apply here."""
         deadline = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
         while True:
             try:
@@ -155,8 +155,8 @@ class SqliteConnection:
     def transaction(self) -> Iterator[SqliteConnection]:
         """One write transaction: all or nothing.
 
-        An I/O error while committing is `OutcomeUnknown`: the frames may have reached the file. Every other
-        error means that nothing was stored.
+        An I/O error during the commit is `OutcomeUnknown`, because the frames may have reached the file. After
+        any other error nothing was stored.
         """
         with self._lock:
             self.execute("BEGIN IMMEDIATE")
@@ -175,23 +175,23 @@ class SqliteConnection:
         except apsw.Error as error:
             self._rollback()
             if isinstance(error, apsw.IOError):
-                raise OutcomeUnknown(f"the commit to {self.path.name} failed half-way: {error}") from error
+                raise OutcomeUnknown(f"the commit to {self.path.name} may have failed: {error}") from error
             raise map_error(error, self.path) from error
 
     def _rollback(self) -> None:
-        with suppress(apsw.Error):  # a connection that is gone has rolled back; the first error is the one to tell
+        with suppress(apsw.Error):  # a lost connection has rolled back; the caller reports the first error
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
     def data_version(self) -> int:
-        """Changes whenever another connection has committed; costs microseconds.
+        """A number that changes when another connection has committed; costs microseconds.
 
-        Of many threads that ask at once only some look: what was read since a thread came is true for it, too.
+        Concurrent threads share a query: its result is valid for every thread that called before it started.
         """
-        before = self._looks
+        before = self._version_queries
         with self._lock:
-            if self._looks == before or self._version is None:
-                self._looks, self._version = self._looks + 1, None
+            if self._version_queries == before or self._version is None:
+                self._version_queries, self._version = self._version_queries + 1, None
                 ((self._version,),) = self.execute("PRAGMA data_version")
             return self._version
 
@@ -205,7 +205,7 @@ def _connect(path: Path, *, create: bool) -> apsw.Connection:
     try:
         return apsw.Connection(str(path), flags=flags, statementcachesize=64)
     except apsw.CantOpenError as error:
-        # One that is there but cannot be opened (no descriptors, no permission) is not a missing one.
+        # A file that exists but cannot be opened (no descriptors, no permission) is not missing.
         if create or path.exists() or not path.parent.is_dir():
             raise
         raise NotFound(f"{path.name} does not exist") from error
@@ -214,8 +214,8 @@ def _connect(path: Path, *, create: bool) -> apsw.Connection:
 class FileLock:
     """A lock between threads and processes, on a file; the system releases it when its holder dies.
 
-    Fair enough that no writer starves, which SQLite's own busy handler is not. A holder that sleeps keeps it: one
-    thread of every process waits for its end, the others are told after a while that it is busy.
+    Fair enough that no writer starves, unlike SQLite's own busy handler. A holder that sleeps keeps the lock. One
+    thread of every process then waits for it; the other threads get Unavailable after a timeout.
     """
 
     def __init__(self, path: Path) -> None:
@@ -224,12 +224,12 @@ class FileLock:
         except OSError as error:
             raise Unavailable(f"{path.name} cannot be opened: {error.strerror}", retry_after=5) from error
         self._name = path.name
-        # To the system all threads with this descriptor are one holder.
+        # For the system, all threads with this descriptor are one holder.
         self._threads = threading.Lock()
 
     def __enter__(self) -> Self:
         if not self._threads.acquire(timeout=_BUSY_TIMEOUT_MS / 1000):
-            raise Unavailable(f"{self._name} is held by another process that does not go on", retry_after=1)
+            raise Unavailable(f"{self._name} is held by another process for too long", retry_after=1)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         except BaseException:
@@ -242,7 +242,7 @@ class FileLock:
         self._threads.release()
 
     def free(self) -> bool:
-        """Whether nobody holds it at this moment."""
+        """Whether no thread or process holds the lock at this moment."""
         if not self._threads.acquire(blocking=False):
             return False
         try:
@@ -258,19 +258,19 @@ class FileLock:
     def close(self) -> None:
         with self._threads:
             os.close(self._descriptor)
-            self._descriptor = -1  # the number may be another file's from now on
+            self._descriptor = -1  # the system may reuse the number for another file
 
 
 def make_directory(path: Path) -> None:
-    """Have a directory for databases; one that is there is fine."""
+    """Create a directory for databases if it is missing."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Unavailable(f"the directory {path} cannot be made: {error.strerror}", retry_after=5) from error
+        raise Unavailable(f"the directory {path} cannot be created: {error.strerror}", retry_after=5) from error
 
 
 def remove(path: Path) -> None:
-    """Delete a database with everything SQLite and we keep beside it; a missing one is fine."""
-    # The file first: opened without what is in its log it would look like an older one.
+    """Delete a database with its WAL and lock files. Idempotent."""
+    # The database first: without its WAL it would be opened in an older state.
     for suffix in ("", "-wal", "-shm", ".lock"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

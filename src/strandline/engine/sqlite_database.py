@@ -19,7 +19,7 @@ from strandline.errors import Unavailable
 
 _T = TypeVar("_T")
 _NONE: Values = {}
-# Readers beyond these open a connection and close it again.
+# Idle connections that are kept for reads; additional ones are closed after the read.
 _READERS = 4
 
 
@@ -35,7 +35,7 @@ class SqliteSession(Session):
 
 
 def _bound(values: Values) -> Mapping[str, Any]:
-    """SQLite has no arrays; a list is JSON text, which `json_each` takes apart."""
+    """SQLite has no arrays: a list is passed as JSON text, and the statement reads it with `json_each`."""
     if any(isinstance(value, list) for value in values.values()):
         return {key: _text(value) if isinstance(value, list) else value for key, value in values.items()}
     return values
@@ -46,7 +46,7 @@ def _text(value: object) -> str:
 
 
 class SqliteDatabase(Database):
-    """One connection that writes, and a few for lookups, which never wait behind a commit."""
+    """One connection for writes, and others for reads, which never wait for a commit."""
 
     dialect: Dialect = "sqlite"
     shared = False
@@ -58,9 +58,9 @@ class SqliteDatabase(Database):
         self.boot = clock.boot_id()
         self._path = path
         self._writer = SqliteConnection(path, create=True)
-        # Writers queue on the lock file: it is fair, and SQLite's own lock is not.
+        # Writers queue on a lock file, because SQLite's own lock is not fair.
         self._turn = sqlite.FileLock(path.with_name(path.name + ".lock"))
-        # A connection does not notice its own commits; this one makes none.
+        # A connection's `data_version` ignores its own commits, so this connection makes none.
         self._observer = SqliteConnection(path)
         self._readers: deque[SqliteConnection] = deque()
         self._closed = False

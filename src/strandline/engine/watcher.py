@@ -35,11 +35,11 @@ class _Watch:
 
 
 class Watcher:
-    """`versions` returns for each key a value that differs after every change, or the exception it met.
+    """`versions` returns for each key a value that differs after every change, or the exception of its lookup.
 
     A new callback is always called once, because a change may have come just before it was registered. After that
-    it is called when the version of its key has changed. A call may come without a change; a change never comes
-    without a call. Changes come in bursts: for a second after each, the thread polls at `quick_interval`.
+    it is called when the version of its key has changed. A call may come without a change. Every change causes a
+    call. Changes come in bursts: for a second after each, the thread polls at `quick_interval`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Watcher:
         watch = _Watch(key, callback)
         with self._condition:
             if self._closed:
-                raise Unavailable("changes cannot be watched any more: the connection is closed")
+                raise Unavailable("changes cannot be watched: the connection is closed")
             self._watches.setdefault(key, set()).add(watch)
             self._new.add(watch)
             if self._thread is None:

@@ -1,4 +1,4 @@
-"""How we talk to ZooKeeper: one connection that reconnects by itself, and its errors mapped to ours.
+"""The ZooKeeper client: one connection that reconnects by itself, and error mapping.
 
 The only importer of the driver. Every call ends within the session timeout. No call is retried here: a write whose
 answer was lost is `OutcomeUnknown`, and may be carried out later, after a reconnect.
@@ -29,7 +29,7 @@ try:
     from kazoo.handlers.threading import KazooTimeoutError
     from kazoo.protocol.serialization import Connect
 except ImportError as cause:
-    raise Unavailable("ZooKeeper's driver is not installed here: pip install 'strandline[zookeeper]'") from cause
+    raise Unavailable("the ZooKeeper driver is not installed; run pip install 'strandline[zookeeper]'") from cause
 
 _START_SECONDS = 10.0
 _ANY = -1
@@ -184,7 +184,7 @@ class Zookeeper:
             return _refusal(self._wait(transaction.commit_async()))
 
     def sync(self, path: str) -> None:
-        """After this, reads see every write that was completed before, through whichever server."""
+        """After this, reads see every write that was completed before, on any server."""
         with self._calling(Unavailable):
             self._wait(self._client.sync_async(path))
 
@@ -219,7 +219,7 @@ class Zookeeper:
 
     @contextmanager
     def _mapped(self, lost: type[OutcomeUnknown | Unavailable]) -> Iterator[None]:
-        """Map the driver's errors; `lost` is the error for an answer that did not come."""
+        """Map the driver's errors; `lost` is the error for a missing answer."""
         try:
             yield
         except (ConnectionLoss, OperationTimeoutError, KazooTimeoutError) as cause:

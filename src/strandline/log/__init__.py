@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    # The settings of the log, and with them the help of commands, must not wait for Arrow.
+    # Names load on first use: commands that need only the settings do not wait for the import of Arrow.
     __getattr__ = lazy(
         __name__,
         dict.fromkeys(__all__, "strandline.log.model")

@@ -1,4 +1,4 @@
-"""The operator's verbs for storages and timelines, in this process."""
+"""The operator's commands for storages and timelines, in this process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LocalAdmin(Admin):
         return self._storage(storage_id)
 
     def _storage(self, storage_id: str) -> StorageInfo:
-        """The storage as the catalog has it now: the first one that is added becomes the default."""
+        """The storage as stored in the catalog, which makes the first storage the default."""
         for storage in self._catalog.storages.list():
             if storage.id == storage_id:
                 return storage
@@ -56,7 +56,7 @@ class LocalAdmin(Admin):
         if entry.switch is None or decided(entry.switch):
             raise Conflict(f"no switch of {name!r} is under way")
         if not self._initiator.abort(entry, entry.switch):
-            raise Conflict(f"the switch of {name!r} is done already")
+            raise Conflict(f"the switch of {name!r} is already done; it cannot be aborted")
         aborted = self._event_types.entry(name).switch
         if aborted is None:
             raise NotFound(f"event type {name!r} does not exist")

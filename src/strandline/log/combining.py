@@ -16,7 +16,7 @@ from typing import Generic, TypeVar, cast
 
 from strandline.errors import OutcomeUnknown, StrandlineError, Unavailable
 
-# The next group is not started while more jobs arrive; the queue is checked in this interval.
+# The next group is not started while more jobs arrive; the queue is checked at this interval.
 _GATHER_SECONDS = 0.00005
 # After this many groups a thread of the executor yields to other combiners.
 _TURN_GROUPS = 16
@@ -110,8 +110,8 @@ class Combiner(Generic[_G, _R]):
         self._changed = threading.Condition(self._lock)
         # Any thread appends; only the working thread removes.
         self._queue: deque[QueuedJob[_G, _R] | WaitedJob[_G, _R]] = deque()
-        # Answered jobs whose callers are still asleep. Each caller wakes the next one: all at once would only wait
-        # again, for the interpreter.
+        # Answered jobs whose callers are still asleep. Each caller wakes the next one: all at once would wait for
+        # the interpreter lock.
         self._asleep: deque[WaitedJob[_G, _R]] = deque()
         self._working = False
         self._called = False  # the executor has been asked for a thread
@@ -135,7 +135,7 @@ class Combiner(Generic[_G, _R]):
 
     def wake_next(self) -> None:
         """Wake one caller whose job was answered. Called after every group and by every caller that leaves."""
-        with suppress(IndexError):  # none is asleep
+        with suppress(IndexError):  # no caller is asleep
             while (job := self._asleep.popleft()).left:
                 pass
             job.wake()
@@ -143,7 +143,7 @@ class Combiner(Generic[_G, _R]):
     def help(self, job: QueuedJob[_G, _R] | WaitedJob[_G, _R]) -> None:
         """Make sure that a job gets done, preferably by this thread."""
         if self._working or self._called:
-            return  # that thread checks the queue once more after it has stopped working
+            return  # the working thread checks the queue again after it has stopped
         if self._free():
             self._work(job)
         if not job.done():
@@ -166,9 +166,9 @@ class Combiner(Generic[_G, _R]):
         with self._lock:
             if self._working or self._called or not self._queue:
                 return
-            with suppress(RuntimeError):  # it is shut down: `finish` or a waiting caller does the rest
+            with suppress(RuntimeError):  # shut down: `finish` or a waiting caller does the rest
                 self._executor.submit(self._answer_call)
-                self._called = True  # only after a successful submit, because it keeps others from starting
+                self._called = True  # only after a successful submit, because it keeps other threads from starting
 
     def _answer_call(self) -> None:
         with self._lock:
@@ -190,7 +190,7 @@ class Combiner(Generic[_G, _R]):
                     self._gather(2 * size)
         finally:
             if mine:
-                self._working = False  # first, because an interrupt before it would stop all work for good
+                self._working = False  # first: after an interrupt before this line no thread could work again
                 with self._lock:
                     self._changed.notify_all()
                 self._call()
@@ -231,7 +231,7 @@ class Combiner(Generic[_G, _R]):
     def _take(self, group: list[QueuedJob[_G, _R] | WaitedJob[_G, _R]]) -> None:
         weight = 0.0
         while self._queue and weight < 1:
-            group.append(self._queue[0])  # before popleft, so that an interrupt between the two loses no job
+            group.append(self._queue[0])  # before popleft: an interrupt between the two loses no job
             self._queue.popleft()
             if self._queue:  # the weight of the last job does not matter
                 weight += self._weight(group[-1].given)

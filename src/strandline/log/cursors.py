@@ -1,12 +1,12 @@
 """Cursor arithmetic over any list of timelines: pure functions.
 
-A position is (timeline order, offset) and is exclusive: reading starts after it. Laying the timelines of a
-partition end to end gives every position an *index*, the number of records that were ever written before
-it, so that the last offset of one timeline and the −1 of the next, through any number of empty ones, are the
-same index. Order, distance, shift and lag are arithmetic on indexes.
+A position is (timeline order, offset) and is exclusive: reading starts after it. The *index* of a position is the
+number of records that were ever written up to it, counted over all timelines of the partition. The last offset of
+one timeline and −1 of the next have the same index, also across empty timelines. Order, distance, shift and lag
+are arithmetic on indexes.
 
-The canonical spelling of an index names the record just before it, which no later switch or clean-up
-changes; the very start is −1 of the first timeline.
+The canonical position of an index names the record just before it, so no later switch or cleanup changes it. The
+start of a partition is −1 of its first timeline.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Position(NamedTuple):
 class Span:
     """One timeline as one partition sees it.
 
-    `first` is the oldest offset that is still there (`last + 1` when none is: empty or removed), `last` the
-    newest one ever written, −1 when the partition never got a record in this timeline. While a switch is `closing`
-    the timeline, `last` is what this process knows of it; other processes may have seen more.
+    `first` is the oldest available offset, or `last + 1` if the timeline is empty or removed. `last` is the newest
+    offset ever written, or −1 if the partition never got a record in this timeline. While a switch is `closing`
+    the timeline, `last` is the end that this process knows; other processes may have seen more.
     """
 
     order: int
@@ -62,7 +62,7 @@ class Span:
 class Resumed:
     """Where a reader continues: the position and its index.
 
-    `problem` says why this is not its stored position, None if it is. `skipped` counts the records in between.
+    `problem` says why this is not the stored position; None if it is. `skipped` counts the records in between.
     """
 
     position: Position
@@ -86,7 +86,7 @@ def parse(text: str) -> Position | None:
 
 
 def index_of(spans: Sequence[Span], position: Position) -> int:
-    """How many records were ever written up to and including the position."""
+    """The number of records that were ever written up to and including the position."""
     before = 0
     for span in spans:
         if span.order == position.order:
@@ -107,7 +107,7 @@ def at_index(spans: Sequence[Span], index: int) -> Position:
 
 
 def begin_index(spans: Sequence[Span]) -> int:
-    """The smallest index from which everything that follows is still there."""
+    """The smallest index after which all records are available."""
     before = 0
     begin = 0
     for span in spans:
@@ -122,7 +122,7 @@ def end_index(spans: Sequence[Span]) -> int:
 
 
 def canonical(spans: Sequence[Span], position: Position) -> Position:
-    """The one spelling of a position: equal positions become equal texts."""
+    """The canonical form of a position: equal positions have the same text."""
     return at_index(spans, index_of(spans, position))
 
 
@@ -132,16 +132,16 @@ def compare(spans: Sequence[Span], left: Position, right: Position) -> int:
 
 
 def distance(spans: Sequence[Span], initial: Position, final: Position) -> int:
-    """How many records lie after `initial` up to and including `final`; negative when they are swapped."""
+    """The number of records after `initial` up to and including `final`; negative if `final` comes first."""
     return index_of(spans, final) - index_of(spans, initial)
 
 
 def available(spans: Sequence[Span], position: Position | None) -> Position:
-    """The position, checked: everything after it can still be read. None (BEGIN) is the oldest such position.
+    """Return the position if all records after it are available; None (BEGIN) gives the oldest such position.
 
-    UNAVAILABLE otherwise, with the range that is there.
+    InvalidCursor otherwise, with the range of available offsets.
     """
-    begin, end = begin_index(spans), end_index(spans)
+    begin = begin_index(spans)
     if position is None:
         return at_index(spans, begin)
     try:
@@ -149,13 +149,13 @@ def available(spans: Sequence[Span], position: Position | None) -> Position:
     except InvalidCursor as error:
         reason = "INVALID_OFFSET" if error.reason == "INVALID_OFFSET" else "UNAVAILABLE"
         raise _unavailable(spans, position, error.detail, reason) from error
-    if not begin <= index <= end:
-        raise _unavailable(spans, position, "its records are gone" if index < begin else "it is in the future")
+    if index < begin:
+        raise _unavailable(spans, position, "its records have expired")
     return position
 
 
 def ahead(spans: Sequence[Span], position: Position | None) -> bool:
-    """Whether the position lies past what this process knows of a timeline that a switch is closing."""
+    """Whether a switch is closing the timeline and the position is past the end that this process knows."""
     newest = spans[-1]
     return (
         newest.closing
@@ -166,7 +166,7 @@ def ahead(spans: Sequence[Span], position: Position | None) -> bool:
 
 
 def resume(spans: Sequence[Span], position: Position | None, on_unavailable: OnUnavailable) -> Resumed:
-    """Where a reader continues that has read up to and including `position`; None starts at the oldest record.
+    """Where a reader continues after reading up to and including `position`; None starts at the oldest record.
 
     A position can become unavailable: its records expired, or the log lost its newest records, for example because
     it was restored from a backup. Then `fail` raises InvalidCursor, `earliest` continues with the oldest available
@@ -196,22 +196,22 @@ def _records_up_to(spans: Sequence[Span], position: Position) -> int:
 
 
 def shift(spans: Sequence[Span], position: Position | None, by: int) -> Position:
-    """`by` records further (or back); both ends must be available."""
+    """The position `by` records after the given one, or before it if negative. Both must be available."""
     start = available(spans, position)
     index = index_of(spans, start) + by
     if not begin_index(spans) <= index <= end_index(spans):
         where = "before the oldest record" if by < 0 else "past the newest record"
-        raise _unavailable(spans, start, f"shifting by {by} leads {where}")
+        raise _unavailable(spans, start, f"a shift by {by} ends {where}")
     return at_index(spans, index)
 
 
 def lag(spans: Sequence[Span], position: Position | None) -> int:
-    """How many records are there after the position."""
+    """The number of records after the position."""
     return end_index(spans) - index_of(spans, available(spans, position))
 
 
 def oldest_text(spans: Sequence[Span]) -> str:
-    """The offset of the oldest record there is, or of the one that will be: what Nakadi calls oldest available."""
+    """Nakadi's oldest available offset: of the oldest record, or of the next one if the partition is empty."""
     begin = begin_index(spans)
     before = 0
     for span in spans:
@@ -222,14 +222,14 @@ def oldest_text(spans: Sequence[Span]) -> str:
 
 
 def newest_text(spans: Sequence[Span]) -> str:
-    """The cursor of the newest record; before any, −1 of the first timeline."""
+    """The cursor of the newest record; −1 of the first timeline if there never was a record."""
     return str(at_index(spans, end_index(spans)))
 
 
 def read_next(spans: Sequence[Span], position: Position) -> tuple[Span, int] | None:
     """The timeline and the first offset to read after an available position; None at the end.
 
-    Through the ends of closed timelines, over empty and removed ones.
+    At the end of a closed timeline it continues with the next one. Empty and removed timelines are skipped.
     """
     passed = False
     for span in spans:
@@ -258,7 +258,7 @@ def _unavailable(
 ) -> InvalidCursor:
     oldest, newest = oldest_text(spans), newest_text(spans)
     return InvalidCursor(
-        f"{position} is not available: {why}; available are {oldest} to {newest}",
+        f"{position} is not available: {why}; available offsets are {oldest} to {newest}",
         reason=reason,
         oldest_available_offset=oldest,
         newest_available_offset=newest,

@@ -1,4 +1,4 @@
-"""The rules for event type definitions: pure functions from what was asked for to what is recorded."""
+"""The rules for event type definitions: pure functions from a requested definition to the stored one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def new(asked: EventType, settings: LogSettings, now_ms: int) -> EventType:
 
 
 def changed(old: EventType, asked: EventType, settings: LogSettings, now_ms: int) -> EventType:
-    """The definition after an update; Invalid when the change is not one that can be made."""
+    """The definition after an update; Invalid if the change is not allowed."""
     if asked.name != old.name:
         raise Invalid(f"the name of an event type cannot change (from {old.name!r} to {asked.name!r})")
     _check(asked, settings)
@@ -44,9 +44,8 @@ def changed(old: EventType, asked: EventType, settings: LogSettings, now_ms: int
             raise Invalid(f"{field} cannot change (from {before!r} to {after!r})")
     asks_for_count = asked.partitions is not None or asked.default_statistic is not None
     if asks_for_count and asked.partition_count != old.partition_count:
-        raise Invalid(
-            f"the partition count cannot change here (from {old.partition_count} to {asked.partition_count})"
-        )
+        counts = f"from {old.partition_count} to {asked.partition_count}"
+        raise Invalid(f"the partition count cannot change in an update ({counts}); grow the event type instead")
     version = schemas.next_version(old, asked)
     schema = old.schema
     if version != old.schema.version:
@@ -68,8 +67,8 @@ def _check(asked: EventType, settings: LogSettings) -> None:
         msgspec.convert(msgspec.to_builtins(asked), EventType)
     except msgspec.ValidationError as error:
         raise Invalid(f"the event type is not valid: {error}") from None
-    if not _NAME(asked.name):  # where the pattern alone is content with a line break at the end
-        raise Invalid(f"{asked.name!r} is not a name; it must match {NAME_PATTERN}")
+    if not _NAME(asked.name):  # the pattern alone accepts a line break at the end
+        raise Invalid(f"{asked.name!r} is not a valid name; it must match {NAME_PATTERN}")
     if asked.partition_count > settings.max_partitions:
         raise Invalid(f"{asked.partition_count} partitions are too many; at most {settings.max_partitions}")
     if asked.partition_strategy == "hash" and not asked.partition_key_fields:

@@ -1,6 +1,6 @@
-"""The metadata of `business` and `data` events: what is required, what we add. Pure functions on bytes.
+"""The metadata of `business` and `data` events: its rules, and the fields that are added to it. Pure functions.
 
-The stored event keeps its own bytes; only the top-level `metadata` object is rewritten.
+Enrichment rewrites only the top-level `metadata` object of an event. All other bytes stay as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def check_metadata(event: Mapping[str, Any], event_type: str) -> None:
-    """Refuse an event whose metadata does not say what it must; Nakadi's rules."""
+    """Raise Invalid if the metadata of an event breaks Nakadi's rules."""
     metadata = event.get("metadata")
     if not isinstance(metadata, dict):
         raise Invalid("metadata is missing; it needs at least eid and occurred_at")
@@ -53,12 +53,12 @@ def _check_optional(metadata: Mapping[str, Any], event_type: str) -> None:
         raise Invalid(f"metadata.{min(unknown):.60} is not a metadata field")
     for name in _OWN:
         if name in metadata:
-            raise Invalid(f"metadata.{name} is set on reception; leave it out")
+            raise Invalid(f"metadata.{name} is set by the platform; leave it out")
     for name in _STRINGS:
         if not isinstance(metadata.get(name, ""), str):
             raise Invalid(f"metadata.{name} must be a string")
     if metadata.get("event_type", event_type) != event_type:
-        raise Invalid(f"metadata.event_type is {metadata['event_type']!r:.220}, but this is {event_type!r}")
+        raise Invalid(f"metadata.event_type must be {event_type!r}, not {metadata['event_type']!r:.220}")
     parents = metadata.get("parent_eids", [])
     if not isinstance(parents, list) or not all(isinstance(p, str) and _UUID(p) for p in parents):
         raise Invalid("metadata.parent_eids must be a list of UUIDs")
@@ -67,17 +67,17 @@ def _check_optional(metadata: Mapping[str, Any], event_type: str) -> None:
 
 
 def check_data_event(event: Mapping[str, Any]) -> None:
-    """The envelope of a `data` event."""
+    """Raise Invalid if the envelope of a `data` event breaks Nakadi's rules."""
     if not isinstance(event.get("data_type"), str):
         raise Invalid("data_type is missing; it names the type of the changed entity")
-    if event.get("data_op") not in ("C", "U", "D", "S"):  # a tuple: it may be anything
+    if event.get("data_op") not in ("C", "U", "D", "S"):  # a tuple: the value may not be hashable
         raise Invalid("data_op must be C, U, D or S")
     if not isinstance(event.get("data"), dict):
         raise Invalid("data is missing or not an object")
 
 
 class Enricher:
-    """Adds to every event of one publish what we know of its reception."""
+    """Completes the metadata of every event of one publish."""
 
     def __init__(self, event_type: str, version: str, received_at: str, flow_id: str) -> None:
         encode = msgspec.json.encode
@@ -91,9 +91,9 @@ class Enricher:
         self._tail = f",{tail}".encode()
 
     def enrich(self, raw: bytes, metadata: Mapping[str, Any], partition: int) -> bytes:
-        """The event with its metadata completed; everything else byte for byte as it came."""
+        """The event with complete metadata; all other bytes are unchanged."""
         old = _fields.decode(raw)["metadata"]
-        # The view points into `raw`, so its place is known exactly, whatever else looks alike.
+        # `old` is a view into `raw`, so its address is the exact place, even if the same bytes occur elsewhere.
         start = pa.py_buffer(old).address - pa.py_buffer(raw).address
         body = bytes(old)
         if metadata.keys().isdisjoint(_REWRITTEN):

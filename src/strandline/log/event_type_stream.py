@@ -13,7 +13,7 @@ _READ_BYTES = 8 << 20
 
 
 class EventTypeStream:
-    """A `PushStream` that reads from cursors of the client."""
+    """A `PushStream` that starts at cursors of the client."""
 
     has_partitions = True
 

@@ -1,6 +1,6 @@
 """The event types of the catalog, as publishers and readers of this process use them.
 
-Every lookup is as fresh as the catalog. Compiled schemas are kept until the event type changes.
+Every lookup returns the current state of the catalog. Compiled schemas are kept until the event type changes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class EventTypes:
         return cached
 
     def entry(self, name: str) -> CatalogEntry:
-        """The event type as the catalog has it. NotFound if it does not exist."""
+        """The event type as stored in the catalog. NotFound if it does not exist."""
         return self.compiled(name).entry
 
     def view(self, name: str) -> View:

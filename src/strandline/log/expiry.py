@@ -1,4 +1,4 @@
-"""When a closed timeline's time is over, and who has not read it by then: pure functions."""
+"""Which closed timelines have expired, and how many of their events are unread: pure functions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from strandline.log.model import Timeline
 
 
 def removable(timelines: Sequence[Timeline], retention_ms: int, now_ms: int) -> list[Timeline]:
-    """The timelines that may be removed now, oldest first: closed for at least as long as a record is kept.
+    """The timelines that may be removed now, oldest first: those closed for at least the retention time.
 
-    Records are no younger than the end of their timeline, so that all of them have expired by then. A timeline
-    never goes before an older one, whatever the clocks of those who closed them said.
+    A record is never newer than the end of its timeline, so all records of these timelines have expired. A
+    timeline is never removed before an older one, even if the clocks of the nodes that closed them differ.
     """
     found = []
     for timeline in timelines:
@@ -26,9 +26,9 @@ def removable(timelines: Sequence[Timeline], retention_ms: int, now_ms: int) -> 
 
 
 def unread(timeline: Timeline, cursors: Mapping[int, Position]) -> int:
-    """How many events of a closed timeline come after the cursors of its partitions.
+    """The number of events of a closed timeline after the cursors of its partitions.
 
-    A partition without a cursor counts as read: its reader has not begun, or began after it.
+    A partition without a cursor counts as read: its reader has not started, or started after this timeline.
     """
     ends = timeline.latest_position or {}
     return sum(_after(position, timeline.order, ends.get(str(p), -1)) for p, position in cursors.items())

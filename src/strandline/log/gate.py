@@ -22,8 +22,8 @@ class Waiting:
 class Gate:
     """Open, or held by a switch.
 
-    Parked publishes (those that met a seal) continue before queued ones, and both before later ones, so that
-    publishes keep their order through a hold.
+    Publishes keep their order through a hold: parked ones, which were started and wait for the decision of the
+    switch, continue first. Queued ones follow, then later ones.
     """
 
     def __init__(self, max_waiting: int, drained: Callable[[], None]) -> None:
@@ -47,10 +47,10 @@ class Gate:
         if open_:
             publish.start()
         else:
-            publish.refuse(Unavailable("too many publishes wait for a timeline switch", retry_after=1))
+            publish.refuse(Unavailable("too many publishes wait for a timeline switch; retry", retry_after=1))
 
     def leave(self) -> None:
-        """A publish that was started has its outcome."""
+        """Report that a started publish has its outcome."""
         with self._lock:
             self._running -= 1
             drained = self._held and not self._running
@@ -69,7 +69,7 @@ class Gate:
     def resume_parked(self) -> None:
         """Continue the parked publishes; their switch is decided."""
         for _ in range(len(self._parked)):  # a publish that parks again waits for a newer switch
-            # It stays in the queue until it has been started, so that no other publish overtakes it.
+            # The publish stays in the queue until it has continued, so that no other publish overtakes it.
             self._parked[0]()
             with self._lock:
                 self._parked.popleft()
@@ -77,7 +77,7 @@ class Gate:
             self.release()
 
     def hold(self) -> None:
-        """No new publish starts from here on."""
+        """Start no new publish until `release`."""
         with self._lock:
             self._held = True
 
@@ -109,4 +109,4 @@ class Gate:
             late = [publish for publish in self._waiting if publish.deadline_ms <= now_ms]
             self._waiting = deque(publish for publish in self._waiting if publish.deadline_ms > now_ms)
         for publish in late:
-            publish.refuse(Unavailable("a timeline switch took too long; try again", retry_after=1))
+            publish.refuse(Unavailable("a timeline switch took too long; retry", retry_after=1))

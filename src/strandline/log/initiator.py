@@ -61,7 +61,7 @@ class Initiator:
         self._run(entry, self._switch_row(entry, "switch", storage_id, topic, entry.event_type.partition_count))
 
     def check(self, entry: CatalogEntry, storage_id: str) -> None:
-        """Raise the error that a switch would fail with: storage, another switch, nodes that cannot take part."""
+        """Raise the error that a switch would fail with: unknown storage, another switch, incompatible nodes."""
         self._refuse_unknown(storage_id)
         name = entry.event_type.name
         if name in self._node.coordination.locks() or not decided(entry.switch):
@@ -77,7 +77,7 @@ class Initiator:
         """Give an event type more partitions."""
         active, now = entry.active, entry.event_type.partition_count
         if partitions < now:
-            raise Invalid(f"an event type cannot shrink: it has {now} partitions, not {partitions}")
+            raise Invalid(f"the partition count cannot shrink from {now} to {partitions}")
         if partitions > self._settings.max_partitions:
             raise Invalid(f"{partitions} partitions are too many; at most {self._settings.max_partitions}")
         if partitions == now:
@@ -85,13 +85,13 @@ class Initiator:
         self._run(entry, self._switch_row(entry, "grow", active.storage_id, active.topic, partitions))
 
     def abort(self, entry: CatalogEntry, switch: Switch) -> bool:
-        """Abort an undecided switch that any node started."""
+        """Abort an undecided switch of any node; False if it is done."""
         aborted = self._node.abort(entry, switch)
         if aborted:
             try:
                 self._node.coordination.bump()
             except StrandlineError as error:
-                log.warning("nodes will notice later that the switch was aborted: %s", error)
+                log.warning("nodes were not notified of the aborted switch; their next poll finds it: %s", error)
         return aborted
 
     def _switch_row(self, entry: CatalogEntry, kind: str, storage_id: str, topic: str, partitions: int) -> Switch:
@@ -134,7 +134,7 @@ class Initiator:
 
     @staticmethod
     def _failed(step: Step, run: _SwitchInProgress, error: BaseException, outcome: Outcome) -> Outcome:
-        log.warning("step %s of the switch of %s: %s", step, run.switch.event_type, error)
+        log.warning("step %s of the switch of %s did not succeed: %s", step, run.switch.event_type, error)
         if run.error is None and isinstance(error, StrandlineError):
             run.error = error
         return outcome
@@ -154,7 +154,7 @@ class Initiator:
             raise Refused from error
 
     def _abort_orphan(self, run: _SwitchInProgress) -> None:
-        """Abort an earlier undecided switch. Its initiator is gone, because this node holds the lock."""
+        """Abort an earlier undecided switch. Its initiator has lost the lock, because this node holds it."""
         for other in self._catalog.switches.undecided():
             if other.event_type == run.switch.event_type:
                 self._node.abort(run.entry, other)
@@ -167,7 +167,7 @@ class Initiator:
         retention_ms = run.entry.event_type.retention_ms(self._settings.retention_ms)
         storage.create_topic(run.switch.topic, run.switch.partitions, retention_ms)
 
-    def _warm(self, run: _SwitchInProgress) -> None:  # noqa: ARG002 - every step has the same form
+    def _warm(self, run: _SwitchInProgress) -> None:  # noqa: ARG002 - every step has the same signature
         self._await_all(self._node.coordination.bump())
 
     def _hold(self, run: _SwitchInProgress) -> None:
@@ -178,20 +178,20 @@ class Initiator:
     def _await_all(self, version: int) -> None:
         """Wait until every live member has confirmed the version; Unavailable after the timeout."""
         coordination = self._node.coordination
-        news = threading.Event()
-        unwatch = coordination.watch(news.set)
+        wakeup = threading.Event()
+        unwatch = coordination.watch(wakeup.set)
         deadline_ms = self._clock.steady_ms() + self._settings.switch_timeout_ms
         try:
             while True:
-                news.clear()
+                wakeup.clear()
                 waiting = self._unconfirmed(version)
                 if not waiting:
                     return
                 if not coordination.sure():
-                    raise LeaseLost("the initiator lost its session")
+                    raise LeaseLost("the initiator lost its coordination session")
                 if self._clock.steady_ms() >= deadline_ms:
                     raise Unavailable(f"nodes did not confirm in time: {', '.join(waiting)}", retry_after=5)
-                news.wait(0.05)
+                wakeup.wait(0.05)
         finally:
             unwatch()
 
@@ -200,7 +200,8 @@ class Initiator:
         for node, text in self._node.coordination.members().items():
             value = msgspec.json.decode(text, type=MemberValue)
             if value.protocol != PROTOCOL:
-                raise Refused from Conflict(f"node {node} speaks protocol {value.protocol}, not {PROTOCOL}")
+                detail = f"node {node} has protocol {value.protocol}, not {PROTOCOL}; upgrade all nodes first"
+                raise Refused from Conflict(detail)
             if value.version < version:
                 waiting.append(node)
         return waiting
@@ -247,7 +248,7 @@ class Initiator:
     def _abort(self, run: _SwitchInProgress) -> None:
         if not self._catalog.switches.abort(run.switch.token):
             run.done = True
-            raise Refused("the switch is done already")
+            raise Refused("the switch is already done")
 
     def _unseal(self, run: _SwitchInProgress) -> None:
         if run.switch.kind == "switch":
@@ -260,7 +261,7 @@ class Initiator:
     def _unlock(self, run: _SwitchInProgress) -> None:
         self._node.coordination.unlock(run.switch.event_type)
 
-    def _announce(self, run: _SwitchInProgress) -> None:  # noqa: ARG002 - every step has the same form
+    def _announce(self, run: _SwitchInProgress) -> None:  # noqa: ARG002 - every step has the same signature
         self._node.coordination.bump()
 
 
@@ -270,9 +271,9 @@ _STEPS: dict[Step, Callable[[Initiator, _SwitchInProgress], None]] = {
 
 
 def _reported(error: StrandlineError | None) -> StrandlineError:
-    """The error for the caller. It is certain that no switch happened, even if an answer was lost."""
+    """The error for the caller. The switch certainly did not happen, even if an answer was lost."""
     if error is None or isinstance(error, OutcomeUnknown | LeaseLost):
-        return Unavailable("the switch was aborted; publishing continues as before; try again", retry_after=1)
+        return Unavailable("the switch was aborted; publishing continues as before; retry", retry_after=1)
     return error
 
 

@@ -73,7 +73,7 @@ class LocalLog(ServedLog, Room):
         self.publish_deadline_ms = settings.log.publish_deadline_ms
         self._clock = clock
         self.node = node
-        #: What publishing, reading and the other rooms of this process use of an event type.
+        #: The event types, for publishing, reading and the other rooms of this process.
         self.types = EventTypes(catalog, storages, settings.log)
         self._publisher = Publisher(PublishContext(node, catalog, storages, self.types, clock), settings.log)
         self.upkeep = Upkeep(catalog, storages, store, settings.log, clock)
@@ -99,7 +99,7 @@ class LocalLog(ServedLog, Room):
         try:
             self._catalog.create(str(uuid.uuid4()), complete, timeline)
         except Conflict:
-            # Nothing owns the topic. After any other error that is not certain, so a later sweep decides.
+            # No event type owns the topic. After any other error one may own it, so a later sweep decides.
             self._catalog.mark_for_deletion(storage.id, topic, now_ms)
             self.upkeep.sweep([(storage.id, topic)])
             raise
@@ -121,7 +121,7 @@ class LocalLog(ServedLog, Room):
         entry = self.types.entry(name)
         # A subscription that is created after this check gets cursors that are unavailable.
         if readers := self.subscriptions.search(event_types=[name], limit=1):
-            raise Conflict(f"event type {name!r} has subscriptions, {readers[0].id} among them; delete them first")
+            raise Conflict(f"event type {name!r} has subscriptions (such as {readers[0].id}); delete them first")
         self._catalog.delete(entry, self._clock.now_ms())
         self.upkeep.sweep({(timeline.storage_id, timeline.topic) for timeline in entry.timelines})
 
@@ -159,18 +159,18 @@ class LocalLog(ServedLog, Room):
         batch_size: int,
     ) -> Iterator[Batch]:
         left = limit
-        news = threading.Event()
-        unwatch = reader.watch(news.set) if follow else None
+        wakeup = threading.Event()
+        unwatch = reader.watch(wakeup.set) if follow else None
         try:
             while left is None or left > 0:
-                news.clear()
+                wakeup.clear()
                 batches = reader.poll(batch_size if left is None else min(batch_size, left), _READ_BYTES)
                 for batch in batches:
                     left = None if left is None else left - len(batch)
                     yield batch
                 if follow and not batches:
                     # With a timeout: the deletion of the event type does not wake a watch on its topic.
-                    news.wait(_IDLE_SECONDS)
+                    wakeup.wait(_IDLE_SECONDS)
                 elif not follow and (not batches or reader.reached(ends)):
                     return
         finally:
@@ -204,7 +204,7 @@ class LocalLog(ServedLog, Room):
             (partition, initial), (other, final) = pair
             if partition != other:
                 raise InvalidCursor(
-                    f"the cursors are of partitions {partition} and {other}",
+                    f"the cursors belong to different partitions, {partition} and {other}",
                     reason="CURSORS_WITH_DIFFERENT_PARTITION",
                 )
             own = spans[partition]
@@ -236,10 +236,10 @@ class LocalLog(ServedLog, Room):
     def storages(self) -> list[StorageInfo]:
         return self._catalog.storages.list()
 
-    # -- for the process that holds the room
+    # -- for the process that runs the room
 
     def start(self) -> None:
-        """Join the other nodes now, so that the first publish does not wait for it."""
+        """Join the other nodes now, so that the first publish does not wait for the join."""
         self.node.join()
 
     def check_ready(self) -> None:
@@ -260,7 +260,7 @@ class LocalLog(ServedLog, Room):
 
 
 def _parsed(view: View, cursor: CursorText) -> _Place:
-    """The position of a cursor for arithmetic, which has its own reason for a malformed text."""
+    """The position of a cursor. Cursor arithmetic has its own reason for a malformed offset."""
     try:
         return view.position(cursor)
     except InvalidCursor as error:

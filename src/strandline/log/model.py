@@ -41,7 +41,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=False):
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """Nakadi's way of asking for partitions: the larger of the two parallelisms."""
+    """Nakadi's way to request partitions: as many as the larger of the two parallelisms."""
 
     messages_per_minute: _NON_NEGATIVE = 1
     message_size: _NON_NEGATIVE = 1
@@ -54,7 +54,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class EventType(msgspec.Struct, frozen=True):
-    """What events of one name look like and how they are spread over partitions."""
+    """The definition of an event type: the schema of its events, and how they are distributed over partitions."""
 
     name: Annotated[str, Meta(pattern=NAME_PATTERN, max_length=200)]
     owning_application: str = ""
@@ -79,18 +79,18 @@ class EventType(msgspec.Struct, frozen=True):
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the definition asks for; default 1."""
+        """The number of partitions that the definition requests; default 1."""
         if self.partitions is not None:
             return self.partitions
-        wish = self.default_statistic or Statistics()
-        return max(wish.read_parallelism, wish.write_parallelism, 1)
+        asked = self.default_statistic or Statistics()
+        return max(asked.read_parallelism, asked.write_parallelism, 1)
 
     def retention_ms(self, default_ms: int) -> int:
         return self.options.retention_time or default_ms
 
 
 class StorageInfo(StorageConfigurations, frozen=True, omit_defaults=True):
-    """A named place for records. The configuration of its type must be set."""
+    """A named storage for records. The configuration of its type must be set."""
 
     id: Annotated[str, Meta(pattern=STORAGE_ID_PATTERN, max_length=36)]
     storage_type: StorageTypeName
@@ -121,7 +121,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 class Switch(msgspec.Struct, frozen=True):
-    """A change of an event type's storage, or of its partition count, which all nodes take part in."""
+    """A change of an event type's storage or partition count that all nodes take part in."""
 
     token: str
     event_type: str
@@ -135,7 +135,7 @@ class Switch(msgspec.Struct, frozen=True):
 
 
 class CatalogEntry(msgspec.Struct, frozen=True):
-    """An event type as the catalog holds it. One that is deleted and created again gets a new id."""
+    """An event type as stored in the catalog. An event type that is deleted and created again gets a new id."""
 
     id: str
     event_type: EventType
@@ -173,7 +173,7 @@ class Distance(msgspec.Struct, frozen=True):
 
 
 class PartitionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The oldest and newest record of a partition; `unconsumed_events` when a cursor was given."""
+    """The oldest and newest record of a partition; `unconsumed_events` is set if a cursor was given."""
 
     partition: str
     oldest_available_offset: str
@@ -202,7 +202,7 @@ class PublishReport(msgspec.Struct, frozen=True):
 
     @property
     def rejected(self) -> bool:
-        """A rule was broken and nothing was written."""
+        """Whether an event broke a rule. Then nothing was written."""
         return any(item.publishing_status == "aborted" or _broke_a_rule(item) for item in self.items)
 
     @property
@@ -212,7 +212,7 @@ class PublishReport(msgspec.Struct, frozen=True):
         return sum(item.publishing_status == "submitted" for item in self.items)
 
     def raise_for_failed(self) -> PublishReport:
-        """Return self if all events are stored, else raise with the first reason."""
+        """Return self if all events are stored, else raise an error with the first failure."""
         if self.ok:
             return self
         bad = next(item for item in self.items if item.publishing_status == "failed")

@@ -1,4 +1,4 @@
-"""The part of one process in timeline switches: it watches, holds publishers, confirms, and aborts orphaned ones.
+"""One process as a node in timeline switches: it holds publishers, confirms, and aborts orphaned switches.
 
 Every process that publishes is a node. It joins on its first publish; a process that only reads never joins.
 """
@@ -25,10 +25,10 @@ from strandline.log.switching import NodeAction, Phase, State, node_action
 
 log = logging.getLogger(__name__)
 
-#: Nodes of different protocols do not switch together.
+#: A switch is refused if the nodes have different protocols.
 PROTOCOL = 1
 # Watches wake the thread at once; this interval covers a watch event that was lost.
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 class LockValue(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Node:
         self._joined = False
         self._confirmed = -1
         self._gates: dict[str, Gate] = {}
-        self._news = threading.Event()
+        self._wakeup = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -81,7 +81,7 @@ class Node:
         with self._lock:
             if self._coordination is None:
                 self._coordination = self._connect()
-                self._coordination.watch(self._news.set)
+                self._coordination.watch(self._wakeup.set)
             return self._coordination
 
     def ready_to_publish(self) -> None:
@@ -90,7 +90,7 @@ class Node:
             self.join()
         if self._coordination is None or not self._coordination.sure():
             raise Unavailable(
-                "this node has lost its coordination session; it reconnects by itself", retry_after=1
+                "this node has lost its coordination session; it reconnects automatically", retry_after=1
             )
 
     def has_gate(self, event_type: str) -> bool:
@@ -101,13 +101,13 @@ class Node:
         if found is None:
             with self._lock:
                 found = self._gates.setdefault(
-                    event_type, Gate(self._settings.max_waiting_publishes, self._news.set)
+                    event_type, Gate(self._settings.max_waiting_publishes, self._wakeup.set)
                 )
         return found
 
     def wake(self) -> None:
-        """Look again soon, because a publish is parked."""
-        self._news.set()
+        """Poll soon, because a publish is parked."""
+        self._wakeup.set()
 
     # -- membership
 
@@ -120,7 +120,7 @@ class Node:
             # Register first, then read the state: a switch either waits for this node or is seen by it.
             coordination.join(self.id, encode(MemberValue(0)))
             self._confirmed = 0
-            self.look()
+            self._poll()
             self._joined = True
             self._thread = threading.Thread(target=self._run, name="strandline-node", daemon=True)
             self._thread.start()
@@ -128,27 +128,27 @@ class Node:
     def _run(self) -> None:
         failing = False
         while not self._closed:
-            self._news.wait(_LOOK_SECONDS)
-            self._news.clear()
+            self._wakeup.wait(_POLL_SECONDS)
+            self._wakeup.clear()
             try:
-                self.look()
+                self._poll()
                 failing = False
             except StrandlineError as error:
                 if not failing:  # logged once, not on every attempt
-                    log.warning("looking for switches failed; it is retried: %s", error.detail)
+                    log.warning("polling for switches failed; retrying: %s", error.detail)
                 failing = True
             except Exception:
-                log.exception("looking for switches failed")
+                log.exception("polling for switches failed; retrying")
             self._refuse_late()
 
     def _refuse_late(self) -> None:
-        """Refuse queued publishes past their deadline, also while the coordination is unavailable."""
+        """Refuse queued publishes past their deadline, even while the coordination is unavailable."""
         now_ms = self._clock.now_ms()
         for gate in [*self._gates.values()]:
             gate.expire(now_ms)
 
-    def look(self) -> None:
-        """Hold or release every gate as locks and catalog say, then confirm the version that was seen."""
+    def _poll(self) -> None:
+        """Hold or release every gate according to the locks and the catalog, then confirm the version."""
         coordination = self._coordination
         if coordination is None:
             return
@@ -159,7 +159,7 @@ class Node:
         if not coordination.sure():
             return
         version = coordination.version()
-        # Rows are read before locks: a row whose lock is gone by then has lost its initiator.
+        # Rows are read before locks, so an undecided row without a lock has lost its initiator.
         undecided = self._catalog.switches.undecided()
         locks = {n: msgspec.json.decode(v, type=LockValue) for n, v in coordination.locks().items()}
         if locks:
@@ -215,7 +215,7 @@ class Node:
             log.info("the new topic of %s cannot be reached yet: %s", switch.event_type, error.detail)
 
     def abort(self, entry: CatalogEntry, switch: Switch) -> bool:
-        """Abort an undecided switch; False if it is done. The next look releases the publishers."""
+        """Abort an undecided switch; False if it is done. The next poll releases the publishers."""
         if not self._catalog.switches.abort(switch.token):
             return False
         log.warning("the switch of %s was aborted", switch.event_type)
@@ -223,12 +223,12 @@ class Node:
         if switch.kind == "switch":
             unseal(self._storages, active, switch.token)
             self._catalog.mark_for_deletion(switch.storage_id, switch.topic, self._clock.now_ms())
-        self._news.set()
+        self._wakeup.set()
         return True
 
     def close(self) -> None:
         self._closed = True
-        self._news.set()
+        self._wakeup.set()
         if self._thread is not None:
             self._thread.join()
         if self._coordination is not None:

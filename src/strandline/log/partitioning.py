@@ -20,9 +20,9 @@ _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _32 = 0xFFFFFFFF
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}").fullmatch
-# Below this many keys a plain loop beats the set-up of the vectorised one.
+# Below this many keys a plain loop is faster than the vectorised one.
 _VECTOR_FROM = 16
-# A longer key is hashed on its own: padding all others to its length would take any amount of memory.
+# With a longer key the plain loop is used: all keys would be padded to its length, which takes too much memory.
 _VECTOR_LENGTH = 256
 
 
@@ -41,7 +41,7 @@ def murmur2(key: bytes) -> int:
 
 
 def murmur2_many(keys: Sequence[bytes]) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """The same for a batch, one vector step per four bytes of the longest key."""
+    """`murmur2` of every key, in one vector step per four bytes of the longest key."""
     lengths = np.fromiter(map(len, keys), np.int64, len(keys))
     longest = int(lengths.max())
     width = (longest // 4 + 1) * 4
@@ -70,9 +70,9 @@ def hash_partitions(keys: Sequence[bytes], partitions: int) -> list[int]:
 
 
 def key_reader(paths: Sequence[str], category: Category) -> Callable[[Mapping[str, Any]], bytes]:
-    """A function that takes an event's key: the fields at `paths`, joined by commas.
+    """A function that returns the key of an event: the fields at `paths`, joined by commas.
 
-    For `data` events paths start below `data`, as in Nakadi. Raises Invalid when a field is not there.
+    For `data` events paths start below `data`, as in Nakadi. The function raises Invalid if a field is missing.
     """
     steps = [(path, _steps(path, category)) for path in paths]
 
@@ -103,7 +103,7 @@ def _field(event: Any, path: str, names: Sequence[str]) -> str:
 
 
 def user_partition(event: Mapping[str, Any], partitions: int) -> int:
-    """The partition the publisher chose in `metadata.partition`."""
+    """The partition that the publisher chose in `metadata.partition`."""
     metadata = event.get("metadata")
     chosen = metadata.get("partition") if isinstance(metadata, dict) else None
     if chosen is None:
@@ -112,7 +112,7 @@ def user_partition(event: Mapping[str, Any], partitions: int) -> int:
 
 
 def partition_number(text: Any, partitions: int) -> int:
-    """`"3"` as 3, if there is such a partition."""
+    """The number of the partition that a text names: `"3"` is 3. Invalid if it does not exist."""
     if isinstance(text, str) and _NUMBER(text) and int(text) < partitions:
         return int(text)
     raise Invalid(f'there is no partition {reprlib.repr(text)}; partitions are "0" to "{partitions - 1}"')

@@ -1,7 +1,7 @@
-"""Turns the events of a publish into records, or into a report of what is wrong with them. No I/O.
+"""Turns the events of a publish into records, or into a report of the rules that they break. No I/O.
 
 If any event of a publish breaks a rule, nothing is written: the events that break it are `failed` at the step that
-refused them, and the others are `aborted`.
+refused them, and all others are `aborted`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from strandline.log.storage import UNKNOWN, Placed
 #: Dicts, JSON texts of single events, one JSON array, or rows of a table.
 Events: TypeAlias = bytes | str | Iterable[Mapping[str, Any] | bytes | str] | pa.Table | pa.RecordBatch
 
-# Lone surrogates pass here; the check of the single event refuses them.
+# Lone surrogates are accepted here; the check of the single event refuses them.
 _AS_IT_IS = ("utf-8", "surrogatepass")
 _SPACE = b" \t\r\n"
 _CLOSING = {b"[": b"]", b"{": b"}"}
@@ -54,7 +54,7 @@ def _number(text: str) -> float | Decimal:
     return number if math.isfinite(number) else Decimal(text)
 
 
-# Numbers beyond the range of a double become Decimal; only events that the plain decoder refused need it.
+# Numbers beyond the range of a double become Decimal; this decoder is only for events that the plain one refused.
 _decode_exactly = msgspec.json.Decoder(float_hook=_number)
 _encode = msgspec.json.Encoder()
 
@@ -111,7 +111,7 @@ def to_items(events: Events, max_items: int) -> list[bytes]:
     else:
         items = [event if type(event) is bytes else _item(event) for event in events]
     if len(items) > max_items:
-        raise TooLarge(f"{len(items)} events in one publish; at most {max_items}: send several")
+        raise TooLarge(f"{len(items)} events in one publish; at most {max_items} are allowed: split the publish")
     return items
 
 
@@ -185,7 +185,7 @@ def undecodable(items: Sequence[bytes]) -> PublishReport | None:
 
 
 def _are_objects(items: Sequence[bytes]) -> bool:
-    """Whether all items certainly are JSON objects, without building them."""
+    """Whether all items are JSON objects, without decoding their fields; False if that is not certain."""
     try:
         for item in items:
             _skim.decode(item)
@@ -195,7 +195,7 @@ def _are_objects(items: Sequence[bytes]) -> bool:
 
 
 def _decode_all(items: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
-    """Every event, and by number the error of those that are not JSON."""
+    """All events, and the errors of those that are not JSON by event number."""
     try:
         return [_decode.decode(item) for item in items], {}
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -253,7 +253,7 @@ def _checker(compiled: CompiledEventType) -> Callable[[Any], str | None]:
 def _place(
     compiled: CompiledEventType, total: int, events: Sequence[Any]
 ) -> tuple[dict[int, Sequence[int]], Sequence[bytes] | None]:
-    """By partition the numbers of its events, and the keys of all events if the strategy has keys."""
+    """The numbers of the events by partition, and the keys of all events if the strategy uses keys."""
     kind = compiled.entry.event_type
     count = kind.partition_count
     if kind.partition_strategy == "random":
@@ -302,7 +302,7 @@ def _enrich(
             values[number] = enricher.enrich(items[number], events[number]["metadata"], partition)
     limit = compiled.max_event_bytes
     if max(map(len, values), default=0) > limit:
-        too_long = f"the event has more than {limit} bytes once its metadata is complete"
+        too_long = f"the event has more than {limit} bytes after enrichment"
         raise _Rejected("enriching", {n: too_long for n, value in enumerate(values) if len(value) > limit})
     return values
 

@@ -1,7 +1,7 @@
-"""One publish on its way into the storage, during timeline switches as well.
+"""One publish from its gate to the storage, also during timeline switches.
 
-The acknowledgement follows `switching`. A storage that can seal refuses late appends; for a storage that cannot,
-the state of the switch is read after its answer. Either way an event is acknowledged only where readers find it.
+`switching` has the rules. A storage that can seal refuses late appends. For a storage that cannot, the state of
+the switch is read after its answer. In both cases an event is acknowledged only where readers find it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PublishContext:
 
 
 class PublishFuture(Future[PublishReport]):
-    """The future report. A thread that waits for it may do the work of the append itself."""
+    """A future for the report. A thread that waits for it may do the append itself."""
 
     def __init__(self, items: Sequence[bytes], waiting_thread: int | None) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class PublishAttempt:
         if isinstance(error, Sealed):
             self._sealed(timeline, members, error.token)
         elif isinstance(error, NotFound) and (active := self._entry().active).order != timeline.order:
-            # Nothing is stored: the timeline was closed and removed meanwhile, and its topic deleted.
+            # Nothing is stored: the timeline was closed and removed before the append, and its topic deleted.
             self._append(active, members)
         elif error is not None:
             raise error
@@ -157,7 +157,7 @@ class PublishAttempt:
             self._append(self._entry().active, members)
 
     def _stored(self, timeline: Timeline, members: Members, placed: Mapping[int, Placed]) -> None:
-        """The storage has the records; if it cannot seal, the state read now says which of them readers see."""
+        """The storage has the records. If it cannot seal, the current state decides which of them readers see."""
         late: dict[int, list[int]] = {}
         if not isinstance(self._context.storages.get(timeline.storage_id), SealableStorage):
             self._taken = True
@@ -178,7 +178,7 @@ class PublishAttempt:
             self._finish(preparation.report(self._prepared, self._result()))
 
     def _note(self, members: Members, placed: Mapping[int, Placed]) -> None:
-        """Remember the offsets of these records, because the publish is spread over timelines."""
+        """Keep the offsets of these records, because the publish is spread over several timelines."""
         if not self._offsets:
             self._offsets = {p: [UNKNOWN] * len(batch) for p, batch in self._prepared.batches.items()}
         for partition, part in placed.items():
@@ -206,7 +206,7 @@ class PublishAttempt:
         self._gate.leave()
         if not isinstance(error, StrandlineError):
             log.error("a publish failed", exc_info=error)
-        # What the storage has accepted must not be reported as failed, whatever went wrong afterwards.
+        # Records that the storage accepted must not be reported as failed because of a later error.
         if isinstance(error, OutcomeUnknown) or (self._taken and not isinstance(error, NotFound)):
             log.warning("the outcome of a publish is unknown: %s", error)
             self._done.set_result(preparation.unknown_report(self._prepared.items))
@@ -217,7 +217,7 @@ class PublishAttempt:
 def _late(
     members: Members, placed: Mapping[int, Placed], state: State | None, ends: Mapping[str, int] | None
 ) -> dict[int, list[int]]:
-    """The numbers of the records that landed past the end of their timeline."""
+    """The numbers of the records that were stored past the end of their timeline."""
     late: dict[int, list[int]] = {}
     if state is not State.DONE:  # the timeline has no end yet
         return late
@@ -234,10 +234,10 @@ def _state(entry: CatalogEntry, timeline: Timeline) -> State | None:
     if timeline.latest_position is not None:
         return State.DONE
     switch = entry.switch
-    # A switch that is decided has closed an older timeline, or none.
+    # A decided switch has closed an older timeline, or was aborted.
     return switch.state if switch is not None and switch.kind == "switch" and not switch.state.final else None
 
 
 def _flow_id(compiled: CompiledEventType) -> str:
-    """A generated flow id for categories whose metadata has one, else an empty text."""
+    """A generated flow id for categories whose metadata has one, else an empty string."""
     return "" if compiled.entry.event_type.category == "undefined" else uuid.uuid4().hex

@@ -46,7 +46,7 @@ class Publisher:
     def _submit(self, name: str, items: Sequence[bytes], flow_id: str | None, *, waits: bool) -> PublishFuture:
         node = self._context.node
         if not node.has_gate(name):
-            self._context.event_types.compiled(name)  # NotFound before anything is kept for the name
+            self._context.event_types.compiled(name)  # raises NotFound before any state is created for the name
         node.ready_to_publish()
         done = PublishFuture(items, threading.get_ident() if waits else None)
         deadline_ms = self._context.clock.now_ms() + self._settings.publish_wait_ms
@@ -83,13 +83,13 @@ class Publisher:
     def _combiner(self, name: str) -> Combiner[_Publish, PublishReport]:
         found = self._combiners.get(name)
         if found is None:
-            self._context.event_types.compiled(name)  # NotFound before anything is kept for the name
+            self._context.event_types.compiled(name)  # raises NotFound before any state is created for the name
             made = Combiner(partial(self._publish_all, name), self._executor, weight=lambda _: 1 / _TOGETHER)
             found = self._combiners.setdefault(name, made)
         return found
 
     def _publish_all(self, name: str, group: Sequence[_Publish]) -> list[PublishReport | Exception]:
-        """Publish the group as one if no publisher can tell the difference, else one by one."""
+        """Publish the group as one if the reports and records stay the same, else one by one."""
         if len(group) > 1 and self._context.event_types.entry(name).event_type.category == "undefined":
             together = self._as_one(name, group)
             if together is not None:
@@ -98,7 +98,7 @@ class Publisher:
         return [found if isinstance(found, Exception) else _outcome(self._wait, found) for found in started]
 
     def _as_one(self, name: str, group: Sequence[_Publish]) -> list[PublishReport | Exception] | None:
-        """None if one of them breaks a rule, because the others must not fail with it."""
+        """The reports; None if a publish breaks a rule, because the others must not fail with it."""
         most = self._settings.max_batch_events
         try:
             parts = [preparation.to_items(events, most) for events, _ in group]
@@ -120,5 +120,5 @@ def _is_small(events: Events) -> bool:
 def _outcome(act: Callable[..., _T], *arguments: Any) -> _T | Exception:
     try:
         return act(*arguments)
-    except Exception as error:  # noqa: BLE001 - the others must not fail with it
+    except Exception as error:  # noqa: BLE001 - other publishes must not fail with it
         return error

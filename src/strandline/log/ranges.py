@@ -1,7 +1,7 @@
 """A range of one partition as a value, which another process can read without the catalog.
 
-It is made by a process that has the catalog and read by one that may have only the storages, such as a Spark task
-on another machine. Storages are opened when first needed and kept open, because more ranges are likely to follow.
+A process with the catalog creates the range. The process that reads it needs only the storages, for example a
+Spark task on another machine. Storages are opened on first use and kept open, because more ranges may follow.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 _PATIENCE_SECONDS = 60.0
 _READ_RECORDS = 100_000
 _READ_BYTES = 64 << 20
-# How many consumers, with the records they fetched ahead, a process keeps that reads many partitions in turn.
+# Consumers, with the records they have prefetched, that are kept by a process that reads many partitions.
 _OPEN_READS = 16
 
 
@@ -53,10 +53,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class PartitionRange:
-    """Consecutive records of one partition, through all its timelines.
+    """Consecutive records of one partition, across all its timelines.
 
-    `data` is the data directory, where local storages are. Storages carry secrets as references only, which the
-    process that reads resolves.
+    `data` is the data directory, which contains the local storages. Storages carry secrets only as references,
+    which the reading process resolves.
     """
 
     event_type: str
@@ -73,7 +73,7 @@ class PartitionRange:
 
     @property
     def of_one_machine(self) -> bool:
-        """Whether only the processes of one machine can read all of it."""
+        """Whether only processes of one machine can read the range."""
         return any(piece.storage.configuration.local for piece in self.pieces)
 
 
@@ -90,14 +90,14 @@ def cut(spans: Sequence[Span], start: int, end: int) -> Iterator[tuple[Span, int
 def read_range(wanted: PartitionRange) -> Iterator[Batch]:
     """All records of the range, in order, in large batches.
 
-    Expired records are InvalidCursor, or skipped if the range says so. An unavailable storage is retried for a
+    InvalidCursor if records have expired, unless the range skips them. An unavailable storage is retried for a
     minute.
     """
     for piece in wanted.pieces:
         try:
             yield from _read_piece(wanted, piece)
         except NotFound as error:
-            _expired(wanted, piece, piece.first, f"its topic is gone ({error.detail})")
+            _expired(wanted, piece, piece.first, f"its topic was deleted ({error.detail})")
 
 
 def _read_piece(wanted: PartitionRange, piece: Piece) -> Iterator[Batch]:
@@ -125,10 +125,10 @@ def _read(storage: Storage, wanted: PartitionRange, piece: Piece, offset: int) -
 
 
 def _check_gap(storage: Storage, wanted: PartitionRange, piece: Piece, offset: int, found: int) -> None:
-    """No record from `offset` up to `found`: the bounds say whether there never was one or it expired."""
+    """Check why there is no record from `offset` up to `found`: a gap in the offsets, or records expired."""
     bounds = patiently(lambda: storage.bounds(piece.topic))[wanted.partition]
     if bounds.last < piece.last:
-        detail = f"{Position(piece.timeline, piece.last)} was there, but the newest offset is {bounds.last} now"
+        detail = f"{Position(piece.timeline, piece.last)} existed, but the newest offset is {bounds.last} now"
         raise InvalidCursor(f"{_name(wanted)}: {detail}", reason="UNAVAILABLE")
     if bounds.first > offset:
         _expired(wanted, piece, offset, f"the oldest offset is {min(bounds.first, found)} now")
@@ -146,7 +146,7 @@ def _name(wanted: PartitionRange) -> str:
 
 
 def patiently(act: Callable[[], _T], seconds: float = _PATIENCE_SECONDS) -> _T:
-    """The result of `act`, which is retried for at most this long while it raises Unavailable."""
+    """Call `act` and return its result. Retry for at most `seconds` while it raises Unavailable."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -154,7 +154,7 @@ def patiently(act: Callable[[], _T], seconds: float = _PATIENCE_SECONDS) -> _T:
         except Unavailable as error:
             if time.monotonic() + error.retry_after > deadline:
                 raise
-            log.warning("%s; it is retried", error)
+            log.warning("%s; retrying", error)
             time.sleep(error.retry_after)
 
 

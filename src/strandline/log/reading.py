@@ -1,4 +1,4 @@
-"""Reads an event type from a position on, through all its timelines."""
+"""Reads an event type from given positions, across all its timelines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from strandline.log.switching import State, visible_end
 _decode = msgspec.json.Decoder()
 _is_time = re.compile(r"\d{4}-\d\d-\d\d[Tt ]").match
 _DECISION_SECONDS = 0.01
-_PATIENCE = 1000
+_DECISION_POLLS = 1000
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class Batch:
 
 
 class VisibleEnds:
-    """The last offsets that this process has shown of every open timeline.
+    """The last offsets of every open timeline that readers of this process have seen.
 
-    Readers get no more than that while a switch closes the timeline.
+    While a switch closes the timeline, readers get no records after these offsets.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class VisibleEnds:
 
 
 class View:
-    """An event type's timelines with their storages, as the catalog had them at one moment."""
+    """An event type's timelines with their storages, as the catalog had them at one point in time."""
 
     def __init__(
         self, entry: Callable[[], CatalogEntry], storage: Callable[[str], Storage], ends: VisibleEnds
@@ -98,18 +98,18 @@ class View:
     def spans(self, asked: Iterable[tuple[int, Position | None]] = ()) -> list[list[Span]]:
         """For every partition the spans of its timelines, with their current ends.
 
-        The end of an open timeline is read from the storage first and limited by the state of the switch, which is
-        read after it, so that a record that came too late for a switch is never seen. If an asked position lies
-        past that limit, because another process has shown more, this waits for the decision of the switch.
+        The end of an open timeline is read from the storage before the state of the switch, which then limits it.
+        So readers never see a record that was too late for a switch. If an asked position is past that limit,
+        because another process has seen more, this call waits until the switch is decided.
         """
         asked = [*asked]
-        for _ in range(_PATIENCE):
+        for _ in range(_DECISION_POLLS):
             missing: NotFound | None = None
             per_timeline: list[list[Bounds]] = []
             try:
                 per_timeline = self._bounds()
             except NotFound as error:
-                missing = error  # the timeline may have been removed meanwhile
+                missing = error  # the timeline may have been removed since
             before, self.entry = self.entry, self._fresh()
             if self.entry.id != before.id:
                 raise NotFound(f"event type {before.event_type.name!r} was deleted and created again")
@@ -154,7 +154,7 @@ class View:
         return [_of_all(timeline, found.get(timeline.topic, []), count) for timeline in self.entry.timelines]
 
     def read(self, partition: int, span: Span, offset: int, max_records: int, max_bytes: int) -> pa.RecordBatch:
-        """Records of one timeline from an offset on, never past the end of the span."""
+        """Records of one timeline, starting at an offset, never past the end of the span."""
         timeline = next(t for t in self.entry.timelines if t.order == span.order)
         storage = self._storage(timeline.storage_id)
         found = storage.read(timeline.topic, partition, offset, max_records=max_records, max_bytes=max_bytes)
@@ -185,7 +185,7 @@ class View:
         return partition, cursors.parse(cursor.offset)
 
     def positions(self, given: Sequence[CursorText]) -> dict[int, Position | None]:
-        """The position of every partition that has a cursor; Invalid when one has two."""
+        """The position of every partition that has a cursor; Invalid if a partition has two."""
         found: dict[int, Position | None] = {}
         for cursor in given:
             partition, position = self.position(cursor)
@@ -195,30 +195,30 @@ class View:
         return found
 
     def locate(self, partition: int, spans: Sequence[Span], text: str) -> Position:
-        """A position in a partition: an available offset, BEGIN, END, or just before a moment in time."""
+        """The position that a text names: an available offset, BEGIN, END, or a time, to read from that time."""
         if text.upper() == "END":
             return cursors.at_index(spans, cursors.end_index(spans))
         if _is_time(text):
-            return self._before(partition, spans, _moment(text))
+            return self._before(partition, spans, _time(text))
         position = cursors.parse(text)
         if cursors.ahead(spans, position):
             spans = self.spans([(partition, position)])[partition]
         return cursors.available(spans, position)
 
-    def _before(self, partition: int, spans: Sequence[Span], moment_ms: int) -> Position:
-        """The position whose next record is the first one of that moment or later."""
+    def _before(self, partition: int, spans: Sequence[Span], time_ms: int) -> Position:
+        """The position just before the first record of that time or later."""
         timelines = {timeline.order: timeline for timeline in self.entry.timelines}
         for span in spans:
             if span.first > span.last:
                 continue
             place = timelines[span.order]
-            offset = self._storage(place.storage_id).find(place.topic, partition, moment_ms)
+            offset = self._storage(place.storage_id).find(place.topic, partition, time_ms)
             if offset <= span.last:
                 return Position(span.order, max(offset, span.first) - 1)
         return cursors.at_index(spans, cursors.end_index(spans))
 
 
-def _moment(text: str) -> int:
+def _time(text: str) -> int:
     try:
         return clock.parse_rfc3339(text)
     except ValueError as error:
@@ -244,9 +244,9 @@ def _limited(found: Sequence[Bounds], partition: int, last: int) -> Bounds:
 
 
 class Reader:
-    """Reads partitions of one event type from given positions and remembers its own.
+    """Reads partitions of one event type and keeps its position in each.
 
-    `poll` never waits. It asks for a new `view` every time, so that it notices a switch.
+    `poll` does not wait for records. It gets a new `view` every time, so that it notices a switch.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class Reader:
         self._turn = 0
 
     def poll(self, max_records: int, max_bytes: int) -> list[Batch]:
-        """At most one batch per partition and timeline, within the limits over all; partitions take turns."""
+        """At most one batch per partition, within the limits in total. Each poll starts with another partition."""
         view = self._view()
         spans = view.spans()
         self._follow(view)
@@ -316,7 +316,7 @@ class Reader:
         )
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back when there may be more to read: records, or another timeline. Returns how to stop."""
+        """Call back when there may be more to read: records, or another timeline. Returns a function to stop."""
         self._callback = callback
         self._follow(self._view())
         unwatch_changes = self._changes.watch("", callback)

@@ -1,4 +1,4 @@
-"""Records as batches: plain lists on their way in, Arrow from the storage onwards."""
+"""Batches of records: plain lists before they are stored, Arrow afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Headers = Sequence[tuple[str, bytes]]
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
-#: What is read, in partition order. `timestamp` is in milliseconds.
+#: The schema of a batch that was read, in partition order. `timestamp` is in milliseconds.
 READ = pa.schema(
     [
         ("offset", pa.int64()),
@@ -24,9 +24,9 @@ READ = pa.schema(
     ]
 )
 
-# What most records do not have costs time and room in every batch: a key, headers, a time of their own.
+# A batch has these columns only if it needs them, because most records have no key, headers or own timestamp.
 _OPTIONAL = ("key", "headers", "timestamp")
-#: What is stored: the schema of a batch by the number of its layout, in which each optional column has its bit.
+#: The schemas of stored batches by layout number. Each optional column is one bit of the number.
 STORED = [
     pa.schema([READ.field(name) for name in ("value", *(n for i, n in enumerate(_OPTIONAL) if number >> i & 1))])
     for number in range(1 << len(_OPTIONAL))
@@ -37,7 +37,7 @@ _HAS_TIMESTAMPS = 1 << _OPTIONAL.index("timestamp")
 
 @dataclass(frozen=True)
 class NewRecords:
-    """Records for one partition that carry the same timestamp. Lists, because JSON came in one by one."""
+    """Records for one partition that carry the same timestamp. Lists, because events arrive one by one as JSON."""
 
     timestamp_ms: int
     values: Sequence[bytes]
@@ -64,7 +64,7 @@ class NewRecords:
         )
 
     def split(self, max_bytes: int) -> Iterator[NewRecords]:
-        """The same records in order, in parts of at most that many bytes, or of one record."""
+        """The same records in order, in parts of at most `max_bytes` or of a single record."""
         start = size = 0
         for at, value in enumerate(self.values):
             if at > start and size + len(value) > max_bytes:
@@ -84,7 +84,7 @@ class NewRecords:
 
 
 def to_arrow(parts: Sequence[NewRecords]) -> tuple[int, pa.RecordBatch]:
-    """One batch of all parts, in order, after the number of its layout; OverflowError past 2 GB."""
+    """The layout number, and one batch of all parts in order; OverflowError above 2 GB."""
     arrays = [_array(parts[0].values if len(parts) == 1 else _flat(part.values for part in parts), pa.binary())]
     number = 0
     if any(part.keys is not None for part in parts):
@@ -122,9 +122,9 @@ def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
 
 
 def with_offsets(first: int, batches: Sequence[pa.RecordBatch], times: Sequence[int]) -> pa.RecordBatch:
-    """Stored batches that follow each other, from the given offset on, as one `READ` batch.
+    """Consecutive stored batches as one `READ` batch, whose first record has the offset `first`.
 
-    `times` has the timestamp of every batch, for those whose records all have the same.
+    `times` has one timestamp for every batch, which is used if the batch has no timestamp column.
     """
     schema = batches[0].schema
     if len(batches) > 1 and any(batch.schema != schema for batch in batches):

@@ -24,7 +24,7 @@ from strandline.log.reading import Batch
 from strandline.log.subscriptions.model import ReadFrom, StreamParameters, Subscription
 from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer, Subscriptions
 
-#: `"BEGIN"`, `"END"`, or the offset to start after for some partitions (others are not read).
+#: `"BEGIN"`, `"END"`, or for some partitions the offset to start after (others are not read).
 Start = str | Mapping[str, str] | Sequence[CursorText]
 
 
@@ -40,7 +40,7 @@ class Log(ABC):
 
     @abstractmethod
     def create(self, event_type: EventType) -> EventType:
-        """Make an event type and return it as recorded. Conflict if the name is taken."""
+        """Create an event type and return it as stored. Conflict if the name is taken."""
 
     @abstractmethod
     def get(self, name: str) -> EventType:
@@ -52,27 +52,27 @@ class Log(ABC):
 
     @abstractmethod
     def update(self, event_type: EventType) -> EventType:
-        """Change what may be changed and return the event type as recorded."""
+        """Change an event type and return it as stored. Invalid if a change is not allowed."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove an event type with all its events. Conflict while a subscription reads it."""
+        """Delete an event type with all its events. Conflict if it has subscriptions."""
 
     @abstractmethod
     def schemas(self, name: str) -> list[Schema]:
-        """Every schema the event type ever had, newest first."""
+        """All schemas that the event type ever had, newest first."""
 
     # -- events
 
     @abstractmethod
     def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[PublishReport]:
-        """Start to publish and return at once; the future has the report once the events are durable.
+        """Start a publish and return at once. The future gets the report when the events are durable.
 
-        Publishes started one after the other by one thread keep their order in every partition.
+        Publishes that one thread starts one after the other keep their order in every partition.
         """
 
     def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
-        """Publish and wait for the report. There is no retry: an unknown outcome is reported as such."""
+        """Publish and wait for the report. It is not retried: an unknown outcome is reported as such."""
         return self.submit(name, events, flow_id=flow_id).result()
 
     @abstractmethod
@@ -87,13 +87,13 @@ class Log(ABC):
     ) -> Iterator[Batch]:
         """Batches of records after `start`, in order within each partition.
 
-        Stops at the records that were the last ones when it began, or after `limit` records; with `follow` it
-        waits for more.
+        Stops after `limit` records. With `follow` it waits for new records; without, it also stops at the records
+        that were the newest ones when the call began.
         """
 
     @abstractmethod
     def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
-        """Oldest and newest offset of every partition; with a cursor, also how many events follow it."""
+        """Oldest and newest offset of every partition; with a cursor, also the number of events after it."""
 
     def subscribe(
         self,
@@ -106,7 +106,7 @@ class Log(ABC):
     ) -> Consumer:
         """Read together with the other consumers of the group, from the cursors of the group.
 
-        A new group begins at `read_from`. Conflict if the group has as many consumers as there are partitions.
+        A new group starts at `read_from`. Conflict if the group has as many consumers as there are partitions.
         """
         asked = Subscription(application, tuple(event_types), group, read_from)
         subscription, _ = self.subscriptions.create(asked)
@@ -116,7 +116,7 @@ class Log(ABC):
 
     @abstractmethod
     def distances(self, name: str, queries: Sequence[DistanceQuery]) -> list[Distance]:
-        """How many events lie between two cursors of a partition."""
+        """The number of events between two cursors of a partition."""
 
     @abstractmethod
     def shift(self, name: str, cursors: Sequence[ShiftedCursor]) -> list[CursorText]:
@@ -124,7 +124,7 @@ class Log(ABC):
 
     @abstractmethod
     def lag(self, name: str, cursors: Sequence[CursorText]) -> list[PartitionInfo]:
-        """How many events follow each cursor."""
+        """The number of events after each cursor."""
 
     # -- where it is stored
 
@@ -150,11 +150,11 @@ class Admin(ABC):
 
     @abstractmethod
     def set_default_storage(self, storage_id: str) -> StorageInfo:
-        """Put new event types on this storage from now on."""
+        """Use this storage for new event types."""
 
     @abstractmethod
     def remove_storage(self, storage_id: str) -> None:
-        """Remove a storage that nothing uses."""
+        """Remove a storage. Conflict if it is in use or the default."""
 
     @abstractmethod
     def switch(self, name: str, storage_id: str) -> Timeline:
@@ -166,7 +166,7 @@ class Admin(ABC):
 
     @abstractmethod
     def check_switch(self, name: str, storage_id: str) -> list[Timeline]:
-        """A dry run: the same errors as `switch`, but nothing changes; the timelines as they are."""
+        """A dry run: raises the same errors as `switch` but changes nothing; returns the current timelines."""
 
     @abstractmethod
     def current_switch(self, name: str) -> Switch | None:
@@ -174,8 +174,8 @@ class Admin(ABC):
 
     @abstractmethod
     def abort_switch(self, name: str) -> Switch:
-        """Abort a switch that is not decided yet. Conflict if there is none."""
+        """Abort the switch that is not decided yet. Conflict if there is no such switch."""
 
     @abstractmethod
     def grow(self, name: str, partitions: int) -> None:
-        """Give an event type more partitions; as many as it has is fine, fewer are Invalid."""
+        """Increase the partition count. The current count changes nothing; a smaller one is Invalid."""

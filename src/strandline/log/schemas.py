@@ -1,4 +1,4 @@
-"""JSON schemas: compiling them, and how one may follow another. Pure functions."""
+"""JSON schemas: compilation, and the rules for changes. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from strandline.log.model import CompatibilityMode, EventType
 
 _NOT_IN_COMPATIBLE = ("not", "patternProperties", "additionalProperties", "additionalItems")
 _META = frozenset({"title", "description", "default", "examples", "$comment"})
-# Keywords whose members are named by the user, and keywords whose values are no schemas.
+# Keywords whose members are named by the user, and keywords whose values are data, not schemas.
 _NAMED = frozenset({"properties", "patternProperties", "definitions", "$defs", "dependencies", "dependentSchemas"})
 _DATA = frozenset({"enum", "const", "default", "examples"})
-# More than any schema that people write, and checked in milliseconds.
+# More than a realistic schema needs; an event is still checked in milliseconds.
 _MOST_VISITS = 100_000
 
 Check = Callable[[Any], str | None]
@@ -42,7 +42,7 @@ def check_definition(event_type: EventType) -> None:
     compile_check(event_type.schema.schema, event_type.compatibility_mode)
     _check_cost(schema)
     if event_type.category == "business" and "metadata" in schema.get("properties", {}):
-        raise Invalid("the schema of a business event type must not define metadata: it is added")
+        raise Invalid("the schema of a business event type must not define metadata; the platform adds it")
     if event_type.compatibility_mode == "compatible":
         for keyword in _keywords(schema):
             if keyword in _NOT_IN_COMPATIBLE:
@@ -55,7 +55,7 @@ def accept(_: Any) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def compile_check(text: str, mode: CompatibilityMode) -> Check:
-    """A function that says what is wrong with an event, or None. Draft 4 unless `$schema` says otherwise."""
+    """A function that returns what is wrong with an event, or None. Draft 4 unless `$schema` says otherwise."""
     schema = parse(text)
     if schema in ({}, {"additionalProperties": True}):
         return accept
@@ -70,24 +70,24 @@ def compile_check(text: str, mode: CompatibilityMode) -> Check:
     def check(event: Any) -> str | None:
         try:
             return None if valid(event) else _violation(next(iter(validator.iter_errors(event))))
-        except ValueError as error:  # the validator looks only so deep
+        except ValueError as error:  # the validator has a depth limit
             return f"the event cannot be checked against its schema: {_first_line(error)}"
 
     return check
 
 
 def _check_cost(schema: dict[str, Any]) -> None:
-    """Refuse references that multiply: one event would keep the validator, and all who wait for it, for hours."""
+    """Refuse references that multiply: one event could block the validator, and all its callers, for hours."""
     try:
         cost = _visits(schema, schema, {})
     except RecursionError:
-        raise Invalid("the references of the schema lead too far") from None
+        raise Invalid("the references of the schema are nested too deeply") from None
     if cost > _MOST_VISITS:
-        raise Invalid("the references of the schema multiply: an event would have to pass too many schemas")
+        raise Invalid(f"the references of the schema multiply; an event may pass at most {_MOST_VISITS} schemas")
 
 
 def _visits(part: Any, root: Any, known: dict[str, int]) -> int:
-    """How many schemas one event meets, references followed; a circle counts once."""
+    """The number of schemas that an event is checked against, with references; a cycle counts once."""
     if isinstance(part, list):
         return sum(_visits(one, root, known) for one in part)
     if not isinstance(part, dict):
@@ -118,7 +118,7 @@ def _violation(error: jsonschema_rs.ValidationError) -> str:
 
 
 def next_version(old: EventType, new: EventType) -> str:
-    """The version of a changed schema, by what changed; Invalid where the mode forbids the change."""
+    """The version of a changed schema, depending on the change; Invalid if the mode forbids it."""
     before, after = parse(old.schema.schema), parse(new.schema.schema)
     major, minor, patch = (int(part) for part in old.schema.version.split("."))
     if _equal(before, after):
@@ -133,7 +133,7 @@ def next_version(old: EventType, new: EventType) -> str:
 
 
 def _closed(schema: Any) -> Any:
-    """The schema with no room for properties it does not name."""
+    """The schema without additional properties wherever it lists properties."""
     if isinstance(schema, list):
         return [_closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -145,7 +145,7 @@ def _closed(schema: Any) -> Any:
 
 
 def _structure(schema: Any) -> Any:
-    """The schema without what only people read."""
+    """The schema without annotations, which do not affect validation."""
     if isinstance(schema, list):
         return [_structure(part) for part in schema]
     if isinstance(schema, dict):
@@ -154,7 +154,7 @@ def _structure(schema: Any) -> Any:
 
 
 def _below(key: str, value: Any, act: Callable[[Any], Any]) -> Any:
-    """The value of a keyword with `act` done to the schemas in it."""
+    """The value of a keyword, with `act` applied to the schemas in it."""
     if key in _DATA:
         return value
     if key in _NAMED and isinstance(value, dict):
@@ -163,12 +163,12 @@ def _below(key: str, value: Any, act: Callable[[Any], Any]) -> Any:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """As JSON has it: true is not 1."""
+    """Equality in JSON, where true is not 1."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
 def _only_adds_optional(before: Any, after: Any) -> bool:
-    """Whether `after` is `before` with nothing but new properties or definitions that nobody must send."""
+    """Whether `after` only adds optional properties or definitions to `before`."""
     if not (isinstance(before, dict) and isinstance(after, dict)):
         return _equal(before, after)
     for name in {*before, *after} - _META:
@@ -187,7 +187,7 @@ def _only_adds_optional(before: Any, after: Any) -> bool:
 
 
 def _keywords(schema: Any) -> Iterator[str]:
-    """Every keyword of a schema, nested ones included; property names are not keywords."""
+    """All keywords of a schema, including nested ones; property names are not keywords."""
     if isinstance(schema, list):
         for part in schema:
             yield from _keywords(part)

@@ -1,4 +1,4 @@
-"""The log as the server of its own process sees it: the room, and streams that push events."""
+"""The log as the server in the same process uses it: the room, and streams that push events."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class PushStream(Protocol):
     """One open stream. Only one thread at a time calls `step`."""
 
     id: str
-    #: Nothing comes any more.
+    #: The stream has ended and sends nothing more.
     finished: bool
     #: The next step has nothing to do before `wake` is called or `wait_ms()` milliseconds have passed.
     idle: bool
 
     @property
     def has_partitions(self) -> bool:
-        """Whether there is a partition to read; the others of a group may have them all."""
+        """Whether the stream has partitions; other streams of its group may have all of them."""
 
     def step(self) -> list[StreamChunk]:
-        """What is to be sent now, in order within each partition; reads, but does not wait for more records."""
+        """The chunks to send now, in order within each partition. Reads, but does not wait for more records."""
 
     def wait_ms(self) -> int: ...
 
     def close(self) -> None:
-        """Release what the stream holds. May write: not for an event loop."""
+        """Release the resources of the stream. May block on writes: do not call it in an event loop."""
 
 
 class ServedSubscriptions(Subscriptions):
@@ -48,15 +48,15 @@ class ServedSubscriptions(Subscriptions):
         *,
         eager: bool,
     ) -> PushStream:
-        """A stream of the given partitions or, without any, of a share of all.
+        """Open a stream of the given partitions; if none is given, of a share of all partitions.
 
-        After its end, commits of what it delivered are taken for a while. An eager stream sends what is there
-        instead of waiting to fill a batch.
+        Commits of delivered events are accepted for some time after its end. An eager stream sends available
+        records at once instead of waiting to fill a batch.
         """
 
     @abstractmethod
     def status(self, subscription_id: str) -> list[EventTypeStats]:
-        """Who reads which partition: `stats` without looking into the log."""
+        """Which stream reads which partition: `stats` without reading the log."""
 
 
 class ServedLog(Log):
@@ -67,4 +67,4 @@ class ServedLog(Log):
 
     @abstractmethod
     def stream(self, name: str, start: Start, limits: StreamLimits, wake: Wake, *, eager: bool) -> PushStream:
-        """A stream of an event type after `start`, every position checked to be available."""
+        """Open a stream of an event type after `start`; InvalidCursor if a position is not available."""

@@ -1,4 +1,4 @@
-"""The settings of the log, and those it is opened with."""
+"""The settings of the log and its catalog."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from strandline.coordination.settings import CoordinationSettings
 
 @dataclass(frozen=True)
 class LogSettings:
-    max_event_bytes: int = setting(999_000, "Largest event, after enrichment.", minimum=100)
+    max_event_bytes: int = setting(999_000, "Largest event in bytes, after enrichment.", minimum=100)
     max_batch_events: int = setting(100_000, "Most events in one publish.", minimum=1)
     max_partitions: int = setting(1_000, "Most partitions of one event type.", minimum=1)
-    retention_ms: int = setting(172_800_000, "Retention of event types that name none (2 days).", minimum=1)
+    retention_ms: int = setting(172_800_000, "Retention of event types that do not set one (2 days).", minimum=1)
     publish_timeout_ms: int = setting(
         30_000, "How long a publish waits for the storage; after that its outcome is unknown.", minimum=1
     )
@@ -29,21 +29,21 @@ class LogSettings:
     )
     purge_interval_ms: int = setting(60_000, "How often expired records are removed.", minimum=100)
     cleanup_delay_ms: int = setting(
-        60_000, "How long the topic of a removed timeline stays, for reads that have begun.", minimum=0
+        60_000, "How long the topic of a removed timeline is kept for reads in progress.", minimum=0
     )
     poll_interval_ms: int = setting(
-        25, "How often a waiting reader looks for records that other processes wrote.", minimum=1
+        25, "How often a waiting reader polls for records of other processes.", minimum=1
     )
     max_open_topics: int = setting(256, "Topic files kept open by one process.", minimum=1)
     max_open_reads: int = setting(
         64,
-        "Kafka consumers that one process keeps ready for readers that go on, with up to 16 MB each.",
+        "Kafka consumers that one process keeps open for readers that continue, with up to 16 MB each.",
         minimum=1,
     )
 
     @property
     def publish_deadline_ms(self) -> int:
-        """After this long a publish has waited for its switch and its storage."""
+        """The longest time that a publish waits for a switch and for its storage."""
         return self.publish_wait_ms + self.publish_timeout_ms
 
 
@@ -51,9 +51,9 @@ class LogSettings:
 class CatalogSettings:
     url: str = setting(
         "",
-        "Where event types, timelines and subscriptions are kept: `postgresql://user:env:NAME@host:port/database` "
-        "with the password in the environment variable NAME; empty: a file in the data directory, for the "
-        "processes of one machine. Goes together with `coordination.url`.",
+        "Database of event types, timelines and subscriptions: `postgresql://user:env:NAME@host:port/database` "
+        "with the password in the environment variable NAME. If empty: a file in the data directory, for the "
+        "processes of one machine. Set it together with `coordination.url`.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The storages of one process, opened when first used."""
+"""The storages of one process, opened on first use."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Storages:
             return self._open[storage_id]
 
     def tidy(self) -> None:
-        """Close storages that the catalog has no more or has changed; the others release deleted topics."""
+        """Close storages that were removed from the catalog or changed. The others release deleted topics."""
         with self._lock:
             now = {info.id: info.configuration for info in self._listed()}
-            gone = [found for found, opened in self._configurations.items() if now.get(found) != opened]
-            closing = [self._open.pop(storage_id) for storage_id in gone]
-            for storage_id in gone:
+            stale = [found for found, opened in self._configurations.items() if now.get(found) != opened]
+            closing = [self._open.pop(storage_id) for storage_id in stale]
+            for storage_id in stale:
                 del self._configurations[storage_id]
-            staying = [*self._open.values()]
+            current = [*self._open.values()]
         for storage in closing:
             storage.close()
-        for storage in staying:
+        for storage in current:
             storage.tidy()
 
     def _connect(self, storage_id: str) -> Storage:

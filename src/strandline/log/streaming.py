@@ -1,4 +1,4 @@
-"""What a stream sends when: Nakadi's limits and timeouts as a state machine with the clock passed in."""
+"""When a stream sends which records: Nakadi's limits and timeouts as a state machine, with the time passed in."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from strandline.log.reading import Batch
 _FLUSH_S = 30
 _LONGEST_S = 4200
 _HOUR_MS = 3_600_000
-# Existing clients give up on a silent stream after 30 s.
+# Existing clients close a stream that sends nothing for 30 s.
 _QUIET_MS = 15_000
-# Records beyond this size are sent early, which limits the memory of a stream.
+# Buffered records above this size are sent early, which limits the memory of a stream.
 _BUFFER_BYTES = 16 << 20
 
 _Seconds = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -67,7 +67,7 @@ class StreamChunk:
 
 
 class RecordBuffer:
-    """The records of one partition that were read and not sent."""
+    """The records of one partition that were read but not sent yet."""
 
     def __init__(self) -> None:
         self.count = self.bytes = 0
@@ -115,7 +115,7 @@ class _Lane:
         self.buffer = RecordBuffer()
 
     def take(self, most: int, now_ms: int) -> StreamChunk:
-        """Up to `most` records of one timeline; a keep-alive if there are none."""
+        """Up to `most` records of one timeline; a keep-alive if the buffer is empty."""
         self.flushed_ms = now_ms
         if not self.buffer.count:
             self.keep_alives += 1
@@ -152,7 +152,7 @@ class StreamState:
         self.finished = False
 
     def wanted(self) -> int:
-        """How many more records to read now."""
+        """The number of records to read now."""
         waiting = sum(lane.buffer.count for lane in self._lanes.values())
         room = max(self._limits.batch_limit * len(self._lanes), 1000) - waiting
         return max(room if self._left is None else min(room, self._left - waiting), 0)
@@ -196,6 +196,6 @@ class StreamState:
         return chunk
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long until something is due if no records come."""
+        """The time until a chunk is due if no more records arrive."""
         due = min((lane.flushed_ms + self._flush_ms for lane in self._lanes.values()), default=self._ends_ms)
         return max(min(due, self._ends_ms) - now_ms, 0)

@@ -1,9 +1,9 @@
-"""The rules of a timeline switch: pure functions, so that every interleaving can be tried without I/O.
+"""The rules of a timeline switch: pure functions, so that every interleaving can be tested without I/O.
 
-The catalog alone decides. A switch is a row with a token and a state that only compare-and-set changes:
+The catalog alone decides. A switch is a row with a token and a state, which changes only by compare-and-set:
 `preparing` → `closing` → `done`, or `aborted` from either. The initiator goes through `Step`s. Every node,
-publisher and reader derives what to do from the row, so that a process that crashed, paused or came late finds the
-decision there. Locks and versions (coordination) only keep publishers from waiting for that decision.
+publisher and reader derives its action from the row, so a process that crashed, paused or was late finds the
+decision there. Locks and versions (coordination) only keep publishers from running into an undecided switch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import enum
 
 
 class State(enum.StrEnum):
-    """Of the switch's row."""
+    """The state of the switch's row."""
 
     PREPARING = "preparing"
     CLOSING = "closing"
@@ -25,35 +25,35 @@ class State(enum.StrEnum):
 
 
 class Phase(enum.StrEnum):
-    """The value of the event type's lock: whether nodes make ready or hold their publishers."""
+    """The value of the event type's lock: whether nodes prepare or hold their publishers."""
 
     WARM = "warm"
     HOLD = "hold"
 
 
 class Step(enum.StrEnum):
-    """What the initiator does next; each has a failpoint before it."""
+    """The steps of the initiator. There is a failpoint before each step."""
 
     LOCK = "lock"  # take the event type's lock, phase warm
     RECORD = "record"  # insert the row: preparing, token, storage, topic; mark the topic for deletion
-    CREATE = "create"  # make the new topic
-    WARM = "warm"  # announce; wait until every node can write to the new topic
+    CREATE = "create"  # create the new topic
+    WARM = "warm"  # announce; wait until every node has tried to connect to the new topic
     HOLD = "hold"  # lock phase hold, announce; wait until every node holds its publishers and has drained
     CLOSE = "close"  # preparing → closing
-    SEAL = "seal"  # refuse appends inside the old topic, where the storage can
+    SEAL = "seal"  # make the old topic refuse appends, if the storage can
     SNAPSHOT = "snapshot"  # read the last offsets
     COMMIT = "commit"  # closing → done, with last offsets and the new timeline in one transaction
-    INSPECT = "inspect"  # the answer to the commit was lost: read the row first
+    INSPECT = "inspect"  # the outcome of the commit is unknown: read the row
     ABORT = "abort"  # preparing or closing → aborted
     UNSEAL = "unseal"
     DISCARD = "discard"  # delete the new topic
     UNLOCK = "unlock"
-    ANNOUNCE = "announce"  # every node looks again
+    ANNOUNCE = "announce"  # every node polls again
     END = "end"
 
 
 class Outcome(enum.StrEnum):
-    """How a step ended: refused means that the state did not allow it, failed that nothing happened."""
+    """How a step ended. Refused: the state did not allow it. Failed: nothing happened."""
 
     OK = "ok"
     REFUSED = "refused"
@@ -79,7 +79,7 @@ _FORWARD = {
     Step.ANNOUNCE: Step.END,
 }
 # The step after one that did not succeed; ABORT for those that are not listed.
-_ASIDE = {
+_NOT_OK = {
     (Step.LOCK, Outcome.REFUSED): Step.END,
     (Step.LOCK, Outcome.FAILED): Step.END,
     (Step.LOCK, Outcome.UNKNOWN): Step.UNLOCK,
@@ -91,26 +91,26 @@ _ASIDE = {
     (Step.INSPECT, Outcome.UNKNOWN): Step.INSPECT,
     # The switch is done already.
     (Step.ABORT, Outcome.REFUSED): Step.UNLOCK,
-    # The node that finds the lock gone aborts the switch and cleans up.
+    # A node that finds no lock aborts the switch and cleans up.
     (Step.ABORT, Outcome.FAILED): Step.UNLOCK,
     (Step.ABORT, Outcome.UNKNOWN): Step.UNLOCK,
 }
-# Cleanup continues after a failure: other nodes do what it could not.
-_TIDYING = {Step.UNSEAL, Step.DISCARD, Step.UNLOCK, Step.ANNOUNCE}
+# Cleanup continues after a failed step: other nodes do that step.
+_CLEANUP = {Step.UNSEAL, Step.DISCARD, Step.UNLOCK, Step.ANNOUNCE}
 
 
 def next_step(step: Step, outcome: Outcome) -> Step:
-    """Where the initiator goes from here."""
-    if outcome is Outcome.OK or step in _TIDYING:
+    """The step that follows a step with this outcome."""
+    if outcome is Outcome.OK or step in _CLEANUP:
         return _FORWARD[step]
-    return _ASIDE.get((step, outcome), Step.ABORT)
+    return _NOT_OK.get((step, outcome), Step.ABORT)
 
 
 class NodeAction(enum.StrEnum):
     WARM = "warm"  # open the new topic's storage; publishers continue
-    HOLD = "hold"  # let no new publish start, wait for those under way
-    RELEASE = "release"  # read the event type again, then let publishers continue
-    ABORT = "abort"  # the initiator is gone: set the row to aborted, clean up, look again
+    HOLD = "hold"  # start no new publish, wait for the started ones
+    RELEASE = "release"  # the switch is decided: publishers continue
+    ABORT = "abort"  # the initiator lost its lock: set the row to aborted, clean up, poll again
 
 
 def node_action(phase: Phase | None, state: State | None) -> NodeAction:
@@ -123,7 +123,7 @@ def node_action(phase: Phase | None, state: State | None) -> NodeAction:
 
 
 class PublisherAction(enum.StrEnum):
-    """What a publisher does with a record that met a switch."""
+    """What a publisher does with a record during a switch."""
 
     ACKNOWLEDGE = "acknowledge"
     WAIT = "wait"  # for the switch to be decided
@@ -132,14 +132,14 @@ class PublisherAction(enum.StrEnum):
 
 
 def on_sealed(state: State) -> PublisherAction:
-    """After a storage refused an append because of a seal; `state` is that of the seal's switch."""
+    """The action after a storage refused an append because of a seal, by the state of the seal's switch."""
     if state is State.DONE:
         return PublisherAction.MOVE
     return PublisherAction.UNSEAL if state is State.ABORTED else PublisherAction.WAIT
 
 
 def after_append(state: State | None, offset: int, last: int | None) -> PublisherAction:
-    """After a storage that cannot seal took a record, with the state read after its answer.
+    """The action after a storage that cannot seal stored a record. `state` was read after its answer.
 
     `last` is the old timeline's last offset once the switch is done; readers never see a record past it.
     """
@@ -151,9 +151,9 @@ def after_append(state: State | None, offset: int, last: int | None) -> Publishe
 
 
 def visible_end(end: int, state: State | None, recorded: int | None, known: int) -> int:
-    """How far a reader may read an open timeline.
+    """The last offset that a reader may read of an open timeline.
 
-    `end` was read from the storage before the state; `known` is what this function said last (−1 at first).
+    `end` was read from the storage before the state; `known` is the last result of this function (−1 at first).
     """
     if state is State.CLOSING:
         return min(end, known)

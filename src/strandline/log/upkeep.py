@@ -1,7 +1,7 @@
 """Periodic cleanup in every node: expired timelines and records, and topics that a crash left behind.
 
-Several nodes may run it at the same time, and each may crash at any statement: the catalog holds the work, and
-every task is idempotent.
+Several nodes may run it at the same time, and each may crash at any statement: the catalog stores the pending
+work, and every task is idempotent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNREAD = CounterMetric(
 
 @dataclass(frozen=True)
 class Removed:
-    """A timeline that was removed, and how many of its events were not read, over all subscriptions."""
+    """A removed timeline, and the number of its events that were not read, summed over all subscriptions."""
 
     timeline: Timeline
     unread: int
@@ -75,7 +75,7 @@ class Upkeep:
     def remove_timelines(self) -> list[Removed]:
         """Mark closed timelines past their retention as removed; a later sweep deletes their topics.
 
-        No reader starts on a marked timeline. Readers that are inside it have until the sweep to finish.
+        No reader starts on a marked timeline. Readers that have started on it can finish until the sweep.
         """
         now_ms = self._clock.now_ms()
         found: list[Removed] = []
@@ -88,7 +88,7 @@ class Upkeep:
         return found
 
     def _removed(self, timeline: Timeline, behind: Mapping[str, int], now_ms: int) -> list[Removed]:
-        """Mark a timeline; an empty list if another node was first."""
+        """Mark a timeline as removed; an empty list if another node did so first."""
         # Logged before the mark: a crash between the two repeats the warning instead of losing it.
         for subscription, count in behind.items():
             log.warning(
@@ -130,21 +130,21 @@ class Upkeep:
                         storage.retain(timeline.topic, retention_ms)
                         removed += storage.purge(timeline.topic, self._clock.now_ms() - retention_ms)
         if removed:
-            log.info("purged", extra=fields(records=removed))
+            log.info("expired records were removed", extra=fields(records=removed))
         return removed
 
 
 @contextmanager
 def _guarded(what: str, unreachable: set[str] | None = None, storage_id: str = "") -> Iterator[None]:
-    """Log a failure and go on; remember a storage that is unavailable, so that it is not asked again."""
+    """Log a failure and continue. An unavailable storage is added to `unreachable`, so that it is skipped."""
     try:
         yield
     except StrandlineError as error:
-        log.warning("%s failed; it is tried again: %s", what, error.detail)
+        log.warning("%s failed; the next round retries it: %s", what, error.detail)
         if isinstance(error, Unavailable) and unreachable is not None:
             unreachable.add(storage_id)
     except Exception:
-        log.exception("%s failed; it is tried again", what)
+        log.exception("%s failed; the next round retries it", what)
 
 
 def _fields(timeline: Timeline) -> dict[str, object]:

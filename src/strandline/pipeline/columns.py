@@ -1,4 +1,4 @@
-"""The columns of the source: what Spark calls them, and records in exactly that form."""
+"""The columns of the source: their Spark types, and the conversion of records to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 from strandline.log.reading import Batch
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
-# Spark wants a list's items under this name.
+# Spark expects this name for the items of a list.
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
@@ -54,7 +54,7 @@ def spark_schema(names: Sequence[str] = NAMES) -> StructType:
 
 
 def converter(names: Sequence[str]) -> Callable[[Batch], pa.RecordBatch]:
-    """A function that gives records the form that Spark expects of these columns, copying little."""
+    """A function that converts records to these columns, as Spark expects them. It copies little."""
     schema = pa.schema([(name, _COLUMNS[name][0]) for name in names])
     columns = [_COLUMNS[name][1] for name in names]
     return lambda batch: pa.RecordBatch.from_arrays([column(batch) for column in columns], schema=schema)

@@ -1,7 +1,7 @@
-"""Events with an `eid` that the same row gets again, however often its task is tried. Pure.
+"""Deterministic `eid`s: a row gets the same `eid` in every attempt of its task. Pure.
 
-It follows from the write, the task's number, the event's own bytes, and how many equal ones the task had before:
-so it does not depend on the order of rows, which may be another one when a task is repeated.
+An `eid` is derived from the id of the write, the number of the task, the bytes of the event, and the number of
+equal events before it. It does not depend on the order of rows, which may differ when a task is retried.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Stamps:
-    """The eids of one task; `occurred_at` is added, too, where it is missing, if it is given."""
+    """Adds the eids of one task and, if `occurred_at` is given, also the `occurred_at` of events without one."""
 
     def __init__(self, write_id: str, task: int, occurred_at: str | None = None) -> None:
         self._seed = blake2b(f"{write_id}\0{task}".encode(), digest_size=16)
@@ -24,7 +24,7 @@ class Stamps:
         self._occurred_at = None if occurred_at is None else msgspec.Raw(_encode(occurred_at))
 
     def stamp(self, items: Iterable[bytes]) -> list[bytes]:
-        """The same events, with metadata completed; what is no object stays as it is, for others to refuse."""
+        """The events with completed metadata. What is not a JSON object is unchanged; publishing refuses it."""
         return [self._stamped(item) for item in items]
 
     def _stamped(self, item: bytes) -> bytes:
@@ -49,5 +49,5 @@ class Stamps:
         if times:
             digest.update(b"\0%d" % times)
         found = digest.hexdigest()
-        # Version 8: a UUID made by a rule of one's own.
+        # UUID version 8: the content is defined by the application.
         return f"{found[:8]}-{found[8:12]}-8{found[13:16]}-a{found[17:20]}-{found[20:]}"

@@ -30,7 +30,7 @@ class JobOption:
 
 @dataclass(frozen=True)
 class JobContext:
-    """What a running job is given. With `once` it processes what the log holds now; else it runs until `stop`."""
+    """The context of a run. With `once` the job processes the current records; otherwise it runs until `stop`."""
 
     platform: Platform
     spark: SparkSession

@@ -22,7 +22,7 @@ _HOME = frozenset({"data", "config"})
 _READ = _HOME | {"event_types", "columns", "on_unavailable"}
 _STREAM = _READ | {"starting", "max_records_per_batch"}
 _BATCH = _READ | {"from", "to"}
-# What Spark itself wants to know of a sink comes along.
+# Spark passes its own options of a sink, too.
 _SPARKS = frozenset({"checkpointlocation"})
 _PLACES = {_STREAM - _READ: "streams", _BATCH - _READ: "batch reads"}
 _WRITE = _HOME | {"event_type", "add_eid", "write_id"}
@@ -30,9 +30,9 @@ _WRITE = _HOME | {"event_type", "add_eid", "write_id"}
 
 @dataclass(frozen=True)
 class Home:
-    """Where the platform is: its data directory, absolute, and its settings as they were written.
+    """Where the platform is: its absolute data directory, and its settings as they were written.
 
-    Travels to workers, which look up by themselves what the settings refer to.
+    It is sent to workers. They resolve references to the environment (`env:NAME`) themselves.
     """
 
     data: Path
@@ -51,11 +51,11 @@ class Home:
 
     @property
     def of_one_machine(self) -> bool:
-        """Whether event types are kept in a file, for the processes of one machine."""
+        """Whether the catalog is a file, for the processes of one machine."""
         return not self.settings.get("catalog.url")
 
     def open(self) -> Platform:
-        # Imported here: Spark starts many processes that never open it, and it brings all rooms.
+        # Imported here: it loads all rooms, and many of Spark's processes never need them.
         from strandline.platform import Platform  # noqa: PLC0415
 
         return Platform(self.data, Settings.load(flags=self.settings), system_clock())
@@ -106,18 +106,18 @@ class ReadOptions:
 
 
 def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns asked for, all of them if none is named."""
+    """The requested columns; all columns by default."""
     chosen = tuple(part.strip() for part in options.get("columns", ",".join(NAMES)).split(","))
-    if strangers := [name for name in chosen if name not in NAMES]:
-        raise Invalid(f"there is no column {strangers[0]!r}; columns are {', '.join(NAMES)}")
+    if unknown := [name for name in chosen if name not in NAMES]:
+        raise Invalid(f"there is no column {unknown[0]!r}; columns are {', '.join(NAMES)}")
     if len({*chosen}) < len(chosen):
-        raise Invalid("columns names one twice")
+        raise Invalid("columns names a column twice")
     return chosen
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Where to publish. Every row gets an `eid` that follows from `write_id`, unless it has one."""
+    """Where to publish. Every row without an `eid` gets one that is derived from `write_id`."""
 
     home: Home
     event_type: str
@@ -128,7 +128,7 @@ class WriteOptions:
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
         given = _checked(options, _WRITE, ignored=_SPARKS)
         if not given.get("event_type", "").strip():
-            raise Invalid('name where to publish: .option("event_type", "orders")')
+            raise Invalid('event_type is missing; name it with .option("event_type", "orders")')
         add_eid = given.get("add_eid", "true").lower()
         if add_eid not in {"true", "false"}:
             raise Invalid(f"add_eid must be true or false, not {add_eid!r:.60}")
@@ -138,7 +138,7 @@ class WriteOptions:
 def _checked(
     options: Mapping[str, str], known: frozenset[str], ignored: frozenset[str] = frozenset()
 ) -> dict[str, str]:
-    """The options by their names in lower case; one that would have no effect is refused."""
+    """The options by their names in lower case. Raises Invalid for an option that would have no effect."""
     given = {name.lower(): value for name, value in options.items() if name.lower() not in ignored}
     for name in given.keys() - known:
         for others, where in _PLACES.items():
@@ -152,7 +152,7 @@ def _checked(
 def _event_types(options: Mapping[str, str]) -> tuple[str, ...]:
     names = [part.strip() for part in options.get("event_types", "").split(",")]
     if not all(names):
-        raise Invalid('name what to read: .option("event_types", "orders,returns")')
+        raise Invalid('event_types is missing or has an empty name; use .option("event_types", "orders,returns")')
     return tuple(dict.fromkeys(names))
 
 
@@ -161,7 +161,7 @@ def _max_records(options: Mapping[str, str]) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or int(text) < 1:
-        raise Invalid(f"max_records_per_batch must be a whole number from 1 on, not {text!r:.60}")
+        raise Invalid(f"max_records_per_batch must be a whole number of at least 1, not {text!r:.60}")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""What a source reads next, from the event types as they are now. Knows nothing of Spark."""
+"""Plans what a source reads next, from the current state of the event types. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Ground:
-    """An event type with the timelines of all its partitions, at one moment."""
+class _Snapshot:
+    """An event type and the timelines of all its partitions, at one moment."""
 
     view: View
     spans: list[list[Span]]
@@ -36,7 +36,7 @@ class _Ground:
     def id(self) -> str:
         return self.view.entry.id
 
-    def place(self, indexes: Mapping[int, int]) -> QueryPosition:
+    def position(self, indexes: Mapping[int, int]) -> QueryPosition:
         found = {p: cursors.at_index(self.spans[p], index) for p, index in indexes.items()}
         return QueryPosition(self.id, {str(partition): str(position) for partition, position in found.items()})
 
@@ -44,41 +44,41 @@ class _Ground:
 class Planner:
     """Positions of a query and the ranges between them.
 
-    A storage or catalog that does not answer is asked again for a minute.
+    A call to a storage or catalog that does not answer is retried for a minute.
     """
 
     def __init__(self, platform: Platform, options: ReadOptions) -> None:
         self._platform = platform
         self._options = options
         self._policy = options.on_unavailable
-        #: The ends of all event types when they were last looked at: what a query's lag is counted from.
+        #: The ends of all event types at the last check. The lag of a query is counted from them.
         self.newest: dict[str, QueryPosition] = {}
         self._reported: set[tuple[str, int, str]] = set()
 
     def located(self, text: str) -> dict[str, QueryPosition]:
-        """BEGIN, END, a time, or cursors as JSON: where that is in every event type."""
+        """The positions in all event types that a text means: BEGIN, END, a time, or cursors as JSON."""
         given = _cursors(text)
-        if given is not None and (strangers := given.keys() - {*self._options.event_types}):
-            raise Invalid(f"there are cursors for {min(strangers)!r}, which event_types does not name")
+        if given is not None and (unknown := given.keys() - {*self._options.event_types}):
+            raise Invalid(f"there are cursors for {min(unknown)!r}, which event_types does not name")
         return {
             name: self._located(name, text if given is None else given.get(name, {}))
             for name in self._options.event_types
         }
 
     def _located(self, name: str, text: str | QueryPosition | Mapping[str, str]) -> QueryPosition:
-        ground = self._look(name)
-        partitions = range(len(ground.spans))
+        snapshot = self._snapshot(name)
+        partitions = range(len(snapshot.spans))
         if isinstance(text, QueryPosition):
-            return ground.place({p: found.index for p, found in self._resumed(name, ground, text).items()})
-        texts = dict.fromkeys(partitions, text) if isinstance(text, str) else _by_partition(ground, text)
+            return snapshot.position({p: found.index for p, found in self._resumed(name, snapshot, text).items()})
+        texts = dict.fromkeys(partitions, text) if isinstance(text, str) else _by_partition(snapshot, text)
         if missing := {*partitions} - texts.keys():
-            raise Invalid(f"cursors must name every partition; {name!r} lacks {min(missing)}")
-        return ground.place({p: self._index(ground, p, texts[p]) for p in partitions})
+            raise Invalid(f"cursors must name every partition; partition {min(missing)} of {name!r} is missing")
+        return snapshot.position({p: self._index(snapshot, p, texts[p]) for p in partitions})
 
-    def _index(self, ground: _Ground, partition: int, text: str) -> int:
-        spans = ground.spans[partition]
+    def _index(self, snapshot: _Snapshot, partition: int, text: str) -> int:
+        spans = snapshot.spans[partition]
         try:
-            position = patiently(lambda: ground.view.locate(partition, spans, text))
+            position = patiently(lambda: snapshot.view.locate(partition, spans, text))
         except InvalidCursor as error:
             if error.reason == "INVALID_FORMAT" or self._policy == "fail":
                 raise
@@ -88,27 +88,27 @@ class Planner:
     def latest(
         self, start: QueryPositions, limit: int | None, target: QueryPositions | None = None
     ) -> dict[str, QueryPosition]:
-        """How far the batch after `start` goes: to the end, or the target, but for no more than `limit` records.
+        """Where the batch after `start` ends: at the end or the target, after at most `limit` records.
 
-        Never behind the start, unless what was there is lost; the same as the start if there is nothing to do.
+        Never before the start, unless records were lost. Equal to the start if there is nothing to read.
         """
-        grounds = {name: self._look(name) for name in self._options.event_types}
-        self.newest = {name: ground.place(_ends(ground, None)) for name, ground in grounds.items()}
-        resumed = {name: self._resumed(name, ground, start.get(name)) for name, ground in grounds.items()}
+        snapshots = {name: self._snapshot(name) for name in self._options.event_types}
+        self.newest = {name: snapshot.position(_ends(snapshot, None)) for name, snapshot in snapshots.items()}
+        resumed = {name: self._resumed(name, snapshot, start.get(name)) for name, snapshot in snapshots.items()}
         lags = {
             (name, p): max(0, end - resumed[name][p].index)
-            for name, ground in grounds.items()
-            for p, end in _ends(ground, None if target is None else target.get(name)).items()
+            for name, snapshot in snapshots.items()
+            for p, end in _ends(snapshot, None if target is None else target.get(name)).items()
         }
         given = lags if limit is None else positions.shares(lags, limit)
         ends = {
-            name: ground.place({p: found.index + given[name, p] for p, found in resumed[name].items()})
-            for name, ground in grounds.items()
+            name: snapshot.position({p: found.index + given[name, p] for p, found in resumed[name].items()})
+            for name, snapshot in snapshots.items()
         }
         return {**start, **{name: _moved(start.get(name), end, resumed[name]) for name, end in ends.items()}}
 
     def ranges(self, start: QueryPositions, end: QueryPositions) -> list[PartitionRange]:
-        """One for every partition that has something between two places."""
+        """One range for every partition that has records between the two positions."""
         storages = patiently(self._platform.log.types.storages)
         return [found for name in end for found in self._ranges(name, start.get(name), end[name], storages)]
 
@@ -117,17 +117,17 @@ class Planner:
     ) -> Iterator[PartitionRange]:
         if start == end:
             return
-        ground = self._look(name)
-        if self._is_of_another(name, ground, end):
+        snapshot = self._snapshot(name)
+        if self._is_of_deleted(name, snapshot, end):
             return
         began = QueryPosition(end.id, end.began) if end.began else start
-        timelines = {timeline.order: timeline for timeline in ground.view.entry.timelines}
-        resumed = self._resumed(name, ground, began)
+        timelines = {timeline.order: timeline for timeline in snapshot.view.entry.timelines}
+        resumed = self._resumed(name, snapshot, began)
         for partition in sorted(map(int, end.cursors)):
-            last = resume(ground.spans[partition], _position(end.cursors[str(partition)]), self._policy)
+            last = resume(snapshot.spans[partition], _position(end.cursors[str(partition)]), self._policy)
             pieces = tuple(
                 Piece(span.order, storages[timelines[span.order].storage_id], timelines[span.order].topic, *part)
-                for span, *part in cut(ground.spans[partition], resumed[partition].index, last.index)
+                for span, *part in cut(snapshot.spans[partition], resumed[partition].index, last.index)
             )
             if pieces:
                 yield self._range(name, partition, pieces)
@@ -142,21 +142,21 @@ class Planner:
             skip_expired=self._policy != "fail",
         )
 
-    def _look(self, name: str) -> _Ground:
+    def _snapshot(self, name: str) -> _Snapshot:
         view = patiently(lambda: self._platform.log.types.view(name))
-        return _Ground(view, patiently(view.spans))
+        return _Snapshot(view, patiently(view.spans))
 
-    def _resumed(self, name: str, ground: _Ground, place: QueryPosition | None) -> dict[int, Resumed]:
-        """Where to continue in every partition; partitions that are new to the query are read from their start."""
-        if place is not None and self._is_of_another(name, ground, place):
+    def _resumed(self, name: str, snapshot: _Snapshot, position: QueryPosition | None) -> dict[int, Resumed]:
+        """Where to continue in every partition. Partitions that are new to the query are read from their start."""
+        if position is not None and self._is_of_deleted(name, snapshot, position):
             index_of = cursors.end_index if self._policy == "latest" else cursors.begin_index
-            indexes = [index_of(spans) for spans in ground.spans]
-            return {p: Resumed(cursors.at_index(ground.spans[p], index), index) for p, index in enumerate(indexes)}
-        known = {} if place is None else place.cursors
-        return {p: self._resumed_in(name, ground, p, known.get(str(p))) for p in range(len(ground.spans))}
+            indexes = [index_of(spans) for spans in snapshot.spans]
+            return {p: Resumed(cursors.at_index(snapshot.spans[p], i), i) for p, i in enumerate(indexes)}
+        known = {} if position is None else position.cursors
+        return {p: self._resumed_in(name, snapshot, p, known.get(str(p))) for p in range(len(snapshot.spans))}
 
-    def _resumed_in(self, name: str, ground: _Ground, partition: int, text: str | None) -> Resumed:
-        found = resume(ground.spans[partition], None if text is None else _position(text), self._policy)
+    def _resumed_in(self, name: str, snapshot: _Snapshot, partition: int, text: str | None) -> Resumed:
+        found = resume(snapshot.spans[partition], None if text is None else _position(text), self._policy)
         if found.problem:
             self._report(
                 (name, partition, str(text)),
@@ -165,25 +165,25 @@ class Planner:
             )
         return found
 
-    def _is_of_another(self, name: str, ground: _Ground, place: QueryPosition) -> bool:
-        """Whether the place is one in an event type of the same name that was deleted."""
-        if place.id == ground.id:
+    def _is_of_deleted(self, name: str, snapshot: _Snapshot, position: QueryPosition) -> bool:
+        """Whether the position belongs to a deleted event type of the same name."""
+        if position.id == snapshot.id:
             return False
-        why = f"event type {name!r} was deleted and made anew"
+        why = f"event type {name!r} was deleted and created again"
         if self._policy == "fail":
             raise InvalidCursor(why, reason="UNAVAILABLE")
-        self._report((name, -1, place.id), f"{why}; the query continues at its {self._policy} record")
+        self._report((name, -1, position.id), f"{why}; the query continues at its {self._policy} record")
         return True
 
     def _report(self, key: tuple[str, int, str], message: str) -> None:
-        """Log once, however often Spark asks for the same batch."""
+        """Log a message once, even if Spark plans the same batch several times."""
         if key not in self._reported:
             self._reported.add(key)
             log.warning("%s", message)
 
 
 def _cursors(text: str) -> dict[str, Any] | None:
-    """Cursors as JSON, by event type and partition, or places as a query reports them; None for other texts."""
+    """Cursors as JSON, by event type and partition, or positions as a query reports them; None for other texts."""
     if not text.lstrip().startswith("{"):
         return None
     try:
@@ -193,31 +193,31 @@ def _cursors(text: str) -> dict[str, Any] | None:
             for name, value in found.items()
         }
     except msgspec.MsgspecError as error:
-        raise Invalid(f'cursors look like {{"orders": {{"0": "BEGIN"}}}}: {error}') from None
+        raise Invalid(f'cursors must look like {{"orders": {{"0": "BEGIN"}}}}: {error}') from None
 
 
 def _position(text: str) -> Position:
-    """A position that was written by us."""
+    """Parse a cursor of a query's position."""
     position = cursors.parse(text)
     if position is None:
-        raise Invalid("BEGIN is not the place of a query")
+        raise Invalid("BEGIN is not a position of a query")
     return position
 
 
-def _by_partition(ground: _Ground, texts: Mapping[str, str]) -> dict[int, str]:
-    return {ground.view.partition(partition): text for partition, text in texts.items()}
+def _by_partition(snapshot: _Snapshot, texts: Mapping[str, str]) -> dict[int, str]:
+    return {snapshot.view.partition(partition): text for partition, text in texts.items()}
 
 
-def _ends(ground: _Ground, target: QueryPosition | None) -> dict[int, int]:
-    """How far each partition may be read: to its end, or to the target's."""
-    if target is None or target.id != ground.id:
-        return {p: cursors.end_index(spans) for p, spans in enumerate(ground.spans)}
+def _ends(snapshot: _Snapshot, target: QueryPosition | None) -> dict[int, int]:
+    """How far each partition may be read: to its end, or to the target."""
+    if target is None or target.id != snapshot.id:
+        return {p: cursors.end_index(spans) for p, spans in enumerate(snapshot.spans)}
     aimed = {int(partition): _position(text) for partition, text in target.cursors.items()}
-    return {p: cursors.index_of(spans, aimed[p]) if p in aimed else 0 for p, spans in enumerate(ground.spans)}
+    return {p: cursors.index_of(spans, aimed[p]) if p in aimed else 0 for p, spans in enumerate(snapshot.spans)}
 
 
 def _moved(before: QueryPosition | None, after: QueryPosition, resumed: Mapping[int, Resumed]) -> QueryPosition:
-    """The place after with what was left out on the way; the place before, unchanged, if it is the same one."""
+    """`after` with the number of skipped records added; `before` itself if both have the same cursors."""
     if before is None:
         return after
     if (before.id, before.cursors) == (after.id, after.cursors):

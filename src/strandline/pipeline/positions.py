@@ -1,8 +1,8 @@
 """Where a streaming query is: its offsets as Spark keeps them, and the rules that move them. Pure.
 
-Spark compares offsets as JSON text, so that every position must have exactly one spelling: canonical cursors,
-sorted keys, every partition there is. Each event type carries its identity, because one that was deleted and
-made anew under the same name has other records at the same cursors.
+Spark compares offsets as JSON text, so every position must have exactly one spelling: canonical cursors, sorted
+keys, all partitions. A position includes the id of its event type: an event type that was deleted and created
+again has other records at the same cursors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def parse(offsets: Mapping[str, Any]) -> dict[str, QueryPosition]:
 
 
 def dump(places: QueryPositions) -> dict[str, Any]:
-    """As Spark keeps it: equal places become equal texts."""
+    """The form that Spark stores. Equal positions become equal texts."""
     found: dict[str, Any] = msgspec.to_builtins({name: places[name] for name in sorted(places)})
     return {name: {key: _sorted(place[key]) for key in sorted(place)} for name, place in found.items()}
 
@@ -52,7 +52,7 @@ def _sorted(value: Any) -> Any:
 
 
 def with_beginning(start: QueryPositions, end: QueryPositions) -> dict[str, QueryPosition]:
-    """The end of a query's first batch, with where that batch starts."""
+    """The end of a query's first batch, with the start of that batch in `began`."""
     return {
         name: place if place == start.get(name) else msgspec.structs.replace(place, began=start[name].cursors)
         for name, place in end.items()
@@ -60,9 +60,9 @@ def with_beginning(start: QueryPositions, end: QueryPositions) -> dict[str, Quer
 
 
 def shares(lags: Mapping[_K, int], limit: int) -> dict[_K, int]:
-    """How many records of each may be read, together at most `limit`: as even as the lags allow.
+    """How many records of each partition to read: at most `limit` together, shared as evenly as the lags allow.
 
-    Small ones are served completely, so that none starves; what cannot be shared goes to the largest.
+    Small lags are read completely, so that no partition starves. The remainder goes to the largest lags.
     """
     given = dict.fromkeys(lags, 0)
     waiting = [key for key, lag in lags.items() if lag > 0]

@@ -1,4 +1,4 @@
-"""How jobs get their Spark session: the same everywhere, but for the master."""
+"""Creates the Spark session of jobs: the same everywhere, except for the master."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
-#: What Spark raises, from either side of it.
+#: What Spark raises, in Python or in the JVM.
 SPARK_ERRORS = (Py4JError, PySparkException)
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _SETTINGS = {
-    # The default ones: the extra ones are up to whoever runs Spark here, in spark-defaults.conf.
+    # The default options, not the extra ones: those belong to the user's spark-defaults.conf.
     "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
     # Times mean the same on every machine.
     "spark.sql.session.timeZone": "UTC",
-    # What Spark hands to Python comes in batches as large as those that we hand to Spark.
+    # Batches from Spark to Python are as large as the batches that the source gives to Spark.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     # The jobs show their progress themselves.
     "spark.ui.showConsoleProgress": "false",
 }
 _LOCAL_SETTINGS = {
-    # Nobody else talks to this driver, and the machine's name need not resolve.
+    # No other machine connects to this driver, and the host name need not resolve.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -41,13 +41,13 @@ def is_local(master: str) -> bool:
 
 
 def task_property(name: str) -> str | None:
-    """What the driver says to the task that runs here; None outside of one."""
+    """A local property that the driver set for the current task; None outside of a task."""
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty(name)
 
 
 def remote_master() -> str | None:
-    """The master of the task that runs here, if it may be on another machine than the driver."""
+    """The master of the current task, if the task may run on another machine than the driver."""
     master = task_property("spark.master")
     return None if master is None or is_local(master) else master
 
@@ -55,8 +55,8 @@ def remote_master() -> str | None:
 def spark_session(
     name: str = "strandline", *, master: str = LOCAL, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session of this process, made if there is none yet. `settings` are Spark's own and win over ours."""
-    # Workers must run this very environment; on a cluster its place may differ, and whoever knows it sets it.
+    """The session of this process, created on the first call. `settings` are Spark's own and override ours."""
+    # Workers need the same environment. If its path differs on a cluster, the user sets PYSPARK_PYTHON.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

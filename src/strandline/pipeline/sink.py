@@ -1,7 +1,7 @@
 """`format("strandline")` as a sink: publishes a DataFrame to an event type, at least once.
 
-A task that is tried again publishes its rows again, with the same `eid`s. A task is a node of the platform
-while it writes: it takes part in timeline switches like any other publisher.
+A task that is retried publishes its rows again, with the same `eid`s. While it writes, a task is a node of the
+platform: it takes part in timeline switches like any other publisher.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BatchWriter(DataSourceArrowWriter):
         _refuse_overwrite(overwrite)
         self._options = options
         self._texts = has_texts(schema)
-        # Chosen once for all tasks and their repetitions.
+        # Chosen once, for all tasks and their retries.
         self._write_id = options.write_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
@@ -70,11 +70,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def _refuse_overwrite(overwrite: bool) -> None:
     if overwrite:
-        raise Invalid('a log is only ever appended to; use mode("append") or outputMode("append")')
+        raise Invalid('the log is append-only; use mode("append") or outputMode("append")')
 
 
 def has_texts(schema: StructType) -> bool:
-    """Whether rows are the JSON of events already: one column `value`, text or bytes. Else columns are fields."""
+    """Whether rows are events as JSON: one column `value`, text or bytes. Otherwise columns are event fields."""
     return schema.fieldNames() == ["value"] and isinstance(schema["value"].dataType, StringType | BinaryType)
 
 
@@ -90,7 +90,7 @@ def _texts(batch: pa.RecordBatch) -> list[bytes]:
 
 
 def _objects(batch: pa.RecordBatch) -> list[bytes]:
-    """A column that is null is left out, as Spark's own `to_json` does."""
+    """Null columns are left out, as by Spark's own `to_json`."""
     rows = batch.to_pylist(maps_as_pydicts="strict")
     return [_encode({name: value for name, value in row.items() if value is not None}) for row in rows]
 
@@ -111,7 +111,7 @@ def _write(
 
 
 def _publish(platform: Platform, name: str, items: Sequence[bytes]) -> None:
-    """One after the other, so that order is kept; what was certainly not stored is tried again."""
+    """Publish and wait, which keeps the order. A publish that certainly stored nothing is retried."""
     patiently(lambda: platform.log.publish(name, items)).raise_for_failed()
 
 

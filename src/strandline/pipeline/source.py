@@ -1,7 +1,7 @@
-"""`format("strandline")`: the log as a source of batches and streams. Its offsets are our cursors.
+"""`format("strandline")`: the log as a source of batches and streams.
 
-So a running query goes on through a timeline switch, and one log partition is one task, which reads its
-timelines in sequence.
+Its offsets are cursors, so a running query continues through a timeline switch. One task reads one partition of
+the log, its timelines in sequence.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StrandlineSource(DataSource):
 
 
 def _check(schema: StructType) -> None:
-    """A schema that the user gives may leave columns out, but not change them."""
+    """A schema that the user gives may omit columns, but not change them."""
     names = [name for name in schema.fieldNames() if name in columns.NAMES]
     if schema != columns.spark_schema(names):
         raise Invalid(f"the schema must have columns of {columns.spark_schema().simpleString()}")
@@ -63,7 +63,7 @@ class Task(InputPartition):
 
 
 def _read(partition: InputPartition, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    if not isinstance(partition, Task):  # Spark makes one up where there is nothing to read
+    if not isinstance(partition, Task):  # Spark's own one if there is nothing to read
         return
     refuse_remote(partition.part)
     convert = columns.converter(names)
@@ -72,7 +72,7 @@ def _read(partition: InputPartition, names: Sequence[str]) -> Iterator[pa.Record
 
 
 def refuse_remote(part: PartitionRange) -> None:
-    """Invalid if this task may be on another machine than the files it is to read."""
+    """Raise Invalid if this task may run on another machine than the files that it reads."""
     if part.of_one_machine and (master := remote_master()) is not None:
         raise Invalid(
             f"event type {part.event_type!r} has records in SQLite files, which only this machine can read, but "
@@ -96,7 +96,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in a process beside the driver; only `read` happens elsewhere, on copies that were never used."""
+    """Runs in a process beside the driver. Only `read` runs in tasks, on copies of an unused reader."""
 
     def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
         self._options = options
@@ -112,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        # Spark asks twice for a batch, and END would be two places.
+        # Spark asks twice for the first batch, and END may move in between.
         if self._initial is None:
             self._initial = self._plan().located(self._options.start)
         return positions.dump(self._initial)

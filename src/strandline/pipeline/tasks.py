@@ -1,4 +1,4 @@
-"""The archive's tasks as Spark jobs. Rows go from the log's storage into files; none passes through the JVM."""
+"""Runs the archive's tasks as Spark jobs. Rows go from the log's storage into files, not through the JVM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Result = TypeVar("_Result", Harvest, StagedFile)
 
 
 class SparkRunner(Runner):
-    """Each task once, or more often where the master tries again what a lost worker had."""
+    """Runs each task at least once: Spark retries the tasks of a lost worker."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
@@ -48,7 +48,7 @@ class SparkRunner(Runner):
 
 
 def _check_seen(tasks: Sequence[_Task], written: Sequence[StagedFile]) -> None:
-    """Invalid if a task wrote where this process cannot look: what nobody can publish must not be decided."""
+    """Raise Invalid if the driver cannot see a file that a task wrote: the file could never be published."""
     places = {task.directory: task.files for task in tasks}
     seen = {f"{place}/{entry.name}" for place, files in places.items() for entry in files.entries(place)}
     for file in written:
@@ -65,7 +65,7 @@ def _stage(task: Stage) -> Harvest:
 
 
 def _answer(act: Callable[[_Task], _Result], task: _Task) -> _Result | StrandlineError:
-    """An error of ours as a value: raised here it would reach the driver as a text."""
+    """Return our errors as values: a raised error would reach the driver only as text."""
     try:
         return act(task)
     except StrandlineError as error:

@@ -33,7 +33,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-#: The route files of every room; each has its `ENDPOINTS`.
+#: The route modules of every room; each one defines `ENDPOINTS`.
 ROUTES: dict[str, tuple[ModuleType, ...]] = {
     "log": (
         event_type_routes,
@@ -48,7 +48,7 @@ ROUTES: dict[str, tuple[ModuleType, ...]] = {
 
 
 def endpoints() -> list[Endpoint]:
-    """Every endpoint the server has."""
+    """All endpoints of the server."""
     declared = [
         replace(endpoint, room=room)
         for room, files in ROUTES.items()
@@ -61,7 +61,7 @@ def endpoints() -> list[Endpoint]:
         return Response(text, media_type="application/json")
 
     own = Endpoint(
-        "GET", "/openapi.json", openapi_document, "This description", "operations", returns={200: dict[str, Any]}
+        "GET", "/openapi.json", openapi_document, "This document", "operations", returns={200: dict[str, Any]}
     )
     declared.append(own)
     text = msgspec.json.encode(openapi.document(declared))
@@ -73,13 +73,13 @@ def build(state: ServerState) -> Callable[[Scope, Receive, Send], Awaitable[None
         routes=routes(endpoints(), state),
         exception_handlers={HTTPException: _http_problem},
     )
-    # Below, slashes are dealt with; a redirect would only take a request elsewhere.
+    # `entry` removes trailing slashes, so no redirect is needed.
     app.router.redirect_slashes = False
     limit = state.settings.max_header_bytes
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            # Existing clients write a slash at the end of a path now and then.
+            # Some existing clients append a slash to the path.
             if len(scope["path"]) > 1:
                 scope["path"] = scope["path"].rstrip("/") or "/"
             if _head_bytes(scope) > limit:
@@ -96,7 +96,7 @@ def _head_bytes(scope: Scope) -> int:
 
 
 def routes(declared: Sequence[Endpoint], state: ServerState) -> list[Route]:
-    """One route per path, so that a method nobody declared is 405 with all methods that exist."""
+    """One route per path: an undeclared method is answered 405, with all declared methods in `Allow`."""
     by_path: dict[str, dict[str, Route]] = {}
     for route in (to_route(endpoint, state) for endpoint in declared):
         for method in route.methods or ():
@@ -117,7 +117,7 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     if status == 405:  # noqa: PLR2004 - method not allowed
         allowed = headers.get("Allow", "")
-        return problem(status, f"{request.method} is not possible here; allowed are {allowed}", headers=headers)
+        return problem(status, f"{request.method} is not allowed for this path; use {allowed}", headers=headers)
     if status == 404:  # noqa: PLR2004 - not found
-        return problem(status, f"there is nothing at {request.scope['path']}; /openapi.json lists what there is")
+        return problem(status, f"there is no route {request.scope['path']}; /openapi.json lists all routes")
     return problem(status, str(error), headers=headers)

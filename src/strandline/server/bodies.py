@@ -16,9 +16,9 @@ from starlette.requests import ClientDisconnect, Request
 from strandline.errors import Incomplete, Invalid, Malformed, TooLarge, Unsupported
 
 _CHUNK = 1 << 20
-# How long a refused body may pause before its answer goes out.
+# How long the rest of a refused body may stall before the answer is sent.
 _LINGER_S = 1.0
-# What every zstd coder of HTTP must do with (RFC 9659); a frame may ask for much more memory than its data needs.
+# The largest zstd window that RFC 9659 allows over HTTP. It limits the memory that a frame makes us allocate.
 _ZSTD_WINDOW = 8 << 20
 
 
@@ -27,9 +27,9 @@ class _Packed(Protocol):
 
 
 async def receive(request: Request, limit: int, patience: float) -> bytes:
-    """The whole body as it was sent; TooLarge as soon as it is clear that it is.
+    """The whole body as it was sent.
 
-    A client that stalls for `patience` seconds is let go with what it has sent so far.
+    Raises TooLarge as soon as the body exceeds the limit, Incomplete if no data arrives for `patience` seconds.
     """
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
@@ -47,7 +47,7 @@ async def receive(request: Request, limit: int, patience: float) -> bytes:
                 parts.append(part)
                 timer.reschedule(now() + patience)
     except TimeoutError:
-        raise Incomplete(f"nothing more of the body came for {patience:g} s, after {size} bytes") from None
+        raise Incomplete(f"no more data of the body arrived for {patience:g} s, after {size} bytes") from None
     if size > limit:
         await _discard(request, limit)
         raise _too_large(limit)
@@ -55,8 +55,8 @@ async def receive(request: Request, limit: int, patience: float) -> bytes:
 
 
 async def _discard(request: Request, most: int) -> None:
-    """Take some of what is still coming: most clients read no answer before they have sent everything."""
-    if "expect" in request.headers:  # but this one asked first
+    """Read and drop at most `most` bytes: many clients read no answer before they have sent the whole body."""
+    if "expect" in request.headers:  # this client waits for an answer before it sends the body
         return
     now = asyncio.get_running_loop().time
     size = 0
@@ -70,7 +70,7 @@ async def _discard(request: Request, most: int) -> None:
 
 
 def unpack(body: bytes, encoding: str, limit: int) -> bytes:
-    """The body decompressed, never more than `limit` bytes of it."""
+    """The decompressed body. Raises TooLarge before more than `limit` bytes are kept in memory."""
     match encoding.strip().lower():
         case "identity" | "":
             return body
@@ -84,7 +84,7 @@ def unpack(body: bytes, encoding: str, limit: int) -> bytes:
     try:
         return _read(packed, limit)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
-        raise Malformed(f"the body is not {encoding}: {error}") from None
+        raise Malformed(f"the body is not valid {encoding}: {error}") from None
 
 
 def _read(packed: _Packed, limit: int) -> bytes:
@@ -99,16 +99,16 @@ def _read(packed: _Packed, limit: int) -> bytes:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit} bytes; send less at once")
+    return TooLarge(f"the body is larger than {limit} bytes; split it into smaller requests")
 
 
 def decode(body: bytes, kind: Any) -> Any:
-    """The JSON body as a value: Malformed if it is not JSON, Invalid if it is not of that kind."""
+    """The JSON body as a value. Raises Malformed if it is not JSON, Invalid if it does not match `kind`."""
     try:
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as error:
-            msgspec.json.decode(body)  # what follows the first wrong value may not even be JSON
+            msgspec.json.decode(body)  # raises DecodeError if the rest is not JSON
             raise Invalid(f"the body is not valid: {error}") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Malformed(f"the body is not JSON: {error}") from None

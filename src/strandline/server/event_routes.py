@@ -28,7 +28,7 @@ from strandline.server.routing import INLINE_BYTES, RAW, Call, Endpoint, json_re
 _FLOW_ID = re.compile(r"[ -~]{1,200}").fullmatch
 _PUBLISHED = CounterMetric("strandline_published_events", "Events published.", "event_type")
 _REJECTED = CounterMetric(
-    "strandline_rejected_events", "Events of publishes that were not, or not entirely, stored.", "event_type"
+    "strandline_rejected_events", "Events that failed, were aborted, or have an unknown outcome.", "event_type"
 )
 
 
@@ -42,7 +42,7 @@ class PartitionQuery(msgspec.Struct, frozen=True):
 
 async def publish(call: Call[ServedLog]) -> Response:
     if call.state.draining.is_set():
-        raise Unavailable("this node is stopping; publish to another one", retry_after=1)
+        raise Unavailable("this node is stopping; publish to another node", retry_after=1)
     name = call.path("name")
     flow_id = _flow_id(call)
     if len(call.body) <= INLINE_BYTES:
@@ -50,7 +50,7 @@ async def publish(call: Call[ServedLog]) -> Response:
     else:
         future = await call.run(lambda: call.room.submit(name, call.body, flow_id=flow_id))
     try:
-        # Shielded: neither a timeout nor a client that hangs up undoes what is on its way to the storage.
+        # Shielded: a timeout or a disconnected client must not cancel a publish that is being stored.
         report = await asyncio.wait_for(
             asyncio.shield(asyncio.wrap_future(future)), call.room.publish_deadline_ms / 1000
         )
@@ -79,7 +79,7 @@ async def list_partitions(call: Call[Log]) -> Response:
 
 
 def decode_cursors(name: str, text: str) -> list[CursorText]:
-    """Cursors written as JSON into a header or a query parameter."""
+    """Decode cursors from the JSON of a header or a query parameter."""
     try:
         return msgspec.json.decode(text, type=list[CursorText])
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -119,7 +119,7 @@ _EVENTS = {"type": "array", "items": {"type": "object", "additionalProperties": 
 ENDPOINTS = [
     Endpoint(
         "POST", "/event-types/{name}/events", publish, "Publish a batch of events", "events",
-        body=RAW(_EVENTS), headers={"X-Flow-Id": "Written into every event's metadata and our logs."},
+        body=RAW(_EVENTS), headers={"X-Flow-Id": "Stored in the metadata of the events, if they have any."},
         returns={200: None, 207: list[ItemResult], 422: list[ItemResult]},
         problems=(404, 507),
     ),
@@ -137,11 +137,11 @@ ENDPOINTS = [
         body=list[DistanceQuery], returns={200: list[Distance]}, problems=(404,),
     ),
     Endpoint(
-        "POST", "/event-types/{name}/shifted-cursors", shifted_cursors, "Cursors moved by events", "cursors",
+        "POST", "/event-types/{name}/shifted-cursors", shifted_cursors, "Cursors moved by n events", "cursors",
         body=list[ShiftedCursor], returns={200: list[CursorText]}, problems=(404,),
     ),
     Endpoint(
-        "POST", "/event-types/{name}/cursors-lag", cursors_lag, "Events after each cursor", "cursors",
+        "POST", "/event-types/{name}/cursors-lag", cursors_lag, "Number of events after each cursor", "cursors",
         body=list[CursorText], returns={200: list[PartitionInfo]}, problems=(404,),
     ),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A response without end that lets go of clients that vanish or stall."""
+"""A streaming response that ends when its client disconnects or stalls."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Message = MutableMapping[str, Any]
 
 
 class EventStream(Response):
-    """Sends what the generator yields until it ends, the client hangs up, or one chunk takes too long to send.
+    """Sends chunks until they end, the client disconnects, or a chunk takes longer than `patience` to send.
 
-    Starlette's own streaming response notices a vanished client only when it sends, and a full socket never
-    finishes sending. `ended` is called when it is over, even before the generator began.
+    Starlette's own streaming response notices a disconnect only when it sends, and waits indefinitely for a full
+    socket. `ended` is called when the response is over, even if the generator never started.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class EventStream(Response):
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
         sending = asyncio.create_task(self._send(send))
-        listening = asyncio.create_task(_until_gone(receive))
+        listening = asyncio.create_task(_until_disconnected(receive))
         try:
             await asyncio.wait([sending, listening], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -47,7 +47,7 @@ class EventStream(Response):
             await self._chunks.aclose()
             self._ended()
             if isinstance(result, TimeoutError):
-                log.info("a stream ended because its client took no more data")
+                log.info("a stream ended because its client stopped reading")
             elif isinstance(result, Exception):
                 log.error("a stream failed", exc_info=result)
 
@@ -59,6 +59,6 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _until_gone(receive: Callable[[], Awaitable[Message]]) -> None:
+async def _until_disconnected(receive: Callable[[], Awaitable[Message]]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

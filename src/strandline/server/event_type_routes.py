@@ -143,7 +143,7 @@ ENDPOINTS = [
         problems=(404, 409, 507),
     ),
     Endpoint(
-        "GET", "/event-types/{name}/schemas/{version}", get_schema, "One schema; `latest` works", _TYPES,
+        "GET", "/event-types/{name}/schemas/{version}", get_schema, "One schema version, or `latest`", _TYPES,
         returns={200: Schema}, problems=(404,),
     ),
     Endpoint(

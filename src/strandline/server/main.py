@@ -1,4 +1,4 @@
-"""Runs a node: Granian in this process, the upkeep of all rooms, and a stop that loses no acknowledged work."""
+"""Runs a node: Granian in this process, the chores of all rooms, and a stop that loses no acknowledged work."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from strandline.server.routing import ServerState
 from strandline.settings import Settings
 
 log = logging.getLogger(__name__)
-# What Granian may read before it knows that a request is too large for us.
+# Granian's limit for a request head. `max_header_bytes` is checked later and answered with a problem document.
 _HEADER_BUFFER = 1 << 20
 
 
 def run(data: Path, settings: Settings, host: str, port: int, banner: Callable[[str], None] | None = None) -> None:
-    """Serve a data directory until SIGTERM or SIGINT. `banner` is given the URL once the node is ready."""
+    """Serve a data directory until SIGTERM or SIGINT. `banner` is called with the URL when the node is ready."""
     logging_setup.configure(settings.logs)
     _refuse_taken(host, port)
     platform = Platform(data, settings, system_clock())
@@ -41,14 +41,14 @@ def run(data: Path, settings: Settings, host: str, port: int, banner: Callable[[
         asyncio.run(_serve(platform, host, port, banner))
     finally:
         platform.close()
-    # Granian's threads may still hold a connection that the client never closes; all our work is done.
+    # All our work is done, but Granian's threads may wait for connections that clients keep open.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def _refuse_taken(host: str, port: int) -> None:
-    """Granian shares a taken port with its owner instead of failing."""
+    """Raise Unavailable if the port is in use: Granian would share it instead of failing."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -116,7 +116,7 @@ async def _drain(state: ServerState) -> None:
 
 
 async def upkeep(state: ServerState) -> None:
-    """Repeat the chores of every room until it is cancelled."""
+    """Repeat the chores of all rooms until cancelled."""
     await asyncio.gather(*(_repeat(state, chore) for room in state.rooms.values() for chore in room.chores()))
 
 
@@ -125,5 +125,5 @@ async def _repeat(state: ServerState, chore: Chore) -> None:
         try:
             await state.run(chore.run)
         except Exception:
-            log.exception("%s failed; it is retried", chore.name)
+            log.exception("%s failed; retrying", chore.name)
         await asyncio.sleep(chore.interval_ms / 1000)

@@ -1,4 +1,4 @@
-"""What Prometheus is told. One registry per server, so that tests may run several in one process."""
+"""Metrics for Prometheus. Each server has its own registry, so tests can run several in one process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """The server's own metrics, what route files count, and what rooms have counted by themselves."""
+    """The metrics of the server, the counters of its route modules, and the counters of the rooms."""
 
     def __init__(self, rooms: Collection[Room]) -> None:
         self._registry = CollectorRegistry()
@@ -40,7 +40,7 @@ class Metrics:
         self._seconds.labels(method, route).observe(seconds)
 
     def count(self, metric: CounterMetric, label: str, amount: int) -> None:
-        """Add to a counter of a route file; called on the event loop only."""
+        """Add to a counter of a route module. Call it on the event loop only: it takes no lock."""
         self._counts.setdefault(metric, Tally())[label] += amount
 
     def render(self) -> bytes:

@@ -18,17 +18,17 @@ _TEMPLATE = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(\w+)}")
 _PROBLEMS = {
     400: "The request could not be read",
-    404: "There is nothing of that name",
-    408: "The rest of the body did not come",
-    409: "The name is taken, somebody else was first, or the state does not allow it",
-    412: "A cursor cannot be used; `reason` says why, and the problem names what is available",
+    404: "It does not exist",
+    408: "The client did not send the rest of the body in time",
+    409: "The name is in use, another request was first, or the current state does not allow it",
+    412: "A cursor cannot be used; `reason` says why, `detail` says what is available",
     413: "The body is too large",
     415: "The body's Content-Encoding is not supported",
     422: "The request breaks a rule; `detail` says which",
-    429: "As many streams are open as the node takes",
+    429: "The node has reached its limit of open streams",
     431: "The request head is too large",
-    503: "It does not work right now",
-    507: "There is no room left on the device; nothing was written",
+    503: "Temporarily unavailable",
+    507: "No space is left on the device; nothing was written",
 }
 _RETRY_AFTER = {429, 503, 507}
 _PATTERNS = {
@@ -115,7 +115,7 @@ def _query(endpoint: Endpoint, known: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _json(endpoint: Endpoint, name: str, known: dict[str, Any]) -> dict[str, Any] | None:
-    """How a parameter looks whose text is JSON; None for the others."""
+    """The content of a parameter whose text is JSON; None for other parameters."""
     kind = endpoint.json_parameters.get(name)
     return kind and {"content": {"application/json": {"schema": known[id_of(kind)]}}}
 
@@ -146,7 +146,7 @@ def _headers(endpoint: Endpoint, known: dict[str, Any]) -> list[dict[str, Any]]:
 def _responses(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for status, kind in endpoint.returns.items():
-        answer: dict[str, Any] = {"description": "Done" if status < 300 else "What became of every event"}  # noqa: PLR2004
+        answer: dict[str, Any] = {"description": "Done" if status < 300 else "The result of every event"}  # noqa: PLR2004
         if kind is not None:
             answer["content"] = {endpoint.media_type.split(";")[0]: {"schema": known[id_of(kind)]}}
         if endpoint.binary_type is not None:

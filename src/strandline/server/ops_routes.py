@@ -31,9 +31,9 @@ async def metrics_page(call: Call[None]) -> Response:
 
 
 ENDPOINTS = [
-    Endpoint("GET", "/health", health, "The process lives", "operations", returns={200: Health}),
+    Endpoint("GET", "/health", health, "The process is alive", "operations", returns={200: Health}),
     Endpoint(
-        "GET", "/ready", ready, "The node takes requests", "operations",
+        "GET", "/ready", ready, "The node accepts requests", "operations",
         returns={200: Health}, problems=(503,),
     ),
     Endpoint(

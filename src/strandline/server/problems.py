@@ -1,4 +1,4 @@
-"""Errors as problem documents: every answer that is not a success looks the same."""
+"""Errors as problem documents (RFC 9457): every error response has the same form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strandline.errors import StrandlineError, Unavailable
 
 MEDIA_TYPE = "application/problem+json"
 
-# Status codes that come from HTTP itself rather than from one of our errors.
+# The codes of responses that are not made from a StrandlineError.
 _CODES = {
     404: "not_found",
     405: "method_not_allowed",
@@ -26,7 +26,7 @@ _CODES = {
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What every error response carries; some have further members."""
+    """The members of every error response. Some errors add further members."""
 
     type: str
     title: str
@@ -50,7 +50,7 @@ def problem(
 
 
 def from_error(error: StrandlineError, status: int | None = None) -> Response:
-    """An error of ours; `status` where a route has its own for it."""
+    """The response for an error. `status` overrides the status of the error."""
     headers = {}
     if isinstance(error, Unavailable):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))

@@ -1,4 +1,4 @@
-"""A route is declared once; the Starlette route and the OpenAPI entry both come from it."""
+"""A route is declared once. The Starlette route and the OpenAPI entry are made from the declaration."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from strandline.server.settings import ServerSettings
 log = logging.getLogger("strandline.http")
 _T = TypeVar("_T")
 
-#: Smaller bodies are looked at on the event loop: handing them to a thread would cost more than they do.
+#: Bodies up to this size are handled on the event loop: a thread switch would cost more.
 INLINE_BYTES = 32_768
 
 
 class ServerState:
-    """What the routes of one server process share."""
+    """State that all routes of a server process share."""
 
     def __init__(self, rooms: Mapping[str, Room], settings: ServerSettings) -> None:
         self.rooms = rooms
@@ -45,11 +45,11 @@ class ServerState:
         self.open_streams = 0
 
     async def run(self, call: Callable[..., _T], *arguments: Any) -> _T:
-        """A blocking call in a thread: storage never blocks the event loop."""
+        """Run a blocking call in a thread, so that it does not block the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, call, *arguments)
 
     def run_later(self, call: Callable[[], object]) -> None:
-        """A call in a thread that nothing waits for. Left out after the stop: the rooms are closed then."""
+        """Start a call in a thread; do not wait for it. Does nothing after the stop: the rooms are closed then."""
         with suppress(RuntimeError):
             self.threads.submit(call)
 
@@ -70,7 +70,7 @@ _Room_co = TypeVar("_Room_co", covariant=True)
 
 @dataclass(frozen=True)
 class Call(Generic[_Room_co]):
-    """One request to a room, its parts decoded as the endpoint declares them."""
+    """One request to a room, decoded as the endpoint declares it."""
 
     state: ServerState
     room: _Room_co
@@ -93,11 +93,11 @@ Handler = Callable[[Call[Any]], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """`body`, `query` and the values of `returns` are types; RAW is a body the handler decodes itself.
+    """`body`, `query` and the values of `returns` are types; RAW is a body that the handler decodes itself.
 
-    Parameters in `repeated` may be given several times; `json_parameters` are those of `query` and `headers` whose
-    text is JSON, with their types. `problems` leaves out what any request, or any with a body or a query, may be
-    answered with. `room` names the room that the handler gets; `app.py` fills it in.
+    Query parameters in `repeated` may occur several times. `json_parameters` are the parameters of `query` and
+    `headers` whose text is JSON, with their types. `problems` are the statuses of errors, without those that
+    any request, body or query can cause. `room` is the room that the handler gets; `app.py` sets it.
     """
 
     method: str
@@ -120,7 +120,7 @@ class Endpoint:
 
 
 class RAW:
-    """A body that stays bytes; `schema` is what OpenAPI says about it."""
+    """A body that is passed on as bytes. `schema` describes it in the OpenAPI document."""
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
@@ -150,7 +150,7 @@ def to_route(endpoint: Endpoint, state: ServerState) -> Route:
         )
         return response
 
-    # GET answers HEAD as well, as HTTP wants it.
+    # Starlette adds HEAD to a GET route.
     return Route(endpoint.path, serve, methods=[endpoint.method], name=f"{endpoint.method} {endpoint.path}")
 
 
@@ -164,10 +164,10 @@ async def _answer(endpoint: Endpoint, state: ServerState, room: Room | None, req
             log.warning("%s failed: %s", endpoint.path, error.detail)
         return from_error(error, endpoint.error_status.get(error.code))
     except ClientDisconnect:
-        return problem(400, "the request broke off before it was complete", code=Malformed.code)
+        return problem(400, "the client disconnected before the request was complete", code=Malformed.code)
     except Exception:
         log.exception("%s %s failed", endpoint.method, endpoint.path)
-        return problem(500, "something went wrong on our side; the log has the details", code="internal_error")
+        return problem(500, "internal error; the log of the node has the details", code="internal_error")
 
 
 def _query(endpoint: Endpoint, request: Request) -> dict[str, Any]:
@@ -186,5 +186,5 @@ async def _body(endpoint: Endpoint, state: ServerState, request: Request) -> Any
         body = bodies.unpack(sent, encoding, limit)
         return body if isinstance(endpoint.body, RAW) else bodies.decode(body, endpoint.body)
 
-    # A small packed body may be a large one.
+    # A small compressed body may be large when it is decompressed.
     return await state.run(read) if encoding or len(sent) > INLINE_BYTES else read()

@@ -10,14 +10,14 @@ from strandline.config import setting
 @dataclass(frozen=True)
 class ServerSettings:
     max_body_bytes: int = setting(
-        50_000_000, "Largest request body, after decompression; more is answered 413.", minimum=1024
+        50_000_000, "Largest request body after decompression; a larger one is answered 413.", minimum=1024
     )
-    max_header_bytes: int = setting(65_536, "Largest request head; more is answered 431.", minimum=8192)
-    max_streams: int = setting(1_000, "Event streams open at once on this node; more get 429.", minimum=1)
+    max_header_bytes: int = setting(65_536, "Largest request head; a larger one is answered 431.", minimum=8192)
+    max_streams: int = setting(1_000, "Most streams open at once on this node; more are answered 429.", minimum=1)
     stalled_client_ms: int = setting(
         60_000,
-        "How long a client may neither send the rest of its request nor take more of a stream.",
+        "How long a client may stall while it sends a request or reads a stream.",
         minimum=100,
     )
-    drain_timeout_ms: int = setting(10_000, "How long a stopping node waits for open requests.", minimum=0)
+    drain_timeout_ms: int = setting(10_000, "How long a stopping node waits for requests and streams.", minimum=0)
     threads: int = setting(16, "Threads for blocking storage calls.", minimum=1)

@@ -26,7 +26,7 @@ async def start_page(call: Call[Log]) -> Response:
 
 ENDPOINTS = [
     Endpoint(
-        "GET", "/", start_page, "What is here and how to try it", "operations",
+        "GET", "/", start_page, "Start page: the event types, and commands to try", "operations",
         returns={200: str}, media_type="text/html; charset=utf-8",
     ),
 ]  # fmt: skip

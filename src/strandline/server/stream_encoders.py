@@ -1,7 +1,7 @@
-"""How the batches of a stream look on the wire: lines of JSON, or one Arrow stream for the SDK.
+"""Encodes the batches of a stream: as lines of JSON, or as one Arrow stream for the SDK.
 
-`start` is sent at once, `encode` is one batch or a keep-alive, `alive` is a keep-alive without a partition. An
-`eager` stream sends what is there instead of waiting to fill a batch.
+`start` is sent when the stream opens, `encode` is one batch or a keep-alive, `alive` is a keep-alive that names no
+partition. An `eager` stream sends available records at once instead of waiting to fill a batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COLUMNS = {"event_type": pa.string(), "partition": pa.string(), "timeline": pa.
 
 
 class JsonLines:
-    """Nakadi's form: one object a line, with the cursor that `cursor` makes of a batch."""
+    """Nakadi's format: one JSON object per line. `cursor` makes the cursor of a batch."""
 
     media_type = JSON_STREAM
     eager = False
@@ -36,19 +36,19 @@ class JsonLines:
         cursor = msgspec.json.encode(self._cursor(chunk))
         if chunk.records is None:
             return b'{"cursor":%b}\n' % cursor
-        # Events are sent as they were stored. Their JSON may span lines, but a JSON string cannot.
+        # Events are sent as stored. JSON can contain line ends between tokens, but not inside a string.
         events = b",".join(chunk.records["value"].to_pylist()).replace(b"\n", b" ").replace(b"\r", b" ")
         return b'{"cursor":%b,"events":[%b]}\n' % (cursor, events)
 
     def alive(self) -> None:
-        return None  # a line needs a cursor
+        return None  # every line needs a cursor
 
 
 class ArrowBatches:
-    """Records with `columns` in front that say where a record is."""
+    """Records, with `columns` in front that say where each record is stored."""
 
     media_type = ARROW_STREAM
-    # Small batches cost little here, and a reader that follows wants its records now.
+    # Small batches are cheap in this format, and a reader that follows wants its records without delay.
     eager = True
 
     def __init__(self, columns: Sequence[str]) -> None:

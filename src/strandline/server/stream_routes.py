@@ -33,7 +33,7 @@ from strandline.server.stream_encoders import (
 _CURSORS = "X-Nakadi-Cursors"
 _STREAM_ID = "X-Nakadi-StreamId"
 _STREAMED = CounterMetric("strandline_streamed_events", "Events sent to streams.", "event_type")
-# Some clients read the socket themselves once they have the head, and lose what arrived together with it.
+# A pause after the head: some clients take over the socket then, and lose data that arrived with the head.
 _HEAD_START_S = 0.1
 
 
@@ -52,7 +52,7 @@ class SubscriptionBatch(msgspec.Struct, frozen=True):
 
 
 class StreamRequest(StreamParameters, frozen=True):
-    """Without partitions the stream gets its share of all."""
+    """Without `partitions` the stream gets its share of all partitions."""
 
     partitions: tuple[EventTypePartition, ...] | None = ()
 
@@ -131,13 +131,13 @@ async def _push(
     if state.open_streams >= state.settings.max_streams:
         return problem(
             429,
-            f"{state.open_streams} streams are open on this node, which is its limit; try another node or later",
+            f"{state.open_streams} streams are open, the limit of this node; use another node or retry later",
             headers={"Retry-After": "5"},
         )
     wake = asyncio.Event()
     loop = asyncio.get_running_loop()
     with ExitStack() as opened:
-        # Counted before it is opened: a drain waits for it, and the limit includes it.
+        # Counted before it is opened, so that a drain waits for it and the limit includes it.
         opened.enter_context(state.counted_stream())
         push = await state.run(open_stream, lambda: loop.call_soon_threadsafe(wake.set))
         opened.callback(state.run_later, push.close)
@@ -152,10 +152,10 @@ async def _push(
 async def _chunks(
     call: Call[ServedLog], push: PushStream, encoder: StreamEncoder, wake: asyncio.Event, head_start_s: float
 ) -> AsyncGenerator[bytes]:
-    """What is due, until the stream is over or the node stops."""
+    """The encoded batches, until the stream ends or the node stops."""
     state = call.state
     try:
-        # The head goes out with the first chunk, so there is one at once.
+        # The response head is sent with the first chunk, so the first chunk must not wait.
         yield encoder.start()
         if head_start_s:
             await _sleep(state, asyncio.Event(), head_start_s)
@@ -174,7 +174,7 @@ async def _chunks(
 
 
 async def _sleep(state: ServerState, wake: asyncio.Event, seconds: float) -> None:
-    """Until `wake` is set, the node stops or the time is over."""
+    """Wait until `wake` is set, the node stops or the time has passed."""
     waits = [asyncio.ensure_future(wake.wait()), asyncio.ensure_future(state.draining.wait())]
     try:
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -184,25 +184,25 @@ async def _sleep(state: ServerState, wake: asyncio.Event, seconds: float) -> Non
 
 
 _SUBSCRIPTION = "/subscriptions/{subscription_id}/events"
-_ID = {200: {_STREAM_ID: "Commits of what this stream delivers name it."}}
+_ID = {200: {_STREAM_ID: "The id of the stream; commits of its batches must name it."}}
 
 ENDPOINTS = [
     Endpoint(
-        "GET", "/event-types/{name}/events", stream, "Stream events from cursors on", "events",
+        "GET", "/event-types/{name}/events", stream, "Stream events, starting after cursors", "events",
         query=StreamLimits,
-        headers={_CURSORS: "JSON array of cursors to start after; without it, at the end."},
+        headers={_CURSORS: "JSON array of cursors to start after; default: the end."},
         json_parameters={_CURSORS: list[CursorText]},
         returns={200: StreamBatch}, problems=(400, 404, 412, 429),
         media_type=JSON_STREAM, binary_type=ARROW_STREAM,
         error_status={"invalid_cursor": 412},
     ),
     Endpoint(
-        "GET", _SUBSCRIPTION, stream_subscription, "Read a share of a subscription", "subscriptions",
+        "GET", _SUBSCRIPTION, stream_subscription, "Stream a share of the partitions", "subscriptions",
         query=StreamParameters, returns={200: SubscriptionBatch}, problems=(404, 409, 429, 507),
         media_type=JSON_STREAM, binary_type=ARROW_STREAM, answer_headers=_ID,
     ),
     Endpoint(
-        "POST", _SUBSCRIPTION, open_subscription_stream, "Read a share, or partitions of one's choice",
+        "POST", _SUBSCRIPTION, open_subscription_stream, "Stream a share, or chosen partitions",
         "subscriptions",
         body=StreamRequest, returns={200: SubscriptionBatch}, problems=(404, 409, 429, 507),
         media_type=JSON_STREAM, binary_type=ARROW_STREAM, answer_headers=_ID,

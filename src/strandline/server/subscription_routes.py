@@ -61,7 +61,7 @@ async def list_subscriptions(call: Call[ServedLog]) -> Response:
     query: SubscriptionsQuery = call.query
     subscriptions = call.room.subscriptions
 
-    def look() -> tuple[list[Subscription], bool]:
+    def find() -> tuple[list[Subscription], bool]:
         found = subscriptions.search(
             query.owning_application, query.event_type, limit=query.limit + 1, offset=query.offset
         )
@@ -70,7 +70,7 @@ async def list_subscriptions(call: Call[ServedLog]) -> Response:
             page = [msgspec.structs.replace(one, status=subscriptions.status(str(one.id))) for one in page]
         return page, len(found) > query.limit
 
-    page, more = await call.run(look)
+    page, more = await call.run(find)
     links = {}
     if query.offset:
         links["prev"] = _link(query, max(query.offset - query.limit, 0))
@@ -80,7 +80,7 @@ async def list_subscriptions(call: Call[ServedLog]) -> Response:
 
 
 def _link(query: SubscriptionsQuery, offset: int) -> dict[str, str]:
-    """A path that keeps the filters."""
+    """The path of another page, with the same filters."""
     given: list[tuple[str, Any]] = [("event_type", name) for name in query.event_type]
     if query.owning_application is not None:
         given.append(("owning_application", query.owning_application))
@@ -90,7 +90,7 @@ def _link(query: SubscriptionsQuery, offset: int) -> dict[str, str]:
 
 
 def _shown(subscription: Subscription) -> dict[str, Any]:
-    """Without what it does not have: existing clients do not expect nulls."""
+    """The members that are not null: existing clients do not expect nulls."""
     return {name: value for name, value in msgspec.to_builtins(subscription).items() if value is not None}
 
 
@@ -117,7 +117,7 @@ async def list_subscription_cursors(call: Call[ServedLog]) -> Response:
 async def commit_subscription_cursors(call: Call[ServedLog]) -> Response:
     stream_id = call.header(_STREAM_ID)
     if stream_id is None:
-        raise Malformed(f"a commit needs the header {_STREAM_ID} with the id of the stream it is for")
+        raise Malformed(f"a commit needs the header {_STREAM_ID} with the id of its stream")
     where = (call.path("subscription_id"), stream_id)
     results = await call.run(call.room.subscriptions.commit, *where, call.body.items)
     if all(result.result == "committed" for result in results):
@@ -138,7 +138,7 @@ async def get_subscription_stats(call: Call[ServedLog]) -> Response:
 
 
 _TAG = "subscriptions"
-_WHERE = {"Location": "The path of the subscription.", "Content-Location": "The same: the body is up to date."}
+_WHERE = {"Location": "The path of the subscription.", "Content-Location": "The same: the body is its state."}
 
 ENDPOINTS = [
     Endpoint(
@@ -146,7 +146,7 @@ ENDPOINTS = [
         query=SubscriptionsQuery, repeated=frozenset({"event_type"}), returns={200: SubscriptionPage},
     ),
     Endpoint(
-        "POST", "/subscriptions", create_subscription, "Create a subscription, or find the one of that key", _TAG,
+        "POST", "/subscriptions", create_subscription, "Create a subscription, or return the existing one", _TAG,
         body=Subscription, returns={200: Subscription, 201: Subscription}, problems=(507,),
         answer_headers={200: _WHERE, 201: _WHERE},
     ),
@@ -155,11 +155,11 @@ ENDPOINTS = [
         returns={200: Subscription}, problems=(404,),
     ),
     Endpoint(
-        "PUT", "/subscriptions/{subscription_id}", update_subscription, "Change annotations and the like", _TAG,
+        "PUT", "/subscriptions/{subscription_id}", update_subscription, "Change annotations or labels", _TAG,
         body=Subscription, returns={204: None}, problems=(404, 507),
     ),
     Endpoint(
-        "DELETE", "/subscriptions/{subscription_id}", delete_subscription, "Delete it with its cursors", _TAG,
+        "DELETE", "/subscriptions/{subscription_id}", delete_subscription, "Delete it and its cursors", _TAG,
         returns={204: None}, problems=(404, 507),
     ),
     Endpoint(
@@ -168,17 +168,17 @@ ENDPOINTS = [
     ),
     Endpoint(
         "POST", "/subscriptions/{subscription_id}/cursors", commit_subscription_cursors,
-        "Commit what a stream delivered", _TAG,
-        body=CursorItems, headers={_STREAM_ID: "The stream that delivered it."},
+        "Commit cursors of a stream", _TAG,
+        body=CursorItems, headers={_STREAM_ID: "The stream that delivered the events."},
         returns={200: CommitItems, 204: None}, problems=(404, 409, 507),
     ),
     Endpoint(
         "PATCH", "/subscriptions/{subscription_id}/cursors", reset_subscription_cursors,
-        "Put cursors to an offset, BEGIN, END or a time; all streams end", _TAG,
+        "Reset cursors to an offset, BEGIN, END or a time; all streams end", _TAG,
         body=CursorItems, returns={204: None}, problems=(404, 507),
     ),
     Endpoint(
-        "GET", "/subscriptions/{subscription_id}/stats", get_subscription_stats, "Readers and what is left", _TAG,
+        "GET", "/subscriptions/{subscription_id}/stats", get_subscription_stats, "Readers and backlog", _TAG,
         query=StatsQuery, returns={200: StatsItems}, problems=(404,),
     ),
 ]  # fmt: skip

@@ -86,7 +86,7 @@ ENDPOINTS = [
         returns={200: list[Timeline]}, problems=(404,),
     ),
     Endpoint(
-        "POST", "/event-types/{name}/timelines", switch_timeline, "Move to another storage, live", _TAG,
+        "POST", "/event-types/{name}/timelines", switch_timeline, "Switch to another storage, live", _TAG,
         query=SwitchQuery, body=TimelineRequest, returns={200: list[Timeline], 201: Timeline},
         problems=(400, 404, 409, 413, 415, 422, 503, 507),
     ),
@@ -95,7 +95,7 @@ ENDPOINTS = [
         returns={200: Switch}, problems=(404,),
     ),
     Endpoint(
-        "DELETE", "/event-types/{name}/timelines/switch", abort_switch, "Abort a switch under way", _TAG,
+        "DELETE", "/event-types/{name}/timelines/switch", abort_switch, "Abort a switch that is not decided", _TAG,
         returns={200: Switch}, problems=(404, 409, 503),
     ),
     Endpoint(
@@ -104,7 +104,7 @@ ENDPOINTS = [
     ),
     Endpoint("GET", "/storages", list_storages, "All storages", _TAG, returns={200: list[StorageInfo]}),
     Endpoint(
-        "POST", "/storages", add_storage, "Make a storage known", _TAG,
+        "POST", "/storages", add_storage, "Add a storage", _TAG,
         body=StorageInfo, returns={201: StorageInfo}, problems=(400, 409, 413, 415, 422, 503, 507),
     ),
     Endpoint(
@@ -112,11 +112,11 @@ ENDPOINTS = [
         returns={200: StorageInfo}, problems=(404,),
     ),
     Endpoint(
-        "DELETE", "/storages/{id}", remove_storage, "Forget a storage that nothing uses", _TAG,
+        "DELETE", "/storages/{id}", remove_storage, "Remove an unused storage", _TAG,
         returns={204: None}, problems=(400, 404), error_status={"conflict": 400},
     ),
     Endpoint(
-        "PUT", "/storages/default/{id}", set_default_storage, "Where new event types go", _TAG,
+        "PUT", "/storages/default/{id}", set_default_storage, "Set the default storage for new event types", _TAG,
         returns={200: StorageInfo}, problems=(404,),
     ),
 ]  # fmt: skip

@@ -50,7 +50,7 @@ def local_room(data: Path) -> Opened:
 def http_room(data: Path) -> Opened:
     clock = {"STRANDLINE_TEST_CLOCK": f"{NOW},1"}
     server = Server(data, env=clock, logs_level="warning")
-    with server, strandline.connect(server.url, timeout=DEADLINE_S) as remote:
+    with server as started, strandline.connect(started.url, timeout=30) as remote:
         yield remote.archive
 
 

@@ -282,7 +282,7 @@ def test_records_that_expired_are_skipped_and_counted(make, caplog):
         assert place.ids() == dict.fromkeys(kept[:left], 1)
         assert place.counts() == Counts(left, left, skipped=3 - left)
         assert f"the archive skips {3 - left} records" in caplog.text
-        assert "its records are gone" in caplog.text
+        assert "its records have expired" in caplog.text
         caplog.clear()
 
 

@@ -120,6 +120,6 @@ def test_the_next_switch_begins_with_what_is_left(catalog):
     """The removed timeline is part of what a switch starts from; an entry from before the removal is too old."""
     entry = switched(catalog)
     catalog.remove_timeline(marked(entry.timelines[0]), 5_000)
-    with pytest.raises(Conflict, match="changed meanwhile"):
+    with pytest.raises(Conflict, match="has changed since"):
         catalog.switches.begin(entry, switch_of(entry), 1_000)
     catalog.switches.begin(again(catalog), switch_of(again(catalog)), 1_000)

@@ -64,7 +64,7 @@ def test_a_switch_of_what_has_changed_is_refused(catalog):
     """Conflict if the event type or its timelines are no longer those of the entry."""
     entry = create(catalog, "orders")
     catalog.update(entry, msgspec.structs.replace(entry.event_type, owning_application="x"))
-    with pytest.raises(Conflict, match="changed meanwhile"):
+    with pytest.raises(Conflict, match="has changed since"):
         prepare(catalog, entry)
 
 

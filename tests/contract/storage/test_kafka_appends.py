@@ -82,7 +82,7 @@ def appender():
 
     def make(*producers: Producer, patience: float = 20) -> Appender:
         left = iter(producers)
-        made.append(Appender(lambda: next(left), Topics(), patience_seconds=patience, keep_house=lambda: None))
+        made.append(Appender(lambda: next(left), Topics(), patience_seconds=patience, housekeeping=lambda: None))
         return made[-1]
 
     yield make

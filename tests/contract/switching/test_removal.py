@@ -181,7 +181,7 @@ def test_cursors_in_a_removed_timeline(opened: Opener, node: Platform, clock: Ma
                 with pytest.raises(InvalidCursor) as refused:
                     read(platform, cursor(gone))
                 assert refused.value.reason == "UNAVAILABLE"
-                assert "available are 001-0002-000000000000000000 to 001-0002-000000000000000001" in str(
+                assert "available offsets are 001-0002-000000000000000000 to 001-0002-000000000000000001" in str(
                     refused.value
                 )
             with pytest.raises(InvalidCursor) as refused:

@@ -1,4 +1,4 @@
-"""What exists: the port and one module per engine."""
+"""The catalog: the port and its implementation in SQL."""
 
 from strandline.log.catalog.port import Catalog, StorageBook, SwitchBook, SwitchEffect
 

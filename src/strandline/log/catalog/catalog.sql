@@ -1,7 +1,7 @@
--- Definitions are JSON texts: the catalog compares them and hands them on; it does not look inside.
+-- Definitions are JSON texts. No statement reads inside them.
 
 -- name: version_before (sqlite)
--- In the first layout every timeline had to have a storage.
+-- In the first layout, `storage_id` of a timeline was NOT NULL.
 SELECT coalesce((SELECT CASE WHEN "notnull" THEN 1 ELSE 2 END
                  FROM pragma_table_info('timelines') WHERE name = 'storage_id'), 0);
 
@@ -10,8 +10,8 @@ SELECT coalesce((SELECT CASE WHEN attnotnull THEN 1 ELSE 2 END
                  FROM pg_attribute WHERE attrelid = to_regclass('timelines') AND attname = 'storage_id'), 0);
 
 -- name: create
--- Names sort by their bytes, whatever the language of the database is.
--- `layout` is for releases before the table of layouts: they refuse a number larger than they know.
+-- Names sort by their bytes, independently of the database's locale.
+-- `layout` is for releases without the table of layouts: they refuse a number larger than they know.
 CREATE TABLE catalog (
     id       INTEGER PRIMARY KEY DEFAULT 1 CHECK (id = 1),
     layout   INTEGER NOT NULL DEFAULT 1000,
@@ -34,7 +34,7 @@ CREATE TABLE schemas (
     definition     TEXT NOT NULL,
     PRIMARY KEY (event_type_id, number)
 );
--- A removed timeline has no storage; its definition names the storage it had.
+-- A removed timeline has no `storage_id`; its definition still has the storage.
 CREATE TABLE timelines (
     id             TEXT PRIMARY KEY,
     event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
@@ -44,7 +44,7 @@ CREATE TABLE timelines (
     definition     TEXT NOT NULL,
     UNIQUE (event_type_id, position)
 );
--- Every switch there ever was; at most one of an event type is undecided.
+-- All switches, including past ones; at most one per event type is undecided.
 CREATE TABLE switches (
     number         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     token          TEXT NOT NULL UNIQUE,
@@ -55,7 +55,7 @@ CREATE TABLE switches (
 );
 CREATE UNIQUE INDEX one_undecided_switch ON switches (event_type_id) WHERE state IN ('preparing', 'closing');
 CREATE INDEX switches_of_event_type ON switches (event_type_id, number);
--- Topics that no event type owns, yet or any more.
+-- Topics that are marked for deletion: no event type owns them yet, or any more.
 CREATE TABLE doomed_topics (
     storage_id  TEXT NOT NULL,
     topic       TEXT NOT NULL,
@@ -64,7 +64,7 @@ CREATE TABLE doomed_topics (
 );
 
 -- name: migration_2 (sqlite)
--- A removed timeline has no storage; which one it was is in its definition.
+-- A removed timeline has no `storage_id`; its definition still has the storage.
 ALTER TABLE timelines RENAME TO timelines_1;
 CREATE TABLE timelines (
     id             TEXT PRIMARY KEY,
@@ -96,8 +96,8 @@ UPDATE catalog SET layout = 1000;
 ALTER TABLE catalog ALTER COLUMN layout SET DEFAULT 1000;
 
 -- name: change
--- The first statement of every writer: on PostgreSQL they queue on this row, so what the next statements read
--- stays as it is until the commit.
+-- The first statement of every write: on PostgreSQL, writers queue on this row, so the rows that the next
+-- statements read do not change before the commit.
 UPDATE catalog SET version = :version;
 
 -- name: version
@@ -117,7 +117,7 @@ UPDATE event_types SET definition = :definition WHERE id = :entry_id;
 DELETE FROM event_types WHERE id = :entry_id RETURNING id;
 
 -- name: entries
--- Every event type with its timelines and newest switch: one statement, so one moment.
+-- Every event type with its timelines and newest switch, in one statement for a consistent snapshot.
 SELECT e.id, e.definition, t.definition, s.definition, s.state
 FROM event_types e
 JOIN timelines t ON t.event_type_id = e.id
@@ -164,7 +164,7 @@ SELECT storage_id, topic, :after_ms FROM timelines WHERE event_type_id = :entry_
 ON CONFLICT (storage_id, topic) DO UPDATE SET after_ms = excluded.after_ms;
 
 -- name: marked_topics
--- A topic that an event type owns stays, whatever was announced before.
+-- A topic that an event type owns is not deleted, even if it is marked.
 SELECT storage_id, topic FROM doomed_topics d WHERE after_ms <= :now_ms
 AND NOT EXISTS (SELECT 1 FROM timelines t WHERE t.storage_id = d.storage_id AND t.topic = d.topic)
 ORDER BY after_ms;
@@ -190,7 +190,7 @@ UPDATE switches SET state = :state WHERE token = :token AND state = ANY (:before
 SELECT definition, is_default FROM storages ORDER BY id;
 
 -- name: add_storage
--- The first storage of all is the default.
+-- The first storage becomes the default.
 INSERT INTO storages (id, definition, is_default)
 SELECT :id, :definition, NOT EXISTS (SELECT 1 FROM storages) WHERE TRUE
 ON CONFLICT DO NOTHING RETURNING id;

@@ -1,4 +1,4 @@
-"""Opens the catalog that the settings name."""
+"""Opens the catalog that is configured in the settings."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def _check(settings: LogSections) -> None:
     """Nodes that share a catalog must see each other, and nodes that see each other must share a catalog."""
     if settings.catalog.url and not settings.coordination.url:
         raise Invalid(
-            "catalog.url is for several machines, but coordination.url is empty, which is a file of one machine: "
-            "set it to zookeeper://host:2181, or leave both out"
+            "catalog.url is for several machines, but coordination.url is empty and stands for a local file: "
+            "set coordination.url to zookeeper://host:2181, or remove catalog.url"
         )
     if settings.coordination.url and not settings.catalog.url:
         raise Invalid(
-            "coordination.url is for several machines, but catalog.url is empty, which is a file of one machine: "
-            "set it to postgresql://user@host:5432/database, or leave both out"
+            "coordination.url is for several machines, but catalog.url is empty and stands for a local file: "
+            "set catalog.url to postgresql://user@host:5432/database, or remove coordination.url"
         )

@@ -1,4 +1,4 @@
-"""The catalog port: event types, their schemas and timelines, storages, and topics on their way out."""
+"""The catalog port: event types, their schemas and timelines, storages, and topics marked for deletion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, S
 
 @dataclass(frozen=True)
 class SwitchEffect:
-    """What a switch changes when it is done."""
+    """The changes that a switch commits."""
 
     #: The old timeline with its last offsets, and the new one.
     closed: Timeline | None = None
@@ -20,27 +20,27 @@ class SwitchEffect:
 
 
 class SwitchBook(ABC):
-    """The rows of timeline switches, each moved by compare-and-set on its token; a method is a transaction."""
+    """The timeline switches. Their state changes by compare-and-set; every method is one transaction."""
 
     @abstractmethod
     def begin(self, entry: CatalogEntry, switch: Switch, sweep_after_ms: int) -> None:
         """Record a switch as `preparing` and mark its new topic for deletion until the switch is done.
 
-        Conflict if another one of the event type is not decided yet, or if the event type or its timelines are
-        no longer those of `entry`.
+        Conflict if the event type has another undecided switch, or if the event type or its timelines have changed
+        since `entry` was read.
         """
 
     @abstractmethod
     def get(self, token: str) -> Switch | None:
-        """The switch of that token; None once its event type is deleted."""
+        """The switch of that token; None if its event type was deleted."""
 
     @abstractmethod
     def undecided(self) -> list[Switch]:
-        """All that are `preparing` or `closing`."""
+        """All switches that are `preparing` or `closing`."""
 
     @abstractmethod
     def close(self, token: str) -> bool:
-        """`preparing` → `closing`; False if somebody aborted it."""
+        """`preparing` → `closing`; False if it was aborted."""
 
     @abstractmethod
     def abort(self, token: str) -> bool:
@@ -48,17 +48,17 @@ class SwitchBook(ABC):
 
     @abstractmethod
     def commit(self, token: str, effect: SwitchEffect) -> bool:
-        """`closing` → `done` together with its effect; False, and nothing changed, if it is not `closing`.
+        """`closing` → `done` together with its effect; False, with nothing changed, if it is not `closing`.
 
-        Conflict, and nothing changed, if the effect replaces a definition that is no longer the one it was
-        made from. The mark of a new timeline's topic is removed.
+        The mark of a new timeline's topic is removed. Conflict, with nothing changed, if the effect replaces a
+        definition that has changed since.
         """
 
 
 class StorageBook(ABC):
-    """The storages there are; exactly one is the default. Every method is one transaction.
+    """The storages; exactly one is the default. Every method is one transaction.
 
-    A catalog that several machines share begins without any, and takes none that is on one machine (Invalid).
+    A catalog that several machines share starts without a storage, and a storage on one machine is Invalid there.
     """
 
     @abstractmethod
@@ -67,23 +67,23 @@ class StorageBook(ABC):
 
     @abstractmethod
     def add(self, storage: StorageInfo) -> None:
-        """Record a storage; the first one of all is the default. Conflict if the id is taken."""
+        """Add a storage; the first one becomes the default. Conflict if the id is taken."""
 
     @abstractmethod
     def set_default(self, storage_id: str) -> None:
-        """Where new event types go from now on. NotFound if it does not exist."""
+        """Make a storage the default for new event types. NotFound if it does not exist."""
 
     @abstractmethod
     def remove(self, storage_id: str) -> None:
-        """Forget a storage. Conflict if it is the default or a timeline or switch uses it."""
+        """Remove a storage. Conflict if it is the default or a timeline, a switch or a marked topic uses it."""
 
 
 class Catalog(ABC):
-    """The truth about what exists. Thread-safe; every method is one transaction.
+    """The authority on what exists. Thread-safe; every method is one transaction.
 
-    Topics and catalog rows are stored in different places. So a topic is marked for deletion before it is made,
-    and the mark is removed when an event type owns the topic: after a crash between the two steps the next
-    sweep finds the topic.
+    Topics and catalog rows are stored in different places. So a topic is marked for deletion before it is created,
+    and the mark is removed when an event type owns the topic. After a crash between the two steps, the next sweep
+    deletes the topic.
     """
 
     switches: SwitchBook
@@ -91,7 +91,7 @@ class Catalog(ABC):
 
     @abstractmethod
     def version(self) -> int:
-        """Changes whenever something in the catalog may have changed, by any process. Cheap."""
+        """A number that differs after every change of the catalog by any process. Cheap."""
 
     @abstractmethod
     def get(self, name: str) -> CatalogEntry | None:
@@ -103,18 +103,18 @@ class Catalog(ABC):
 
     @abstractmethod
     def create(self, entry_id: str, event_type: EventType, timeline: Timeline) -> None:
-        """Record a new event type with its first timeline and remove the mark of its topic.
+        """Add a new event type with its first timeline and remove the mark of its topic.
 
-        Conflict if the name is taken, or if the topic was swept meanwhile.
+        Conflict if the name is taken, or if a sweep has already deleted the topic.
         """
 
     @abstractmethod
     def update(self, entry: CatalogEntry, changed: EventType) -> None:
-        """Replace the definition that `entry` holds; Conflict if somebody else changed it since."""
+        """Replace the definition in `entry`; Conflict if it has changed since."""
 
     @abstractmethod
     def delete(self, entry: CatalogEntry, now_ms: int) -> None:
-        """Forget the event type and mark its topics for deletion. NotFound if it is gone."""
+        """Delete the event type and mark its topics for deletion. NotFound if it does not exist."""
 
     @abstractmethod
     def schemas(self, entry: CatalogEntry) -> list[Schema]:
@@ -124,13 +124,13 @@ class Catalog(ABC):
     def remove_timeline(self, removed: Timeline, delete_after_ms: int) -> bool:
         """Record a closed timeline as removed, as given, and mark its topic for deletion after that time.
 
-        Its row stays, so that cursors in it stay valid; it no longer counts as a use of its storage. False, and
-        nothing changed, if another process was first or the event type is gone.
+        Its row stays, so that cursors in it stay valid; it no longer counts as a use of its storage. False, with
+        nothing changed, if another process was first or the event type was deleted.
         """
 
     @abstractmethod
     def mark_for_deletion(self, storage_id: str, topic: str, after_ms: int) -> None:
-        """The topic may be deleted after that time unless an event type owns it by then."""
+        """Allow the deletion of the topic after that time, unless an event type owns it by then."""
 
     @abstractmethod
     def topics_to_delete(self, now_ms: int) -> list[tuple[str, str]]:
@@ -138,4 +138,4 @@ class Catalog(ABC):
 
     @abstractmethod
     def forget_topic(self, storage_id: str, topic: str) -> None:
-        """The topic is deleted."""
+        """Remove the mark of a topic that was deleted."""

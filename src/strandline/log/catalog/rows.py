@@ -1,4 +1,4 @@
-"""What every catalog keeps as JSON text in its rows, and how entries are put together from them."""
+"""The values that the catalog stores as JSON text, and the entries that its rows make up."""
 
 from __future__ import annotations
 

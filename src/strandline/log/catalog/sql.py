@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
-from strandline.engine.database import Database, SharedLook, Tables, Transaction, is_plain
+from strandline.engine.database import Database, SharedQuery, Tables, Transaction, is_plain
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log.catalog import rows
 from strandline.log.catalog.port import Catalog, StorageBook, SwitchBook, SwitchEffect
@@ -18,15 +18,15 @@ _T = TypeVar("_T")
 
 
 class CatalogTables(Tables):
-    """The catalog's tables. Writers take turns, and every write changes the catalog's version."""
+    """The catalog's tables. Writes are serialized, and each changes the catalog's version."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database, "catalog", "strandline.log.catalog", "catalog.sql")
 
     def write(self, work: Callable[[Transaction], _T]) -> _T:
         def change(tx: Transaction) -> _T:
-            # Not the next number: after a restore or a failover that lost something it would be used twice, for
-            # different contents, and caches would not notice.
+            # Not the next number: after a restore or a failover that lost commits, a number would be used again
+            # for different contents, and caches would not notice.
             tx.run("change", version=secrets.randbits(63))
             return work(tx)
 
@@ -41,7 +41,7 @@ class SqlSwitchBook(SwitchBook):
         def work(tx: Transaction) -> None:
             timelines = [rows.value(text, Timeline) for (text,) in tx.run("timelines", entry_id=entry.id)]
             if _definition(tx, entry.id) != entry.event_type or timelines != [*entry.timelines]:
-                raise Conflict(f"event type {switch.event_type!r} was changed meanwhile; try again")
+                raise Conflict(f"event type {switch.event_type!r} has changed since it was read; try again")
             begun = tx.run(
                 "begin_switch",
                 token=switch.token,
@@ -85,7 +85,7 @@ class SqlSwitchBook(SwitchBook):
 
 
 def _moved(tx: Transaction, token: str, to: State, *before: State) -> list[str]:
-    """The id of the event type whose switch has changed its state, or nothing."""
+    """The id of the event type if its switch has changed its state, else empty."""
     return [found for (found,) in tx.run("move_switch", state=to, token=token, before=[*before])]
 
 
@@ -117,9 +117,9 @@ def _definition(tx: Transaction, entry_id: str) -> EventType | None:
 
 
 def _replace_definition(tx: Transaction, entry_id: str, before: EventType, after: EventType) -> None:
-    # Values, not texts: an older release may have written the same definition with fewer fields.
+    # Compare values, not texts: an older release may have written the same definition with fewer fields.
     if _definition(tx, entry_id) != before:
-        raise Conflict(f"event type {before.name!r} was changed meanwhile; read it again")
+        raise Conflict(f"event type {before.name!r} has changed since it was read; read it again")
     tx.run("update_event_type", definition=rows.text(after), entry_id=entry_id)
 
 
@@ -159,14 +159,14 @@ class SqlStorageBook(StorageBook):
             if _existing(tx, storage_id):
                 raise Conflict(f"storage {storage_id!r} is the default; make another one the default first")
             if tx.run("storage_in_use", id=storage_id)[0][0]:
-                raise Conflict(f"storage {storage_id!r} is in use")
+                raise Conflict(f"storage {storage_id!r} is in use by a timeline, a switch or a marked topic")
             tx.run("remove_storage", id=storage_id)
 
         self._tables.write(work)
 
 
 def _existing(tx: Transaction, storage_id: str) -> bool:
-    """Whether it is the default; NotFound if there is no such storage."""
+    """Whether the storage is the default; NotFound if it does not exist."""
     found = tx.run("is_storage", id=storage_id) if is_plain(storage_id) else []
     if not found:
         raise NotFound(f"storage {storage_id!r} does not exist")
@@ -174,11 +174,11 @@ def _existing(tx: Transaction, storage_id: str) -> bool:
 
 
 class SqlCatalog(Catalog):
-    """`first_storage` is added if there is none yet; a catalog of several machines begins without one."""
+    """`first_storage` is added if the catalog has no storage yet; a shared catalog starts without one."""
 
     def __init__(self, database: Database, first_storage: StorageInfo | None = None) -> None:
         self._tables = CatalogTables(database)
-        self._look = SharedLook(lambda: int(self._tables.fetch("version")[0][0]))
+        self._query_version = SharedQuery(lambda: int(self._tables.fetch("version")[0][0]))
         self._seen: tuple[int, int] | None = None
         self.switches = SqlSwitchBook(self._tables)
         self.storages = SqlStorageBook(self._tables)
@@ -187,7 +187,7 @@ class SqlCatalog(Catalog):
 
     def _add_first(self, storage: StorageInfo) -> None:
         def work(tx: Transaction) -> None:
-            if not tx.run("storages"):  # another process may have been first
+            if not tx.run("storages"):  # another process may have added one
                 tx.run("add_storage", id=storage.id, definition=rows.text(storage))
 
         self._tables.write(work)
@@ -197,7 +197,7 @@ class SqlCatalog(Catalog):
         seen = self._seen
         if seen is not None and seen[0] == commits:
             return seen[1]
-        version = self._look()
+        version = self._query_version()
         if commits is not None:
             self._seen = commits, version
         return version

@@ -1,4 +1,4 @@
-"""Where records live: the port and one module per engine."""
+"""The storage of records: the port and one module per engine."""
 
 from strandline.log.storage.port import FAILED, UNKNOWN, Bounds, Placed, SealableStorage, Storage
 

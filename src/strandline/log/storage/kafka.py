@@ -58,7 +58,7 @@ class KafkaStorage(Storage):
             ),
             self._topics,
             patience_seconds=options.delivery_timeout_ms / 1000,
-            keep_house=self._keep_house,
+            housekeeping=self._housekeeping,
         )
         self._watcher = Watcher(self._topics.ends, options.poll_interval_ms / 1000)
         self._closed = False
@@ -135,7 +135,7 @@ class KafkaStorage(Storage):
         self._appender.close(self._close_seconds)
         self._consumers.close()
 
-    def _keep_house(self) -> None:
+    def _housekeeping(self) -> None:
         self._consumers.expire()
         self._admin.poll(0)  # the driver writes its log lines in this call
 

@@ -36,7 +36,7 @@ _PURGE_SECONDS = 2.0
 class Appender:
     """`patience_seconds`: an append that could not be handed to the driver within this time is refused.
 
-    `keep_house` is called about once a second.
+    `housekeeping` is called about once a second.
     """
 
     def __init__(
@@ -45,20 +45,20 @@ class Appender:
         topics: Topics,
         *,
         patience_seconds: float,
-        keep_house: Callable[[], None],
+        housekeeping: Callable[[], None],
     ) -> None:
         self._new_producer = new_producer
         self._producers = [new_producer()]  # the last one is in use, the others still have reports to deliver
         self._topics = topics
         self._patience = patience_seconds
-        self._keep_house = keep_house
+        self._housekeeping = housekeeping
         self._changed = threading.Condition()
         self._queue: deque[Append] = deque()
         self._queued_bytes = 0
         self._open: set[Append] = set()
         self._closing = False
         self._last_moment = math.inf
-        self._house_kept = time.monotonic()
+        self._housekept_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="strandline-kafka-appends", daemon=True)
         self._thread.start()
 
@@ -127,11 +127,11 @@ class Appender:
             for producer in self._producers:
                 producer.poll(seconds)
             self._producers[:-1] = [producer for producer in self._producers[:-1] if len(producer)]
-            if time.monotonic() - self._house_kept > 1:
-                self._house_kept = time.monotonic()
-                self._keep_house()
+            if time.monotonic() - self._housekept_at > 1:
+                self._housekept_at = time.monotonic()
+                self._housekeeping()
         except Exception:
-            log.exception("a report of Kafka's producer could not be used")
+            log.exception("processing reports of Kafka's producer failed")
 
     def _give_up_the_rest(self) -> None:
         deadline = time.monotonic() + _PURGE_SECONDS
@@ -190,13 +190,13 @@ class Appender:
 
     def _refuse_late(self, append: Append) -> None:
         if time.monotonic() > min(append.deadline, self._last_moment):
-            raise Unavailable("Kafka is too slow; the events were not sent")
+            raise Unavailable("Kafka is too slow; the events were not sent; try again later")
 
     def _recovered(self, append: Append, error: kafka.KafkaError) -> bool:
         """Whether to try again. The driver has accepted no record of the failed call."""
         self._refuse_late(append)
         if error.fatal() or error.name() == "_FATAL":
-            log.error("Kafka's producer failed for good and is replaced: %s", error.str())
+            log.error("Kafka's producer failed permanently and is replaced: %s", error.str())
             self._producers.append(self._new_producer())
             return True
         if kafka.says_missing(error) and not append.topic_missing:
@@ -208,7 +208,7 @@ class Appender:
     # -- the end
 
     def close(self, seconds: float) -> None:
-        """Finish the appends that were started; after this time give them up."""
+        """Finish the started appends. After this time, refuse those that wait and give up those that were sent."""
         with self._changed:
             if not self._closing:
                 self._last_moment = time.monotonic() + seconds

@@ -1,8 +1,7 @@
 """The outcome of an append to Kafka, from the driver's delivery reports.
 
-The driver reports on every record. A callback per record would say which record it is about, but it costs more
-than the record itself. So all records of a `DeliveryGroup` share one callback, and a failed one is found by its
-value.
+The driver reports on every record. A callback per record would identify the record, but costs more than the record
+itself. So all records of a `DeliveryGroup` share one callback, and a failed record is found by its value.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ class Append:
         unknown.__cause__ = cause
         self._end(lambda: self.future.set_exception(unknown))
 
-    def _end(self, tell: Callable[[], None]) -> None:
+    def _end(self, complete: Callable[[], None]) -> None:
         if not self.future.done():  # reports may arrive after `give_up`
-            tell()
+            complete()
             self._finished(self)
             self.parts.clear()  # breaks a reference cycle that would keep all records until garbage collection
 
@@ -95,7 +94,7 @@ class Part:
     def failed(self, error: kafka.KafkaError | None, seconds: float | None) -> int:
         """The state of a record that was not stored for certain: FAILED or UNKNOWN."""
         # No error and no offset: the driver assumes that the record is stored because a later one is.
-        failure: StrandlineError = OutcomeUnknown("Kafka did not say where the record is")
+        failure: StrandlineError = OutcomeUnknown("Kafka did not report the offset of the record")
         if error is not None:
             failure = kafka.undelivered(error, seconds)
             self._append.topic_missing |= kafka.says_missing(error)

@@ -27,7 +27,7 @@ _PATIENCE_SECONDS = 10.0
 # A reader that continues is back within this time; one that waits at the end may take longer.
 _LIKELY_SECONDS = 2.0
 _IDLE_SECONDS = 30.0
-# Few enough to stay in the processor's cache until they are Arrow, because memory access is most of the work.
+# Few enough to stay in the CPU cache until they are converted to Arrow: memory access is most of the work.
 _FETCH_RECORDS = 500
 _FIRST_FETCH_RECORDS = 100
 _WAIT_SECONDS = 0.1
@@ -37,7 +37,7 @@ class ConsumerCache:
     """Idle consumers by their next offset: at most `limit`, each for at most half a minute.
 
     With more readers than `limit`, some of them get a new consumer for every read and the others keep theirs.
-    Eviction of the longest idle consumer would take the consumer away from every reader in turn.
+    If the longest idle consumer were evicted instead, every reader would lose its consumer between two reads.
     """
 
     def __init__(self, new_consumer: Callable[[], kafka.Consumer], limit: int) -> None:
@@ -58,7 +58,7 @@ class ConsumerCache:
 
     def give_back(self, used: PartitionConsumer) -> None:
         if not used.started:
-            return  # it has fetched nothing that would be worth keeping
+            return  # it has fetched nothing
         now = time.monotonic()
         with self._lock:
             gone = self._idle_since(now - _IDLE_SECONDS)
@@ -162,11 +162,11 @@ class PartitionConsumer:
         consumer = self._consumer or self._start()
         trouble: kafka.KafkaError | None = None
         while True:
-            # Asked for several records the driver waits for all of them. So take what is there, or wait for one.
+            # The driver waits for all requested records. So take those that have arrived, or wait for one.
             messages = consumer.consume(most, 0) or consumer.consume(1, _WAIT_SECONDS)
             if any(map(kafka.Message.error, messages)):
                 for message in messages:
-                    trouble = self._look(message) or trouble
+                    trouble = self._checked(message) or trouble
                 messages = [message for message in messages if message.error() is None]
             if messages:
                 self._ready = _batch(messages)
@@ -178,9 +178,9 @@ class PartitionConsumer:
                 break
         if trouble is not None:
             raise kafka.mapped(trouble, f"reading topic {self.place[0]}") from kafka.KafkaException(trouble)
-        raise Unavailable(f"Kafka did not give the records of topic {self.place[0]} in time")
+        raise Unavailable(f"Kafka did not return the records of topic {self.place[0]} in time; try again later")
 
-    def _look(self, message: kafka.Message) -> kafka.KafkaError | None:
+    def _checked(self, message: kafka.Message) -> kafka.KafkaError | None:
         error = message.error()
         if error is None:
             return None

@@ -1,4 +1,4 @@
-"""Kafka's topics: making, growing and removing them, and where their partitions begin and end."""
+"""Kafka's topics: creates, grows and deletes them, and looks up the offsets of their partitions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 _Place = tuple[str, int]
 
 _REQUEST_SECONDS = 10.0
-_AGAIN_SECONDS = 0.02
+_RETRY_SECONDS = 0.02
 _ADVISED_REPLICAS = 3
 _ADVISED_IN_SYNC = 2
 _WEEK_MS = 604_800_000
-_FOR_EVER_MS = 2**63 - 1
+_UNLIMITED_MS = 2**63 - 1
 # Kafka rejects settings below this; a segment also costs two open files.
 _SHORTEST_SEGMENT_MS = 60_000
 
@@ -32,7 +32,7 @@ _SHORTEST_SEGMENT_MS = 60_000
 class Replication:
     """How many copies a topic has and how many of them must have a record before it is acknowledged.
 
-    None: as many as advised (3 and 2), or fewer where the cluster has fewer brokers.
+    None: the recommended number (3 and 2), or fewer if the cluster has fewer brokers.
     """
 
     factor: int | None = None
@@ -52,12 +52,12 @@ def _positive(properties: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or int(text) < 1:
-        raise Invalid(f"the Kafka property {name!r} must be a whole number from 1 on, not {text!r:.60}")
+        raise Invalid(f"the Kafka property {name!r} must be a whole number of at least 1, not {text!r:.60}")
     return int(text)
 
 
 class Topics:
-    """What the cluster knows of topics. Partition counts are remembered: they only grow, names are not reused."""
+    """The topics of a cluster. Partition counts are cached: they only grow, and topic names are not reused."""
 
     def __init__(self, admin: kafka.AdminClient, replication: Replication, message_bytes: int) -> None:
         self._admin = admin
@@ -78,8 +78,8 @@ class Topics:
             "max.message.bytes": str(self._message_bytes),
             "min.insync.replicas": str(min_in_sync),
             "message.timestamp.type": "CreateTime",
-            # The publisher's clock is not for the broker to judge.
-            "message.timestamp.after.max.ms": str(_FOR_EVER_MS),
+            # The broker must not reject events because the publisher's clock is ahead.
+            "message.timestamp.after.max.ms": str(_UNLIMITED_MS),
         }
         new = kafka.NewTopic(topic, partitions, factor, config=settings)
         with kafka.mapping(f"creating topic {topic}"):
@@ -88,7 +88,7 @@ class Topics:
         self._wait_for_leaders(topic, 1)
 
     def retain(self, topic: str, retention_ms: int) -> None:
-        """Have its records kept for so long. Nothing is asked of the cluster while this process knows it is so."""
+        """Set the retention of a topic. Sends no request if this process has already set the same one."""
         if self._retentions.get(topic) == retention_ms:
             return
         settings = [
@@ -106,14 +106,14 @@ class Topics:
             _unless("UNKNOWN_TOPIC_OR_PART", self._admin.delete_topics([topic], **_timeouts())[topic])
         self._counts.pop(topic, None)
         self._retentions.pop(topic, None)
-        self._wait_until(lambda: self._describe([topic])[topic] is None, f"topic {topic} is not gone yet")
+        self._wait_until(lambda: self._describe([topic])[topic] is None, f"topic {topic} is not deleted yet")
 
     def grow(self, topic: str, partitions: int) -> None:
         if self.count(topic) >= partitions:
             return
         with kafka.mapping(f"growing topic {topic}"):
             growing = self._admin.create_partitions([kafka.NewPartitions(topic, partitions)], **_timeouts())
-            # Another process may have been faster, and may have wanted more.
+            # Another process may already have added these partitions, or more.
             _unless("INVALID_PARTITIONS", growing[topic])
         self._wait_until(
             lambda: self._led(topic) and self.count(topic) >= partitions, f"topic {topic} has not grown yet"
@@ -121,7 +121,7 @@ class Topics:
         self._wait_for_leaders(topic, partitions)
 
     def count(self, topic: str) -> int:
-        """How many partitions it has now. NotFound if there is no such topic."""
+        """The current number of partitions. NotFound if the topic does not exist."""
         return self._count_all([topic])[topic]
 
     def _count_all(self, topics: Sequence[str]) -> dict[str, int]:
@@ -133,11 +133,11 @@ class Topics:
         return {topic: self._counts[topic] for topic in topics}
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether the topic has this partition; asks the cluster when that is not known. NotFound as `count`."""
+        """Whether the topic has this partition; queries the cluster on a cache miss. NotFound like `count`."""
         return partition < self._counts.get(topic, 0) or partition < self.count(topic)
 
     def forget(self, topic: str) -> None:
-        """Ask the cluster again next time: something says that the topic is gone."""
+        """Drop the cached partition count, because the topic may have been deleted."""
         self._counts.pop(topic, None)
 
     # -- offsets
@@ -160,12 +160,12 @@ class Topics:
     def _one(self, topic: str, partition: int, spec: Any) -> int:
         found = self._offsets([(topic, partition)], spec)[topic, partition]
         if isinstance(found, StrandlineError):
-            self.count(topic)  # a partition without a leader looks like a missing one, but only here
+            self.count(topic)  # NotFound if the topic is missing; otherwise the partition has no leader
             raise Unavailable(found.detail) from found
         return found
 
     def ends(self, topics: Sequence[str]) -> dict[str, object]:
-        """The ends of all partitions of each topic, or the error it met; one request for all of them."""
+        """The ends of all partitions of each topic, or the error of its lookup; one request for all topics."""
         found: dict[str, object] = {topic: self._known_count(topic) for topic in topics}
         counts = {topic: count for topic, count in found.items() if isinstance(count, int)}
         places = [(topic, partition) for topic, count in counts.items() for partition in range(count)]
@@ -185,7 +185,7 @@ class Topics:
             return error
 
     def _offsets(self, places: Sequence[_Place], spec: Any) -> dict[_Place, int | StrandlineError]:
-        """An offset of each place, or why there is none; a leader that moves is waited for."""
+        """The offset of each place, or its error. Retries while the leader of a partition moves."""
         found: dict[_Place, int | StrandlineError] = {}
         deadline = time.monotonic() + _REQUEST_SECONDS
         while places:
@@ -202,13 +202,13 @@ class Topics:
             if places and time.monotonic() > deadline:
                 break
             if places:
-                time.sleep(_AGAIN_SECONDS)
-                there = {topic: self._looked_up(topic) for topic, _ in places}
-                places = [place for place in places if there[place[0]]]
+                time.sleep(_RETRY_SECONDS)
+                exists = {topic: self._refresh_leaders(topic) for topic, _ in places}
+                places = [place for place in places if exists[place[0]]]
         return found
 
-    def _looked_up(self, topic: str) -> bool:
-        """Whether it exists. The driver remembers who led it, over a restart as well, until told to look."""
+    def _refresh_leaders(self, topic: str) -> bool:
+        """Whether the topic exists. This lookup also refreshes the driver's cache of its leaders."""
         with kafka.mapping(f"looking for the leaders of topic {topic}"):
             found = self._admin.list_topics(topic, timeout=_REQUEST_SECONDS).topics.get(topic)
         return found is not None and not (found.error and kafka.says_missing(found.error))
@@ -224,7 +224,7 @@ class Topics:
     # -- the cluster
 
     def _describe(self, topics: Sequence[str]) -> dict[str, Any]:
-        """What the cluster knows of each; None of one that is missing."""
+        """The description of each topic; None for a topic that does not exist."""
         names = kafka.TopicCollection([*topics])
         described = self._admin.describe_topics(names, request_timeout=_REQUEST_SECONDS)
         return {topic: self._description(topic, future) for topic, future in described.items()}
@@ -242,19 +242,19 @@ class Topics:
         return found is not None and all(part.leader is not None for part in found.partitions)
 
     def _wait_for_leaders(self, topic: str, partitions: int) -> None:
-        """Return when every leader does its work; brokers hear who leads before they do.
+        """Return when every leader serves its partition; brokers report a new leader before it is ready.
 
-        A producer must not come earlier. Its leader knows nothing of it, so that it may refuse the first batch
-        and take the second, and then the driver believes that both were stored.
+        A producer must not start earlier. A leader that is not ready may refuse the first batch and accept the
+        second, and then the driver believes that both were stored.
         """
-        self._wait_until(lambda: self._served(topic, partitions), f"leaders of topic {topic} do not work yet")
+        self._wait_until(lambda: self._served(topic, partitions), f"leaders of topic {topic} are not ready yet")
 
     def _served(self, topic: str, partitions: int) -> bool:
         try:
             places = [(topic, partition) for partition in range(self.count(topic))]
             for found in self._offsets(places, kafka.OffsetSpec.latest()).values():
                 _certain(found)
-        except NotFound:  # one of the brokers has not heard of it
+        except NotFound:  # one of the brokers does not know the topic yet
             return False
         return len(places) >= partitions
 
@@ -266,26 +266,26 @@ class Topics:
         enough = factor >= _ADVISED_REPLICAS and min_in_sync >= _ADVISED_IN_SYNC
         if not enough and self._warn_once.acquire(blocking=False):
             log.warning(
-                "Kafka topics are made with replication factor %d and %d in sync; 3 and 2 are advised, "
-                "with fewer a single broken disk can lose acknowledged events",
+                "Kafka topics are created with replication factor %d and min.insync.replicas %d; use 3 and 2: "
+                "with fewer, a single broken disk can lose acknowledged events",
                 factor,
                 min_in_sync,
             )
 
     @staticmethod
-    def _wait_until(condition: Callable[[], bool], otherwise: str) -> None:
-        """The controller answers before all brokers know."""
+    def _wait_until(condition: Callable[[], bool], problem: str) -> None:
+        """Poll, because the controller answers before all brokers know of a change."""
         deadline = time.monotonic() + _REQUEST_SECONDS
         while not condition():
             if time.monotonic() > deadline:
-                raise Unavailable(otherwise)
-            time.sleep(_AGAIN_SECONDS)
+                raise Unavailable(f"{problem}; try again later")
+            time.sleep(_RETRY_SECONDS)
 
 
 def _retention(retention_ms: int) -> dict[str, str]:
     return {
         "retention.ms": str(retention_ms),
-        # Only whole segments expire, and never the one that is written.
+        # Only whole segments expire, and never the active one.
         "segment.ms": str(min(max(retention_ms // 4, _SHORTEST_SEGMENT_MS), _WEEK_MS)),
     }
 

@@ -1,4 +1,4 @@
-"""The storage port: what a place for records promises. SQLite and Kafka fill it."""
+"""The storage port: what every storage of records promises."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pyarrow as pa
 from strandline.errors import StrandlineError
 from strandline.log.records import NewRecords
 
-#: In `Placed.offsets`: provably not stored, and not known whether stored.
+#: In `Placed.offsets`: certainly not stored, and unknown whether stored.
 FAILED = -1
 UNKNOWN = -2
 
 
 @dataclass(frozen=True)
 class Placed:
-    """What became of one partition's records of an append.
+    """The outcome of one partition's records of an append.
 
-    `offsets[i]` is where record i is, or FAILED, or UNKNOWN; `error` says why some are not stored.
+    `offsets[i]` is the offset of record i, FAILED or UNKNOWN; `error` is the reason for FAILED or UNKNOWN.
     """
 
     offsets: Sequence[int]
@@ -34,7 +34,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The oldest offset a partition still holds and the newest it ever got (−1: none; then first is 0)."""
+    """The oldest offset that a partition still has and the newest that it ever had; 0 and −1 without records."""
 
     first: int
     last: int
@@ -43,53 +43,52 @@ class Bounds:
 class Storage(ABC):
     """Topics of records in partitions.
 
-    Thread-safe. Offsets of a partition grow in the order of appends and may have gaps. What `append` placed
-    survives any crash. Topic names are never reused by the caller.
+    Thread-safe. Offsets of a partition grow in the order of appends and may have gaps. Records that `append` has
+    placed survive any crash. The caller never reuses a topic name.
     """
 
     @abstractmethod
     def create_topic(self, topic: str, partitions: int, retention_ms: int) -> None:
-        """Make an empty topic. Doing it again is harmless, after a crash in the middle as well."""
+        """Create an empty topic. Idempotent, also after a crash in the middle."""
 
     @abstractmethod
     def delete_topic(self, topic: str) -> None:
-        """Remove a topic and its records; a missing one is fine."""
+        """Delete a topic and its records. Idempotent."""
 
     def make_ready(self, topic: str) -> None:
-        """Look the topic up and connect to it, so that its first append does not wait for that."""
+        """Look up the topic and connect to it, so that its first append does not wait for this."""
         self.bounds(topic)
 
     @abstractmethod
     def append(
         self, topic: str, batches: Mapping[int, NewRecords], *, waits: bool = False
     ) -> Future[dict[int, Placed]]:
-        """Start to store the records of each partition and return at once.
+        """Start to store the records of each partition and return at once. An append cannot be cancelled.
 
-        The future has what became of each partition's records, once that is durable. Appends started one
-        after the other are stored in that order in every partition. The future fails, with nothing stored,
-        with `Sealed`, `NotFound`, `StorageFull` or `Unavailable`; with `OutcomeUnknown` everything may or may
-        not be stored, and it is never tried again from here. Records for a partition that the topic does not
-        have are `FAILED`; the others of the append are stored. A started append cannot be cancelled.
+        The future has the outcome of each partition's records, once they are durable. Appends that are started one
+        after the other are stored in that order in every partition. Records for a partition that the topic does
+        not have are `FAILED`; the other records are stored. If the future fails with `Sealed`, `NotFound`,
+        `StorageFull` or `Unavailable`, nothing is stored. If it fails with `OutcomeUnknown`, everything may or may
+        not be stored, and the storage does not retry.
 
-        `waits` is the caller's word that it asks for the result next. Nothing needs to happen until it does, and
-        its own thread may do it then.
+        `waits`: the caller waits for the result next, so the storage may do the work in the caller's thread then.
         """
 
     @abstractmethod
     def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int) -> pa.RecordBatch:
-        """Records from `offset` on, as many as are there now within the limits, but at least one if there is one.
+        """The records from `offset` on that exist now, within the limits, but at least one if there is one.
 
-        A `records.READ` batch; empty at the end. Offsets before the first start at the first. NotFound if there
-        is no such topic or partition.
+        A `records.READ` batch; empty at the end. An offset before the first one counts as the first. NotFound if
+        the topic or partition does not exist.
         """
 
     def bounds(self, topic: str) -> list[Bounds]:
-        """First and last offset of every partition, at one moment."""
+        """First and last offset of every partition."""
         return self.bounds_of([topic])[0]
 
     @abstractmethod
     def bounds_of(self, topics: Sequence[str]) -> list[list[Bounds]]:
-        """The same of several topics, in one go where that is quicker. NotFound if one of them is missing."""
+        """The bounds of several topics, in one request if possible. NotFound if one of them does not exist."""
 
     @abstractmethod
     def find(self, topic: str, partition: int, timestamp_ms: int) -> int:
@@ -97,50 +96,50 @@ class Storage(ABC):
 
     @abstractmethod
     def watch(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back, from some thread, soon after records may have been added by anybody; returns how to stop.
+        """Call back, in any thread, soon after any process has added records. Returns a function that ends this.
 
-        Holds no thread per watcher. Calls may come without news; news never come without a call.
+        Uses no thread per callback. A call may come without new records; new records always cause a call.
         """
 
     @abstractmethod
     def purge(self, topic: str, before_ms: int) -> int:
-        """Remove the oldest records, with timestamps before the given one; how many went.
+        """Delete the oldest records, with timestamps before the given one. Returns how many were deleted.
 
-        An engine that expires records by itself has nothing to do here.
+        Does nothing if the engine expires records by itself.
         """
 
     @abstractmethod
     def retain(self, topic: str, retention_ms: int) -> None:
-        """Have records expire after so long, those that are there as well; cheap while nothing changes.
+        """Let records expire after this time, including stored ones. Cheap if nothing changes.
 
-        An engine that is purged has nothing to do here.
+        Does nothing if the engine relies on `purge`.
         """
 
     @abstractmethod
     def grow(self, topic: str, partitions: int) -> None:
-        """Have at least that many partitions."""
+        """Add partitions until the topic has at least that many."""
 
     @abstractmethod
     def tidy(self) -> None:
-        """Let go of what is held of topics that others deleted; to be called now and then."""
+        """Release files and connections of topics that other processes deleted. Call this periodically."""
 
     @abstractmethod
     def close(self) -> None:
-        """Finish what was started and let go of files, connections and threads; later calls are `Unavailable`."""
+        """Finish started appends and release files, connections and threads. Later calls are `Unavailable`."""
 
 
 class SealableStorage(Storage):
     """A storage that can close a topic for appends inside the topic itself.
 
-    The end of a topic of any other storage can be passed by an append at any time, from anywhere. Whoever
-    appends there must look up, after the answer and before acknowledging it, whether the timeline was
-    closed meanwhile, and must not acknowledge what lies past its recorded end.
+    In any other storage, any process can append to a topic after the end of its timeline was recorded. So the
+    caller of `append` must check, after the result and before it acknowledges, whether the timeline was closed,
+    and must not acknowledge records after the recorded end.
     """
 
     @abstractmethod
     def seal(self, topic: str, token: str) -> None:
-        """Refuse all later appends with `Sealed(token)`, also after a crash. Conflict if another token did."""
+        """Refuse all later appends with `Sealed(token)`, also after a crash. Conflict if another token has."""
 
     @abstractmethod
     def unseal(self, topic: str, token: str) -> None:
-        """Take the seal of that token away; without one this does nothing."""
+        """Remove the seal of that token, if there is one."""

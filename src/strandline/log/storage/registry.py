@@ -18,9 +18,9 @@ from strandline.log.storage.port import Storage
 
 
 class StorageConfiguration(msgspec.Struct, frozen=True):
-    """Where a storage is, which the first field says, and how to open it. The base of all configurations."""
+    """The location of a storage, in the first field, and how to open it. The base of all configurations."""
 
-    #: Whether only the processes of one machine can reach it.
+    #: Whether only the processes of one machine can use it.
     local: ClassVar[bool]
     #: The form of the location and its explanation, for the command line.
     location_format: ClassVar[str]
@@ -28,7 +28,7 @@ class StorageConfiguration(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, location: str, properties: Mapping[str, str]) -> Self:
-        """The configuration from what an operator writes; Invalid if the type takes no properties."""
+        """The configuration from a location and properties; Invalid if the type takes no properties."""
         if not properties:
             return cls(location)
         if "properties" not in cls.__struct_fields__:

@@ -21,7 +21,7 @@ from strandline.log.storage.port import Bounds, Placed, SealableStorage
 from strandline.log.storage.topic_file import TopicFile
 
 _WRITERS = 8
-# Beside the writers: nobody's append waits until the logs of other topics are copied.
+# Separate from the writers, so that no append waits for the checkpoints of other topics.
 _COPIERS = 2
 
 
@@ -41,7 +41,7 @@ class SqliteStorage(SealableStorage):
         self._openings = itertools.count()
         self._closed = False
 
-    def create_topic(self, topic: str, partitions: int, retention_ms: int) -> None:  # noqa: ARG002 - we are purged
+    def create_topic(self, topic: str, partitions: int, retention_ms: int) -> None:  # noqa: ARG002 - see `purge`
         self._refuse_closed()
         TopicFile.create(self._path(topic), partitions)
 
@@ -52,7 +52,7 @@ class SqliteStorage(SealableStorage):
             if opened is not None:
                 opened.listed = False
                 opened.close_if_unused()
-            # Under the lock, so that nobody opens a file that is half gone.
+            # Under the lock, so that no thread opens a partly deleted file.
             sqlite.remove(self._path(topic))
         self._watcher.notify(topic)
 
@@ -60,7 +60,7 @@ class SqliteStorage(SealableStorage):
         self, topic: str, batches: Mapping[int, NewRecords], *, waits: bool = False
     ) -> Future[dict[int, Placed]]:
         try:
-            with self._lock:  # also around the start, so that `close` finishes it or refuses it
+            with self._lock:  # held until the append has started, so that `close` finishes or refuses it
                 opened = self._acquire(topic)
                 future = opened.file.append(batches, waits=waits)
         except StrandlineError as error:
@@ -104,7 +104,7 @@ class SqliteStorage(SealableStorage):
         with self._file(topic) as file:
             return file.purge(before_ms)
 
-    def retain(self, topic: str, retention_ms: int) -> None:  # noqa: ARG002 - we are purged
+    def retain(self, topic: str, retention_ms: int) -> None:  # noqa: ARG002 - see `purge`
         self._refuse_closed()
 
     def grow(self, topic: str, partitions: int) -> None:
@@ -114,7 +114,7 @@ class SqliteStorage(SealableStorage):
     def tidy(self) -> None:
         with self._lock:
             for topic, opened in [*self._open.items()]:
-                # Its space is free only once nobody has it open.
+                # The system frees the space of a deleted file only when no process has it open.
                 if not opened.users and not self._path(topic).exists():
                     self._open.pop(topic).file.close()
 
@@ -124,7 +124,7 @@ class SqliteStorage(SealableStorage):
             self._closed = True
             files = [opened.file for opened in self._open.values()]
         self._executor.shutdown(wait=True)
-        for file in files:  # not under the lock, which answering an append needs
+        for file in files:  # without the lock, because finishing an append takes it
             file.finish()
         self._copier.shutdown(wait=True)
         with self._lock:
@@ -142,10 +142,10 @@ class SqliteStorage(SealableStorage):
 
     def _version(self, topic: str) -> object:
         try:
-            # SQLite counts per connection, so a file that was opened again starts anew.
+            # SQLite counts per connection, so versions of different openings cannot be compared.
             with self._using(topic) as opened:
                 return opened.number, opened.file.data_version()
-        except Exception as error:  # noqa: BLE001 - one broken file does not silence the others
+        except Exception as error:  # noqa: BLE001 - a broken file must not hide changes of the others
             return error
 
     @contextmanager
@@ -180,7 +180,7 @@ class SqliteStorage(SealableStorage):
                 opened.close_if_unused()
 
     def _evict(self) -> None:
-        """Close the files that were not used for longest and are not in use."""
+        """Close the least recently used files that are not in use."""
         for topic in list(self._open)[:-1]:
             if len(self._open) <= self._max_open:
                 return
@@ -194,7 +194,7 @@ class SqliteStorage(SealableStorage):
 
 @dataclass
 class _Opened:
-    """A file with the number of its opening and of its users; one that is not listed goes with its last user."""
+    """A file with the number of its opening and its user count. If it is not listed, its last user closes it."""
 
     file: TopicFile
     number: int

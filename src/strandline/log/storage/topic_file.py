@@ -1,7 +1,7 @@
 """One topic as one SQLite file.
 
-A group of appends is stored in one transaction, one row per partition. Writers of other processes queue on a
-lock file beside it.
+A group of appends is stored in one transaction, one row per partition. Writers of all processes queue on a lock
+file beside it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from strandline.log.records import NewRecords
 from strandline.log.storage.port import FAILED, Bounds, Placed
 
 _SQL = sql.load("strandline.log.storage", "topic_file.sql", "sqlite")
-# Keeps every row far below what Arrow and SQLite can hold.
+# Keeps every row far below the limits of Arrow and SQLite.
 _ROW_BYTES = 64 << 20
 
-# One transaction takes no more than this, so that the first of a long queue is not kept waiting.
+# The limits of one transaction, so that the first append of a long queue does not wait for all others.
 _GROUP_RECORDS = 20_000
 _GROUP_BYTES = 64 << 20
-# A small row costs about as much to remove as a page.
+# Deleting a small row costs about as much as deleting a page.
 _ROW_OVERHEAD = 4096
-# Whoever waits for the lock gets it only if we do not ask for it again at once.
+# Lets a waiting writer take the lock between two transactions.
 _PAUSE_SECONDS = 0.001
 
 Batches = Mapping[int, NewRecords]
@@ -52,14 +52,14 @@ class TopicFile:
             self.close()
             raise
         self._commits = Combiner(self._store, executor, weight=_weight, free=self._lock.free)
-        # Next offsets by partition, true while the file has this version (of commits that are not ours).
+        # Next offsets by partition, valid for this data version, which changes with commits of other connections.
         self._next: dict[int, int] = {}
         self._next_version: int | None = None
 
     @classmethod
     def create(cls, path: Path, partitions: int) -> None:
-        """Make the file; a half-made one is completed."""
-        # Locked, because SQLite does not wait for another that is turning its write-ahead log on.
+        """Create the file, or complete a partly created one."""
+        # Locked, because SQLite does not wait while another connection turns WAL mode on.
         with (
             closing(_lock_beside(path)) as lock,
             lock,
@@ -75,7 +75,7 @@ class TopicFile:
         return self._commits.add(batches, waits=waits)
 
     def finish(self) -> None:
-        """Return when every append is answered."""
+        """Return when every append has its result."""
         self._commits.finish()
 
     def _store(self, group: Sequence[Batches]) -> list[dict[int, Placed]]:
@@ -83,7 +83,7 @@ class TopicFile:
         for batches in group:
             for partition, batch in batches.items():
                 parts.setdefault(partition, []).append(batch)
-        # Encoding needs no lock; only offsets do.
+        # Encode without the lock; only the offsets need it.
         rows = {partition: _rows(found) for partition, found in parts.items()}
         try:
             with self._lock, self._writer.transaction() as db:
@@ -97,7 +97,7 @@ class TopicFile:
         return results
 
     def _next_offsets(self, db: sqlite.SqliteConnection, partitions: Iterable[int]) -> dict[int, int | None]:
-        """Where to store next; None for a partition that is not there. Refused if the topic is sealed."""
+        """The next offset of each partition; None if it does not exist. Sealed if the topic is sealed."""
         version = db.data_version()
         if version != self._next_version:
             if seal := db.execute(_SQL["sealed_by"]):
@@ -155,7 +155,7 @@ class TopicFile:
         return int(first) + int(pc.index(late, value=True).as_py())
 
     def data_version(self) -> int:
-        """Changes after a commit of any other connection, our own writer's included."""
+        """Changes after a commit of any process, including this one."""
         return self._reader.data_version()
 
     # -- upkeep
@@ -163,7 +163,7 @@ class TopicFile:
     @contextmanager
     def _changing(self) -> Iterator[sqlite.SqliteConnection]:
         with self._lock, self._writer.transaction() as db:
-            self._next_version = None  # our own commits do not change the version
+            self._next_version = None  # the writer's own commits do not change its data version
             yield db
 
     def seal(self, token: str) -> None:
@@ -184,7 +184,7 @@ class TopicFile:
         return removed
 
     def _purge_part(self, before_ms: int) -> int:
-        """Some of it, so that appends get in between; 0 when nothing is left to do."""
+        """Delete one part, so that appends can run between two parts. Returns 0 when nothing is left."""
         removed, left = 0, _GROUP_BYTES
         with self._changing() as db:
             for partition, bounds in enumerate(self._bounds_in(db)):
@@ -219,9 +219,9 @@ def _no_partition(partition: int) -> NotFound:
 
 
 def _expired(db: sqlite.SqliteConnection, partition: int, before_ms: int, most: int) -> tuple[int, int]:
-    """The offset behind the oldest batches that may go, and their size: `most` bytes and a batch, or less.
+    """The offset after the oldest expired batches, and their size; the last of them may exceed `most` bytes.
 
-    A batch goes only together with all older ones, so that what is left has no hole.
+    A batch is deleted only together with all older ones, so that the rest has no gap.
     """
     until = size = 0
     with db.rows(_SQL["oldest"], (partition,)) as rows:
@@ -241,7 +241,7 @@ def _weight(batches: Batches) -> float:
 
 
 def _rows(parts: Sequence[NewRecords]) -> list[_Row]:
-    """One row for all of it, unless a single append is larger than a row should be; none for no records."""
+    """One row for all parts, or several if it would be too large; no row without records."""
     parts = [part for part in parts if len(part)]
     if not parts:
         return []
@@ -253,7 +253,7 @@ def _rows(parts: Sequence[NewRecords]) -> list[_Row]:
 
 
 def _row(parts: Sequence[NewRecords]) -> _Row:
-    """records, bytes, min and max timestamp, layout, payload."""
+    """Number of records, bytes, min and max timestamp, layout, payload."""
     layout, batch = records.to_arrow(parts)
     payload = batch.serialize()
     times = [part.timestamp_ms for part in parts]
@@ -269,7 +269,7 @@ def _placed_rows(rows: Mapping[int, Sequence[_Row]], offsets: Mapping[int, int |
 
 
 def _placed(batches: Batches, offsets: dict[int, int | None]) -> dict[int, Placed]:
-    """Where the records of an append are; moves the offsets behind them."""
+    """The offsets of an append's records; advances `offsets` by their number."""
     placed = {}
     for partition, batch in batches.items():
         offset = offsets[partition]
@@ -282,7 +282,7 @@ def _placed(batches: Batches, offsets: dict[int, int | None]) -> dict[int, Place
 
 
 def _within(batch: pa.RecordBatch, max_records: int, max_bytes: int) -> pa.RecordBatch:
-    """The longest start of the batch that keeps both limits, but at least one record."""
+    """The longest prefix of the batch within both limits, but at least one record."""
     batch = batch.slice(0, max_records)
     if batch.nbytes <= max_bytes:
         return batch

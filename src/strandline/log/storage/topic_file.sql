@@ -1,9 +1,9 @@
 -- name: create
--- Files made before `user_version` was kept have this layout already.
--- One file is one topic. `batches` holds Arrow IPC record batches; `layout` says which columns a batch has (without
--- timestamps all records have the row's). Rows are in the order of appends and a small index finds them by offset,
--- so that a commit fills one page after the other instead of one page for every partition. `partitions` keeps where
--- a partition starts and ends once purging has removed rows; `seal` has a row while a switch closes the topic.
+-- Files that were created before `user_version` was used already have this layout.
+-- One file is one topic. `batches` holds Arrow IPC record batches; `layout` is the set of columns of a batch
+-- (without timestamps, all records have the row's). Rows are in the order of appends, and an index finds them by
+-- offset. So a commit fills one page after the other instead of one page per partition. `purged_until` is the
+-- offset after the last purged record; `seal` has a row while a switch closes the topic.
 CREATE TABLE IF NOT EXISTS batches (
     partition      INTEGER NOT NULL,
     first_offset   INTEGER NOT NULL,
@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS seal (token TEXT NOT NULL);
 INSERT OR IGNORE INTO partitions (partition) VALUES (?);
 
 -- name: next_offset
--- The offset after the newest record; purging may have left no row at all.
+-- The offset after the newest record, also if purging has deleted all rows.
 SELECT coalesce(
     (SELECT first_offset + records FROM batches
      WHERE partition = p.partition ORDER BY first_offset DESC LIMIT 1), p.purged_until)
@@ -43,19 +43,19 @@ FROM partitions p ORDER BY p.partition;
 INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: read
--- From the batch that holds the offset onwards; the caller stops when it has enough.
+-- From the batch that contains the offset on; the caller stops when it has enough records.
 SELECT first_offset, min_timestamp, layout, payload FROM batches
 WHERE partition = ?1 AND first_offset >= coalesce(
     (SELECT max(first_offset) FROM batches WHERE partition = ?1 AND first_offset <= ?2), 0)
 ORDER BY first_offset;
 
 -- name: find
--- The first batch with a record at or after a time.
+-- The first batch that has a record at or after the time.
 SELECT first_offset, min_timestamp, layout, payload FROM batches
 WHERE partition = ? AND max_timestamp >= ? ORDER BY first_offset LIMIT 1;
 
 -- name: oldest
--- The caller stops at the first one that has to stay.
+-- The caller stops at the first batch that has not expired.
 SELECT first_offset + records, max_timestamp, bytes FROM batches WHERE partition = ? ORDER BY first_offset;
 
 -- name: purge

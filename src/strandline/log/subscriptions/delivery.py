@@ -1,4 +1,4 @@
-"""What the stream of a subscription sends when: limits, timeouts and the window of uncommitted events.
+"""Decides what a subscription's stream sends and when: limits, timeouts and the window of uncommitted events.
 
 A state machine without I/O, with the clock passed in. Unlike a plain stream its partitions change, it pauses when
 too many events are uncommitted, and it ends when the client does not commit in time.
@@ -91,7 +91,7 @@ class Delivery:
             lane.leaving = share.heir is not None
             lane.commit(share.position, now_ms)
             held[share.slot] = lane
-        # The order of the partitions, and so whose turn it is, stays the same.
+        # Known partitions keep their order, in which they take turns.
         order = dict.fromkeys([*self._lanes, *held])
         self._lanes = {slot: held[slot] for slot in order if slot in held}
 

@@ -1,4 +1,4 @@
-"""Keeps the leases of this process's streams and reports to them what others changed; three threads for all."""
+"""Renews the leases of this process's streams and notifies them of changes, with three threads for all streams."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from strandline.log.subscriptions.session import StreamSession
 
 log = logging.getLogger(__name__)
 
-# How late the commit timeout of a client that takes no data may be noticed.
+# How late the expired commit timeout of a client that reads no data may be noticed.
 _LONGEST_PAUSE_S = 1.0
 
 
 class Hub:
-    """One incarnation of a process, as the store knows it by `node`."""
+    """The open streams of one process; `node` identifies the process in the store."""
 
     def __init__(
         self, leases: StreamLeases, lease_ms: int, poll_interval_ms: int, upkeep: Callable[[str], None]
@@ -32,7 +32,7 @@ class Hub:
         self._watcher = Watcher(leases.versions, poll_interval_ms / 1000)
         self._sessions: dict[str, StreamSession] = {}
         self._lock = threading.Lock()
-        # Two threads, so that a storage that does not answer costs no lease.
+        # Two threads, so that no lease expires while a storage does not answer.
         self._heartbeats = [
             Heartbeat("renewing the leases of streams", self._renew, lease_ms, longest=_LONGEST_PAUSE_S),
             Heartbeat("the upkeep of streams", self._tend, lease_ms, longest=_LONGEST_PAUSE_S),

@@ -62,8 +62,8 @@ class LocalSubscriptions(ServedSubscriptions):
         asked = model.complete(subscription, str(uuid.uuid4()), to_rfc3339(self._clock.now_ms()))
         entries = [self._known(name) for name in asked.event_types]
         initial = asked.initial_cursors or ()
-        if strangers := {cursor.event_type for cursor in initial} - {*asked.event_types}:
-            raise Invalid(f"initial_cursors name {min(strangers)!r}, which the subscription does not read")
+        if others := {cursor.event_type for cursor in initial} - {*asked.event_types}:
+            raise Invalid(f"initial_cursors name {min(others)!r}, which the subscription does not read")
         shares: list[Share] = []
         if asked.read_from == "cursors":
             for entry in entries:
@@ -136,7 +136,7 @@ class LocalSubscriptions(ServedSubscriptions):
         subscription = self.get(subscription_id)
         slots = [(cursor.event_type, cursor.partition) for cursor in cursors]
         if len({*slots}) < len(slots):
-            raise Invalid("there are two cursors for one partition; give one")
+            raise Invalid("there are two cursors for one partition; give only one")
         shares: list[Share] = []
         for cursor in cursors:
             if cursor.event_type not in subscription.event_types:
@@ -195,7 +195,7 @@ class LocalSubscriptions(ServedSubscriptions):
         return Slot(view.entry.id, view.partition(asked.partition))
 
     def _initialise(self, subscription: Subscription, ignoring: set[str] | None = None) -> None:
-        """Give every partition without a cursor one. Event types in `ignoring` may have been created again."""
+        """Add a cursor to every partition without one. Event types in `ignoring` may have been created again."""
         shares, _ = self._store.layout(str(subscription.id))
         new: list[Share] = []
         for name in subscription.event_types:
@@ -211,7 +211,7 @@ class LocalSubscriptions(ServedSubscriptions):
             self._store.initialise(str(subscription.id), new)
 
     def _grow(self, subscription_id: str) -> None:
-        """Add cursors for partitions that event types got meanwhile."""
+        """Add cursors for new partitions of the event types."""
         found = self._store.get(subscription_id)
         # A stream of a deleted event type gets the error from its own reads.
         with suppress(InvalidCursor):
@@ -219,7 +219,7 @@ class LocalSubscriptions(ServedSubscriptions):
                 self._initialise(found.subscription)
 
     def close(self) -> None:
-        """End the streams of this process and its threads."""
+        """End the streams and the threads of this process."""
         self._hub.close()
 
 
@@ -232,17 +232,17 @@ class LocalConsumer(Consumer):
         self.subscription = subscription
         self._room = room
         self._parameters = parameters
-        self._news = threading.Event()
+        self._woken = threading.Event()
         self._ready: deque[DeliveredBatch] = deque()
         self._session = self._open()
 
     def _open(self) -> StreamSession:
-        return self._room.open(str(self.subscription.id), self._parameters, (), self._news.set, eager=True)
+        return self._room.open(str(self.subscription.id), self._parameters, (), self._woken.set, eager=True)
 
     def receive(self, timeout: float | None = None) -> DeliveredBatch | None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ready:
-            self._news.clear()
+            self._woken.clear()
             self._collect()
             left = None if deadline is None else deadline - time.monotonic()
             if self._session.finished:
@@ -251,7 +251,7 @@ class LocalConsumer(Consumer):
                 if left is not None and left <= 0:
                     return None
                 due = self._session.wait_ms() / 1000
-                self._news.wait(due if left is None else min(due, left))
+                self._woken.wait(due if left is None else min(due, left))
         return self._ready.popleft()
 
     def _collect(self) -> None:
@@ -269,7 +269,7 @@ class LocalConsumer(Consumer):
             except Conflict:
                 if time.monotonic() > deadline:
                     raise
-                self._news.wait(_PAUSE_S)
+                self._woken.wait(_PAUSE_S)
             else:
                 return
 

@@ -54,8 +54,8 @@ class Subscription(msgspec.Struct, frozen=True):
 class PartitionStats(msgspec.Struct, frozen=True, omit_defaults=True):
     """One partition as the subscription sees it.
 
-    `skipped_events` expired before anybody read them; `unavailable` says that the event type the cursor belongs to
-    is gone. Both are absent as long as all is well.
+    `skipped_events` expired before they were read; `unavailable` means that the event type of the cursor was
+    deleted. Both are absent if they are 0 and false.
     """
 
     partition: str
@@ -74,7 +74,7 @@ class EventTypeStats(msgspec.Struct, frozen=True):
 
 
 class CommitResult(msgspec.Struct, frozen=True):
-    """What became of one cursor of a commit."""
+    """The result of committing one cursor."""
 
     cursor: SubscriptionCursor
     result: Verdict
@@ -86,7 +86,7 @@ class EventTypePartition(msgspec.Struct, frozen=True):
 
 
 class StreamParameters(msgspec.Struct, frozen=True):
-    """How a client wants its stream. Zero means the default, as in Nakadi."""
+    """The parameters of a stream. Zero means the default, as in Nakadi."""
 
     max_uncommitted_events: _Count = 10
     batch_limit: _Count = 1
@@ -98,7 +98,7 @@ class StreamParameters(msgspec.Struct, frozen=True):
 
     @property
     def window(self) -> int:
-        """How many events may be under way without a commit."""
+        """How many events may be sent and not committed."""
         return self.max_uncommitted_events or 10
 
     @property
@@ -107,7 +107,7 @@ class StreamParameters(msgspec.Struct, frozen=True):
 
     @property
     def limits(self) -> StreamLimits:
-        """What it has in common with every stream; Invalid if limits contradict each other."""
+        """The limits that every kind of stream has; Invalid if they contradict each other."""
         limits = StreamLimits(
             self.batch_limit or 1,
             self.stream_limit,
@@ -120,7 +120,7 @@ class StreamParameters(msgspec.Struct, frozen=True):
 
 
 class Slot(NamedTuple):
-    """One partition of one incarnation of an event type: what a stream gets or does not get."""
+    """One partition of one incarnation of an event type: the unit that is assigned to a stream."""
 
     event_type_id: str
     partition: int
@@ -128,7 +128,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """A slot with its committed cursor, who has it and who is to get it next."""
+    """A slot with its committed cursor; `owner` is the stream that reads it, `heir` the one that gets it next."""
 
     slot: Slot
     event_type: str
@@ -140,7 +140,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Member:
-    """A stream that is open; `direct` are the slots it asked for, None when any will do."""
+    """An open stream; `direct` has the slots that it asked for, None if it takes any."""
 
     id: str
     direct: frozenset[Slot] | None = None
@@ -148,7 +148,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Stored:
-    """A subscription as the store holds it. `epoch` grows with every reset."""
+    """A stored subscription. `epoch` grows with every reset."""
 
     subscription: Subscription
     epoch: int
@@ -156,7 +156,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class DeliveredBatch(Batch):
-    """A batch, and the stream that it can be committed for."""
+    """A batch, and the id of the stream to commit it with."""
 
     stream_id: str
 
@@ -166,11 +166,11 @@ class DeliveredBatch(Batch):
 
 
 def complete(asked: Subscription, subscription_id: str, now: str) -> Subscription:
-    """What is recorded of a new subscription: our defaults for what was left out or null."""
+    """A new subscription as it is stored, with defaults for fields that are missing or null."""
     read_from = asked.read_from or "end"
     initial = asked.initial_cursors or ()
     if read_from == "cursors" and not initial:
-        raise Invalid("read_from 'cursors' needs initial_cursors, one for every partition")
+        raise Invalid("read_from 'cursors' requires initial_cursors, one for every partition")
     return msgspec.structs.replace(
         asked,
         event_types=tuple(dict.fromkeys(asked.event_types)),

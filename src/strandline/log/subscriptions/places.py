@@ -1,4 +1,4 @@
-"""The cursors of subscriptions: where they begin, continue and are reset to, in the event types of now."""
+"""The cursors of subscriptions: where they begin, where they continue, and where a reset sets them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline.log.subscriptions.model import Share, Slot, SubscriptionCursor
 
 
 def view_of(event_types: EventTypes, name: str, event_type_id: str | None = None) -> View:
-    """The event type with that id; InvalidCursor if it was deleted, even if there is a new one of its name."""
+    """The event type with that id; InvalidCursor if it was deleted, even if it was created again."""
     try:
         view = event_types.view(name)
     except NotFound:
@@ -42,7 +42,7 @@ def initial_shares(view: View, given: Sequence[SubscriptionCursor]) -> list[Shar
     positions = view.positions([CursorText(c.partition, c.offset) for c in given if c.event_type == name])
     spans = view.spans(positions.items())
     if missing := {*range(len(spans))} - positions.keys():
-        raise Invalid(f"initial_cursors must have one for every partition; {name!r} lacks {min(missing)}")
+        raise Invalid(f"initial_cursors must have every partition; {name!r} lacks {min(missing)}")
     return [_share(view, p, cursors.available(spans[p], position)) for p, position in sorted(positions.items())]
 
 
@@ -68,6 +68,6 @@ def committed(view: View, cursor: SubscriptionCursor) -> tuple[str, int, Positio
 
 
 def target(view: View, cursor: SubscriptionCursor) -> Share:
-    """The cursor after a reset: an available offset, BEGIN, END, or just before a moment in time."""
+    """The cursor after a reset: at an available offset, BEGIN, END, or just before a time."""
     partition = view.partition(cursor.partition)
     return _share(view, partition, view.locate(partition, view.spans()[partition], cursor.offset))

@@ -1,4 +1,4 @@
-"""Subscriptions as their users see them: one contract, kept in process (`local.py`) and over HTTP (`client/`)."""
+"""The interface of subscriptions to users, implemented in process (`local.py`) and over HTTP (`client/`)."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from strandline.log.subscriptions.model import (
     SubscriptionCursor,
 )
 
-#: What the SDK asks for unless told otherwise: larger batches than Nakadi's defaults, sent without waiting.
+#: The SDK's defaults: larger batches than Nakadi's defaults, and a shorter flush timeout.
 SDK_PARAMETERS = StreamParameters(max_uncommitted_events=10_000, batch_limit=1_000, batch_flush_timeout=1)
 
 
 class Consumer(ABC):
-    """A client's share of a subscription. Its stream is opened anew whenever it ends, until it is closed.
+    """A reader of a subscription. It opens a new stream whenever its stream ends, until it is closed.
 
-    Every event is delivered at least once: what was not committed is delivered again, to this consumer or to
-    another. One thread uses it; any thread may commit.
+    Every event is delivered at least once: uncommitted events are delivered again, to this consumer or to another.
+    One thread may use it, but any thread may commit.
     """
 
     subscription: Subscription
 
     @abstractmethod
     def receive(self, timeout: float | None = None) -> DeliveredBatch | None:
-        """The next batch; None when nothing came for `timeout` seconds. Without that it waits for ever."""
+        """The next batch; None after `timeout` seconds without events. Without a timeout it waits indefinitely."""
 
     @abstractmethod
     def commit(self, batch: DeliveredBatch) -> bool:
-        """Everything up to and including this batch of its partition is done. False if that was known already.
+        """Commit this batch and all before it in its partition. False if they were committed already.
 
         Conflict if the cursors were reset since the batch was sent.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give the partitions to others."""
+        """End the stream; its partitions go to other consumers."""
 
     def __iter__(self) -> Iterator[DeliveredBatch]:
         while (batch := self.receive()) is not None:
@@ -58,11 +58,11 @@ class Consumer(ABC):
 
 
 class Subscriptions(ABC):
-    """Who reads what, and how far they are. Thread-safe and synchronous."""
+    """The subscriptions and their cursors. Thread-safe and synchronous."""
 
     @abstractmethod
     def create(self, subscription: Subscription) -> tuple[Subscription, bool]:
-        """The subscription with that owner, event types and group, made if there is none; and whether it is new.
+        """The subscription with that owner, event types and group, created if needed; and whether it is new.
 
         Invalid if an event type does not exist.
         """
@@ -80,7 +80,7 @@ class Subscriptions(ABC):
         limit: int = 1000,
         offset: int = 0,
     ) -> list[Subscription]:
-        """Newest first: those of the owner that read all of the event types."""
+        """The subscriptions of the owner that read all of the event types, newest first."""
 
     @abstractmethod
     def update(self, subscription: Subscription) -> None:
@@ -88,33 +88,33 @@ class Subscriptions(ABC):
 
     @abstractmethod
     def delete(self, subscription_id: str) -> None:
-        """Remove a subscription with its cursors; its streams end."""
+        """Delete a subscription with its cursors; its streams end."""
 
     @abstractmethod
     def cursors(self, subscription_id: str) -> list[SubscriptionCursor]:
-        """The committed cursors; none before the first stream of a subscription that begins at BEGIN or END."""
+        """The committed cursors; empty before the first stream of a subscription that begins at BEGIN or END."""
 
     @abstractmethod
     def commit(
         self, subscription_id: str, stream_id: str, cursors: Sequence[SubscriptionCursor]
     ) -> list[CommitResult]:
-        """Move cursors forward to what a stream has delivered.
+        """Move cursors forward to positions that a stream has delivered.
 
-        Taken up to 60 s after the end of the stream. Conflict if the cursors were reset since it began.
+        Allowed until 60 s after the end of the stream. Conflict if the cursors were reset since it began.
         """
 
     @abstractmethod
     def reset(self, subscription_id: str, cursors: Sequence[SubscriptionCursor] = ()) -> None:
-        """Put cursors anywhere: an offset, BEGIN, END or a time like 2024-05-01T12:00:00Z.
+        """Set cursors anywhere: to an offset, BEGIN, END or a time like 2024-05-01T12:00:00Z.
 
-        All streams end, and their later commits are refused. Without cursors it only fixes where the subscription
-        begins, if nothing has yet.
+        All streams end, and their later commits are refused. Without cursors, it only creates the cursors of
+        partitions that have none yet.
         """
 
     @abstractmethod
     def stats(self, subscription_id: str, *, show_time_lag: bool = False) -> list[EventTypeStats]:
-        """Who reads which partition and how much is left there."""
+        """The stream of each partition, and the number of its unread events."""
 
     @abstractmethod
     def consume(self, subscription_id: str, parameters: StreamParameters = SDK_PARAMETERS) -> Consumer:
-        """Join the clients of a subscription. Conflict if it has as many as partitions."""
+        """Open a consumer. Conflict if the subscription has as many consumers as partitions."""

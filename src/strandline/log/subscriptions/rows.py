@@ -1,4 +1,4 @@
-"""Subscriptions as rows of tables: the same in every database."""
+"""Converts subscriptions to rows and back, in the same form for every database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline.log.subscriptions.model import Member, Share, Slot, Subscription
 
 _slots = msgspec.json.Decoder(list[tuple[str, int]])
 
-#: From the text of a definition.
+#: Decodes a definition.
 to_subscription = msgspec.json.Decoder(Subscription).decode
 
 
@@ -23,7 +23,7 @@ def text(value: object) -> str:
 
 
 def key(subscription: Subscription) -> str:
-    """The same for subscriptions that are the same to their users."""
+    """Equal for subscriptions with the same owner, event types and group."""
     return text(rules.key(subscription))
 
 
@@ -55,7 +55,7 @@ def to_share(
 
 
 def of_direct(member: Member) -> str | None:
-    """The slots that a member asked for, or None if it takes its share of all."""
+    """The slots that a member asked for, or None if it takes any."""
     return None if member.direct is None else text(sorted(member.direct))
 
 
@@ -71,4 +71,4 @@ def missing(subscription_id: str) -> NotFound:
 
 
 def not_read(event_type: str, partition: int) -> Invalid:
-    return Invalid(f"partition {partition} of {event_type!r} is not one that this subscription has read")
+    return Invalid(f"the subscription has no cursor for partition {partition} of {event_type!r}")

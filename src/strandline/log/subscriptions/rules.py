@@ -1,4 +1,4 @@
-"""The rules of subscriptions: who reads what, what a commit does, when work is handed on. Pure functions."""
+"""The rules of subscriptions: assigning slots to streams, moving slots, and commits. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from strandline.errors import Conflict, Invalid
 from strandline.log.cursors import Position
 from strandline.log.subscriptions.model import Member, PartitionState, Share, Slot, Subscription, Verdict
 
-#: How long after its end a stream's commits are still taken.
+#: How long after its end a stream can still commit.
 COMMITS_AFTER_END_MS = 60_000
-#: When a stream that has ended is forgotten: only after that.
+#: How long after its end a stream is deleted; later than its last possible commit.
 FORGET_STREAMS_MS = 2 * COMMITS_AFTER_END_MS
 
 
@@ -21,7 +21,7 @@ def key(subscription: Subscription) -> tuple[str, tuple[str, ...], str]:
 
 
 def changed(before: Subscription, after: Subscription) -> None:
-    """Refuse a change of what identifies a subscription or of where it began."""
+    """Invalid if the key or `read_from` of a subscription is changed."""
     if key(before) != key(after):
         raise Invalid("owning_application, event_types and consumer_group of a subscription cannot change")
     if after.read_from is not None and after.read_from != before.read_from:
@@ -29,7 +29,7 @@ def changed(before: Subscription, after: Subscription) -> None:
 
 
 def without_dead(share: Share, alive: Collection[str]) -> Share:
-    """What a share will be once the streams that are not alive have been taken off it."""
+    """The share without an owner or heir that is not alive."""
     owner = share.owner if share.owner in alive else None
     heir = share.heir if share.heir in alive else None
     return Share(
@@ -38,7 +38,7 @@ def without_dead(share: Share, alive: Collection[str]) -> Share:
 
 
 def check_join(slots: Collection[Slot], members: Sequence[Member], new: Member) -> None:
-    """Refuse a stream for which there is nothing to read: Conflict, as Nakadi says 409."""
+    """Conflict if there is no slot for a new stream; Nakadi answers 409 as well."""
     taken = {slot for member in members for slot in member.direct or ()}
     if new.direct is not None:
         if wanted := sorted(new.direct & taken):
@@ -53,7 +53,7 @@ def check_join(slots: Collection[Slot], members: Sequence[Member], new: Member) 
 
 
 def wanted(shares: Sequence[Share], members: Sequence[Member]) -> dict[Slot, str | None]:
-    """Which stream each slot should go to: who asked for it, else spread evenly with as few moves as possible."""
+    """The stream for each slot: the one that asked for it, else an even spread with as few moves as possible."""
     result: dict[Slot, str | None] = {share.slot: None for share in shares}
     for member in members:
         result.update(dict.fromkeys((member.direct or frozenset()) & result.keys(), member.id))
@@ -68,7 +68,7 @@ def _spread(shares: Sequence[Share], streams: Sequence[str]) -> dict[Slot, str]:
         return {}
     held: dict[str, list[Slot]] = {stream: [] for stream in streams}
     for share in shares:
-        # Whoever is to get it counts as having it: a change of mind would be a second move.
+        # A slot counts for its heir, because another heir would be a second move.
         intended = share.heir if share.heir in held else share.owner
         if intended in held:
             held[intended].append(share.slot)
@@ -81,17 +81,16 @@ def _spread(shares: Sequence[Share], streams: Sequence[str]) -> dict[Slot, str]:
 
 
 def _quotas(held: Mapping[str, Collection[Slot]], count: int) -> dict[str, int]:
-    """Equal parts; the larger ones go to those who have most."""
+    """Equal parts; the larger ones go to the streams that hold most."""
     part, larger = divmod(count, len(held))
     by_size = sorted(held, key=lambda stream: -len(held[stream]))
     return {stream: part + (number < larger) for number, stream in enumerate(by_size)}
 
 
 def rebalanced(shares: Sequence[Share], members: Sequence[Member]) -> dict[Slot, tuple[str | None, str | None]]:
-    """Owner and heir of every slot after streams came or went.
+    """Owner and heir of every slot after streams began or ended.
 
-    What a living stream holds and another is to get stays with it until it hands it on; everything else moves at
-    once.
+    A slot that moves from a live stream stays with it until the stream releases it. All other slots move at once.
     """
     alive = {member.id for member in members}
     result: dict[Slot, tuple[str | None, str | None]] = {}
@@ -112,20 +111,20 @@ def state(share: Share) -> PartitionState:
 
 
 def verdict(committed: Position, given: Position) -> Verdict:
-    """A cursor moves forward only. Timelines follow each other, so that positions compare as they are."""
+    """A cursor moves forward only. Positions are ordered across timelines, so they can be compared directly."""
     return "committed" if given > committed else "outdated"
 
 
 def check_commit(epoch: int, stream_epoch: int | None, ended_ms: int | None, now_ms: int) -> None:
-    """Whether a stream may commit: it is of this epoch, and open or not long over."""
+    """Raise an error unless the stream is of this epoch, and open or ended recently."""
     if stream_epoch is None:
         raise Invalid("there is no such stream, or it ended long ago; commit with the id of the stream you read")
     if stream_epoch != epoch:
-        raise Conflict("the cursors were reset after this stream began; its commits do not count any more")
+        raise Conflict("the cursors were reset after this stream began; open a new stream and commit with its id")
     if ended_ms is not None and now_ms - ended_ms > COMMITS_AFTER_END_MS:
-        raise Invalid("the stream ended more than 60 s ago; its events are sent again")
+        raise Invalid("the stream ended more than 60 s ago; its uncommitted events are sent to another stream")
 
 
 def overdue(waiting_since_ms: int | None, commit_timeout_ms: int, now_ms: int) -> bool:
-    """Whether a client had its time to commit what it was sent."""
+    """Whether the client's commit timeout has expired."""
     return waiting_since_ms is not None and now_ms - waiting_since_ms >= commit_timeout_ms

@@ -23,7 +23,7 @@ _READ_BYTES = 8 << 20
 
 
 class StreamSession:
-    """`step` never waits; `wake` is called, from some thread, when there may be more to do."""
+    """`step` never waits; `wake` is called, in any thread, when there may be more to do."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class StreamSession:
         self._on_close: Callable[[], None] = _nothing
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Have the callback called when the stream is closed."""
+        """Register the callback for the end of the stream."""
         self._on_close = callback
 
     def changed(self) -> None:
@@ -62,7 +62,7 @@ class StreamSession:
         self._wake()
 
     def step(self) -> list[StreamChunk]:
-        """The chunks that are due now. If `idle`, wait before the next step; if `finished`, there is none."""
+        """The chunks that are due now. If `idle`, wait before the next step; if `finished`, stop."""
         with self._lock:
             self._keep_up()
             if self.finished:
@@ -105,7 +105,7 @@ class StreamSession:
         try:
             self._store.leases.leave(self.id)
         except StrandlineError as error:
-            log.warning("a stream's partitions are free when its lease expires: %s", error, extra=self._fields())
+            log.warning("could not end a stream; its lease will expire: %s", error, extra=self._fields())
 
     def _fields(self) -> dict[str, object]:
         return fields(subscription=self.subscription_id, stream=self.id)
@@ -114,13 +114,13 @@ class StreamSession:
         if self._changed and not self.finished:
             self._changed = False
             try:
-                self._look()
+                self._refresh()
             except BaseException:
-                self._changed = True  # the next step must see the change, too
+                self._changed = True  # the next step retries
                 raise
             self._settle()
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         held = self._store.leases.held(self.id)
         if held is None:
             self.finished = True
@@ -131,7 +131,7 @@ class StreamSession:
         self._delivery.hold(shares, self._clock.steady_ms())
 
     def _resumed(self, share: Share) -> Share:
-        """A partition that this stream has just got: if its cursor is no longer available, it is moved."""
+        """The share; if it is new to this stream and its cursor is no longer available, the cursor is moved."""
         if share.slot in self._held:
             return share
         view = places.view_of(self._event_types, share.event_type, share.slot.event_type_id)
@@ -168,11 +168,11 @@ class StreamSession:
         return self._readers[name][0]
 
     def _settle(self) -> None:
-        """End the stream or release partitions, as the delivery says."""
+        """End the stream or release partitions, depending on the delivery."""
         if self._delivery.overdue(self._clock.steady_ms()):
             self._end("its client did not commit in time")
         elif self._delivery.finished:
-            self._end("its time or its limit is over")
+            self._end("it reached its timeout or its limit")
         elif self.finished:
             return
         elif slots := self._delivery.given_up():

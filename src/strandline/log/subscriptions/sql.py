@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 class SubscriptionTables(Tables):
-    """The tables, the clock that streams expire on, and a turn for every writer of a subscription."""
+    """The tables, the clock that leases expire on, and transactions that lock a subscription."""
 
     def __init__(self, database: Database, lease_ms: int, now: Callable[[], int] | None) -> None:
         super().__init__(database, "subscriptions", "strandline.log.subscriptions", "subscriptions.sql")
@@ -26,7 +26,7 @@ class SubscriptionTables(Tables):
         self.clock = LeaseClock(database, now)
 
     def change(self, subscription_id: str, work: Callable[[Transaction, int], _T]) -> _T:
-        """Run `work` while no other writer changes the subscription; it gets the epoch. NotFound if it is gone."""
+        """Run `work` with the epoch while the subscription is locked. NotFound if it does not exist."""
 
         def locked(tx: Transaction) -> _T:
             found = tx.run("lock", subscription_id=subscription_id) if is_plain(subscription_id) else []
@@ -54,7 +54,7 @@ class SubscriptionTables(Tables):
 
 
 def _touch(tx: Transaction, subscription_id: str) -> None:
-    # Not the next number: after a failover that lost something it would be used twice.
+    # Not the next number: after a failover that lost commits, a number would be used again.
     tx.run("touch", version=secrets.randbits(63), subscription_id=subscription_id)
 
 
@@ -103,11 +103,11 @@ class SqlStreamLeases(StreamLeases):
             return [found for (found,) in tx.run("expired", boot=boot, now_ms=now_ms)]
 
         expired = tables.transaction(work)
-        # Each in a transaction of its own: a writer that has locked one subscription never waits for another.
+        # One transaction each: a writer that has locked one subscription never waits for another.
         for subscription_id in expired:
-            self._in_turn(subscription_id, tables.expire)
+            self._locked(subscription_id, tables.expire)
         if expired:
-            tables.transaction(work)  # some of them expired so long ago that they are forgotten at once
+            tables.transaction(work)  # deletes those that expired long ago
 
     def release(self, stream_id: str, slots: Sequence[Slot]) -> None:
         def work(tx: Transaction, subscription_id: str) -> None:
@@ -125,12 +125,12 @@ class SqlStreamLeases(StreamLeases):
         self._of_stream(stream_id, work)
 
     def _of_stream(self, stream_id: str, work: Callable[[Transaction, str], None]) -> None:
-        """Run `work` in the turn of the stream's subscription, if there is one."""
+        """Run `work` with the stream's subscription locked, if it exists."""
         for (subscription_id,) in self._tables.fetch("subscription_of", stream_id=stream_id):
-            self._in_turn(subscription_id, work)
+            self._locked(subscription_id, work)
 
-    def _in_turn(self, subscription_id: str, work: Callable[[Transaction, str], None]) -> None:
-        with suppress(NotFound):  # deleted meanwhile, with its streams
+    def _locked(self, subscription_id: str, work: Callable[[Transaction, str], None]) -> None:
+        with suppress(NotFound):  # deleted in the meantime, with its streams
             self._tables.change(subscription_id, lambda tx, _: work(tx, subscription_id))
 
     def versions(self, subscription_ids: Sequence[str]) -> Mapping[str, object]:
@@ -202,7 +202,7 @@ class SqlSubscriptions(SubscriptionStore):
         self._tables.change(subscription_id, lambda tx, _: tx.run("delete", subscription_id=subscription_id))
 
     def layout(self, subscription_id: str) -> tuple[list[Share], list[Member]]:
-        # A commit may fall between the two.
+        # A commit may happen between the two reads.
         alive = self._tables.clock.parameters()
         members = rows.to_members(self._tables.fetch("members", subscription_id=subscription_id, **alive))
         shares = [rows.to_share(*row) for row in self._tables.fetch("shares", subscription_id=subscription_id)]

@@ -1,4 +1,4 @@
-"""The state of a subscription's readers: which stream has which partition, and how much is unread."""
+"""The state of a subscription: which stream has which partition, and how many events are unread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAGE = 1000
 
 
 def status(shares: Sequence[Share], members: Sequence[Member]) -> list[EventTypeStats]:
-    """The streams of every partition that has a cursor."""
+    """The stream of every partition that has a cursor."""
     names = dict.fromkeys(share.event_type for share in shares)
     return [
         EventTypeStats(name, [_assignment(share, members) for share in shares if share.event_type == name])

@@ -1,5 +1,5 @@
--- `number` is the order of creation; `version` is another number after every change of cursors, slots or streams.
--- A writer of a subscription locks its row first.
+-- `number` is the order of creation; `version` differs after every change of cursors, slots or streams.
+-- A transaction that changes a subscription locks its row first.
 
 -- name: version_before (sqlite)
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'subscriptions';
@@ -18,8 +18,8 @@ CREATE TABLE subscriptions (
     epoch        BIGINT NOT NULL DEFAULT 1,
     version      BIGINT NOT NULL DEFAULT 1
 );
--- A stream lives until `expires_ms`, unless it has ended before. In PostgreSQL that is a time on the server's clock,
--- in SQLite one on the clock of the machine's start `boot`.
+-- A stream is alive until `expires_ms`, unless it has ended before. In PostgreSQL this is a time on the server's
+-- clock, in SQLite a time on the boot clock of the machine start `boot`.
 CREATE TABLE subscription_streams (
     number           BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id               TEXT NOT NULL UNIQUE,
@@ -49,13 +49,13 @@ CREATE TABLE subscription_cursors (
 CREATE INDEX subscription_cursors_of ON subscription_cursors (owner);
 
 -- name: migration_2 (sqlite)
--- As in PostgreSQL: the names of event types in a column, and the owner as JSON text, which can hold any character.
+-- As in PostgreSQL: a column for the names of event types; the owner as JSON text, which can hold any character.
 ALTER TABLE subscriptions ADD COLUMN event_types TEXT NOT NULL DEFAULT '[]';
 UPDATE subscriptions SET event_types = definition -> '$.event_types', owner = definition -> '$.owning_application';
 CREATE INDEX subscription_streams_of_node ON subscription_streams (node);
 
 -- name: migration_2 (postgres)
--- As in SQLite, where leases count on the clock of a machine's start; here it is always the server's clock.
+-- As in SQLite, where leases expire on the boot clock; in PostgreSQL they always expire on the server's clock.
 ALTER TABLE subscription_streams ADD COLUMN boot TEXT NOT NULL DEFAULT '';
 
 -- name: lock (sqlite)
@@ -119,7 +119,7 @@ ON CONFLICT (subscription_id, event_type, partition) DO UPDATE SET event_type_id
     timeline = excluded.timeline, position = excluded.position, skipped = 0;
 
 -- name: drop_old_incarnations
--- Cursors of a deleted event type go once one partition of its successor is read.
+-- Deletes the cursors of a deleted event type when its successor of the same name gets a cursor.
 DELETE FROM subscription_cursors
 WHERE subscription_id = :subscription_id AND event_type = :event_type AND event_type_id <> :event_type_id;
 
@@ -164,7 +164,7 @@ WHERE id = :stream_id AND subscription_id = :subscription_id AND boot = :boot;
 SELECT subscription_id FROM subscription_streams WHERE id = :stream_id;
 
 -- name: held (sqlite)
--- A living stream has at least one row; one without slots has a row of nothing.
+-- A live stream has at least one row; without slots, it is a row of NULLs.
 SELECT c.event_type_id, c.partition, c.event_type, c.timeline, c.position, c.skipped, c.owner, c.heir
 FROM subscription_streams s LEFT JOIN subscription_cursors c
     ON c.subscription_id = s.subscription_id AND c.owner = s.id
@@ -188,7 +188,7 @@ SELECT DISTINCT subscription_id FROM subscription_streams
 WHERE ended_ms IS NULL AND (boot <> :boot OR expires_ms <= :now_ms);
 
 -- name: expire
--- A stream whose lease expired ended at that time; one of an earlier start of the machine, long ago.
+-- A stream ended when its lease expired. A stream of an earlier machine start cannot commit any more.
 UPDATE subscription_streams SET ended_ms = expires_ms
 WHERE subscription_id = :subscription_id AND ended_ms IS NULL AND (boot <> :boot OR expires_ms <= :now_ms)
 RETURNING id;
