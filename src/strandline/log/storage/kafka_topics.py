@@ -83,7 +83,7 @@ class Topics:
         }
         new = kafka.NewTopic(topic, partitions, factor, config=settings)
         with kafka.mapping(f"creating topic {topic}"):
-            _unless("TOPIC_ALREADY_EXISTS", self._admin.create_topics([new], **_timeouts())[topic])
+            _wait_ignoring("TOPIC_ALREADY_EXISTS", self._admin.create_topics([new], **_timeouts())[topic])
         self._wait_until(lambda: self._led(topic), f"topic {topic} has no leaders yet")
         self._wait_for_leaders(topic, 1)
 
@@ -103,7 +103,7 @@ class Topics:
 
     def delete(self, topic: str) -> None:
         with kafka.mapping(f"deleting topic {topic}"):
-            _unless("UNKNOWN_TOPIC_OR_PART", self._admin.delete_topics([topic], **_timeouts())[topic])
+            _wait_ignoring("UNKNOWN_TOPIC_OR_PART", self._admin.delete_topics([topic], **_timeouts())[topic])
         self._counts.pop(topic, None)
         self._retentions.pop(topic, None)
         self._wait_until(lambda: self._describe([topic])[topic] is None, f"topic {topic} is not deleted yet")
@@ -114,7 +114,7 @@ class Topics:
         with kafka.mapping(f"growing topic {topic}"):
             growing = self._admin.create_partitions([kafka.NewPartitions(topic, partitions)], **_timeouts())
             # Another process may already have added these partitions, or more.
-            _unless("INVALID_PARTITIONS", growing[topic])
+            _wait_ignoring("INVALID_PARTITIONS", growing[topic])
         self._wait_until(
             lambda: self._led(topic) and self.count(topic) >= partitions, f"topic {topic} has not grown yet"
         )
@@ -294,11 +294,11 @@ def _timeouts() -> dict[str, float]:
     return {"operation_timeout": _REQUEST_SECONDS, "request_timeout": _REQUEST_SECONDS}
 
 
-def _unless(harmless: str, future: Future[Any]) -> None:
+def _wait_ignoring(ignored: str, future: Future[Any]) -> None:
     try:
         future.result()
     except kafka.KafkaException as error:
-        if error.args[0].name() != harmless:
+        if error.args[0].name() != ignored:
             raise
 
 
