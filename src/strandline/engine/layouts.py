@@ -63,19 +63,34 @@ def migrate(database: _Database, room: str, statements: Mapping[str, str]) -> No
     database.transaction(work)
 
 
+def create_file(connection: SqliteConnection, statements: Mapping[str, str]) -> None:
+    """Make the tables of a file that stores its version in `user_version`, within the caller's transaction."""
+    if not _file_version(connection):
+        connection.execute(statements["create"])
+        connection.execute(f"PRAGMA user_version = {_newest(statements)}")
+
+
 def migrate_file(
     connection: SqliteConnection, turn: AbstractContextManager[Any], statements: Mapping[str, str]
 ) -> None:
-    """Like `migrate`, for a file that stores its version in `user_version`; `turn` is the lock of its writers."""
+    """Like `migrate`, for such a file; `turn` is the lock of its writers. A file without tables stays empty."""
     newest = _newest(statements)
-    if _user_version(connection) == newest:
+    if _file_version(connection) in {0, newest}:
         return
     with turn, connection.transaction():
-        version = _user_version(connection)
+        version = _file_version(connection)
         if version > newest:
             raise _newer(connection.path.name, version, newest)
         _bring_up_to_date(connection, version, newest, statements)
         connection.execute(f"PRAGMA user_version = {newest}")
+
+
+def _file_version(connection: SqliteConnection) -> int:
+    """0 for a file without tables; files made before versions were kept have the first layout."""
+    ((version, tables),) = connection.execute(
+        "SELECT (SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_master)"
+    )
+    return int(version or bool(tables))
 
 
 def _bring_up_to_date(session: _Session, version: int, newest: int, statements: Mapping[str, str]) -> None:
@@ -83,10 +98,6 @@ def _bring_up_to_date(session: _Session, version: int, newest: int, statements: 
     for step in steps:
         session.execute(statements[step])
         failpoints.hit("layouts.migrated")
-
-
-def _user_version(connection: SqliteConnection) -> int:
-    return int(connection.execute("PRAGMA user_version")[0][0])
 
 
 def _newer(what: str, version: int, newest: int) -> Unavailable:

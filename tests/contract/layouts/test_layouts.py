@@ -17,7 +17,7 @@ from databases import open_database
 from services import environment
 from services.postgres import PostgresServer
 from strandline.engine.database import Database
-from strandline.engine.layouts import migrate, migrate_file
+from strandline.engine.layouts import create_file, migrate, migrate_file
 from strandline.engine.sqlite import FileLock, SqliteConnection
 from strandline.errors import Unavailable
 
@@ -169,6 +169,8 @@ def test_a_file_of_its_own_keeps_its_version_in_the_file(tmp_path):
         closing(FileLock(tmp_path / "a.db.lock")) as turn,
     ):
         migrate_file(file, turn, FIRST)
+        assert file.execute("SELECT * FROM sqlite_master") == [], "only `create_file` makes tables"
+        create_file(file, FIRST)
         migrate_file(file, turn, THIRD)
         assert file.execute("SELECT * FROM notes") == [("third", "me")]
         assert file.execute("PRAGMA user_version") == [(3,)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from strandline.engine import sql, sqlite
 from strandline.engine.checkpoints import Checkpoints
-from strandline.engine.layouts import migrate_file
+from strandline.engine.layouts import create_file, migrate_file
 from strandline.errors import Conflict, NotFound, Sealed
 from strandline.log import records
 from strandline.log.combining import Combiner
@@ -64,10 +64,10 @@ class TopicFile:
             closing(_lock_beside(path)) as lock,
             lock,
             closing(sqlite.SqliteConnection(path, create=True)) as connection,
+            connection.transaction(),
         ):
-            migrate_file(connection, nullcontext(), _SQL)
-            with connection.transaction():
-                connection.execute_many(_SQL["add_partition"], [(p,) for p in range(partitions)])
+            create_file(connection, _SQL)
+            connection.execute_many(_SQL["add_partition"], [(p,) for p in range(partitions)])
 
     # -- writing
 
