@@ -6,12 +6,17 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from services.hdfs import HdfsCluster
 from services.kafka import Broker
 from services.postgres import PostgresServer
 from services.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 from services.zookeeper import ZookeeperServer
+
+# How long an example takes says something about the machine, not about what is tested.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

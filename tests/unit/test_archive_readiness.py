@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.archive import readiness
@@ -136,7 +136,6 @@ states = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(states, moments, st.sampled_from(["timestamps", "barrier"]), st.booleans())
 def test_an_hour_is_never_ready_before_the_one_that_precedes_it(partitions, read_ms, rule, shared):
     """A later barrier is never behind an earlier one, so the newest flagged hour is all to remember."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.archive import shifts
@@ -31,7 +31,6 @@ def after_hours(worker: Worker) -> Worker:
     return shifts.rotated(worker, worker.current.end_ms, HOUR_MS)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**41), st.integers(1, 2**33))
 def test_a_shift_holds_the_present(now_ms, duration_ms):
     """Whatever the duration: its start is a multiple of it, and now is in it."""
@@ -152,7 +151,6 @@ def test_a_stop_with_a_backlog_claims_nothing():
     assert shifts.stopped(working(), None, FIVE + 9, caught_up=False).max_timestamp_ms == -1
 
 
-@settings(deadline=None)
 @given(st.integers(-1, 2 * FIVE), st.integers(-1, 2 * FIVE), st.integers(0, 2 * HOUR_MS), st.booleans())
 def test_the_stored_timestamp_never_goes_back(before_ms, seen_ms, passed_ms, caught_up):
     """Whatever is finished, cut or stopped after whatever was stored."""

@@ -149,4 +149,4 @@ class ArchiveMachine(RuleBasedStateMachine):
 
 
 TestArchiveMachine = ArchiveMachine.TestCase
-TestArchiveMachine.settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
+TestArchiveMachine.settings = settings(max_examples=12, stateful_step_count=20)

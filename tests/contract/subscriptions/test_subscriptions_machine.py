@@ -261,5 +261,5 @@ class Subscriptions(RuleBasedStateMachine):
         session.close()
 
 
-Subscriptions.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+Subscriptions.TestCase.settings = settings(max_examples=60, stateful_step_count=60)
 TestSubscriptions = Subscriptions.TestCase
