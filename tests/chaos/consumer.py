@@ -15,8 +15,9 @@ import httpx
 
 import strandline
 import subscribers
-from strandline.errors import Conflict, OutcomeUnknown, Unavailable
+from strandline.errors import Conflict, Invalid, OutcomeUnknown, Unavailable
 from strandline.log.subscriptions import StreamParameters
+from strandline.log.subscriptions.rules import COMMITS_AFTER_END_MS
 
 WINDOW = 800
 COMMIT_TIMEOUT_S = 3
@@ -32,8 +33,15 @@ PAUSE_S = 0.05
 class Journal:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._last = time.monotonic()
+
+    def slept_too_long(self) -> bool:
+        """Whether a stream may have ended so long ago that its commits are refused, because this process slept."""
+        return time.monotonic() - self._last > COMMITS_AFTER_END_MS / 1000
 
     def note(self, what: str, stream: str = "", partition: str = "", offset: str = "", ids=()) -> None:
+        if what in {"opening", "committed"}:
+            self._last = time.monotonic()
         line = {"at": time.monotonic_ns(), "what": what, "stream": stream}
         place = {"partition": partition, "offset": offset, "ids": ids} if partition else {}
         os.write(self._file, json.dumps({**line, **place}).encode() + b"\n")
@@ -69,7 +77,7 @@ def take_http(journal: Journal, subscription: str, urls: list[str], stream: str,
         if answer.status_code in {200, 204}:
             journal.note("committed", *place)
             return
-        if answer.status_code != 503:
+        if answer.status_code != 503 and not (answer.status_code == 422 and journal.slept_too_long()):
             journal.note(f"error {answer.status_code} {answer.text}")
 
 
@@ -93,6 +101,10 @@ def take_sdk(journal: Journal, consumer, batch) -> None:
     try:
         consumer.commit(batch)
     except (Unavailable, OutcomeUnknown):
+        return
+    except Invalid:
+        if not journal.slept_too_long():
+            raise
         return
     journal.note("committed", *place)
 
