@@ -19,7 +19,7 @@ from strandline import EventType
 from strandline.archive.local import LocalArchive
 from strandline.archive.settings import ArchiveSettings
 from strandline.clock import ManualClock, to_rfc3339
-from strandline.engine.databases import Databases
+from strandline.engine.connect import Databases
 from strandline.pipeline.tasks import SparkRunner
 from strandline.platform import Platform
 from strandline.settings import Settings

@@ -7,7 +7,7 @@ from pathlib import Path
 from strandline.archive.local import LocalArchive
 from strandline.clock import Clock, system_clock
 from strandline.engine import decoders
-from strandline.engine.databases import Databases
+from strandline.engine.connect import Databases
 from strandline.log.local import LocalLog
 from strandline.log.open import open_log
 from strandline.room import Room, Rooms, room

@@ -12,11 +12,11 @@ import pytest
 from strandline.errors import Invalid
 from strandline.log.admin import LocalAdmin
 from strandline.log.model import StorageInfo
+from strandline.log.open_storages import Storages
 from strandline.log.ranges import PartitionRange, Piece
 from strandline.log.settings import LogSettings
 from strandline.log.storage import registry
 from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration, StorageConfiguration
-from strandline.log.storages import Storages
 
 SOURCE = Path(registry.__file__).parents[2]
 # The adapters, the registry, and the choice of the first storage of an embedded catalog.

@@ -38,7 +38,7 @@ from strandline.archive.source import Source
 from strandline.archive.tasks import InProcess, Runner
 from strandline.archive.verify import verify
 from strandline.clock import Clock, parse_rfc3339, to_rfc3339
-from strandline.engine.databases import Databases
+from strandline.engine.connect import Databases
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log.local import LocalLog
 from strandline.room import Room

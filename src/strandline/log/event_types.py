@@ -12,11 +12,11 @@ from strandline.errors import InvalidCursor, NotFound
 from strandline.log import cursors as rules
 from strandline.log.catalog import Catalog
 from strandline.log.model import CatalogEntry, CursorText, StorageInfo
+from strandline.log.open_storages import Storages
 from strandline.log.preparation import CompiledEventType
 from strandline.log.reading import Reader, View, VisibleEnds
 from strandline.log.room import Start
 from strandline.log.settings import LogSettings
-from strandline.log.storages import Storages
 
 _STARTS = {"BEGIN": rules.begin_index, "END": rules.end_index}
 

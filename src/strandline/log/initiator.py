@@ -16,9 +16,9 @@ from strandline.errors import Conflict, Invalid, LeaseLost, OutcomeUnknown, Stra
 from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, Timeline
 from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, decided, encode
+from strandline.log.open_storages import Storages, unseal
 from strandline.log.settings import LogSettings
 from strandline.log.storage import SealableStorage
-from strandline.log.storages import Storages, unseal
 from strandline.log.switching import Outcome, Phase, State, Step, next_step
 from strandline.logging_setup import fields
 

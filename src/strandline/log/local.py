@@ -31,6 +31,7 @@ from strandline.log.model import (
     Timeline,
 )
 from strandline.log.node import Node
+from strandline.log.open_storages import Storages
 from strandline.log.preparation import Events
 from strandline.log.publish_attempt import PublishContext
 from strandline.log.publisher import Publisher
@@ -39,7 +40,6 @@ from strandline.log.room import Start
 from strandline.log.serving import ServedLog, Wake
 from strandline.log.settings import LogSections
 from strandline.log.storage.registry import SHARED_TYPES
-from strandline.log.storages import Storages
 from strandline.log.streaming import StreamLimits, StreamState
 from strandline.log.subscriptions.local import LocalSubscriptions
 from strandline.log.subscriptions.port import SubscriptionStore

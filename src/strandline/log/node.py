@@ -19,8 +19,8 @@ from strandline.errors import StrandlineError, Unavailable
 from strandline.log.catalog import Catalog
 from strandline.log.gate import Gate
 from strandline.log.model import CatalogEntry, Switch
+from strandline.log.open_storages import Storages, unseal
 from strandline.log.settings import LogSettings
-from strandline.log.storages import Storages, unseal
 from strandline.log.switching import NodeAction, Phase, State, node_action
 
 log = logging.getLogger(__name__)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from strandline.clock import Clock
 from strandline.coordination.connect import connect as connect_coordination
-from strandline.engine.databases import Databases
+from strandline.engine.connect import Databases
 from strandline.log.catalog.connect import connect as connect_catalog
 from strandline.log.local import LocalLog
 from strandline.log.node import Node
+from strandline.log.open_storages import Storages
 from strandline.log.settings import LogSections
-from strandline.log.storages import Storages
 from strandline.log.subscriptions.connect import connect as connect_subscriptions
 
 

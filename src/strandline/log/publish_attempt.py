@@ -22,9 +22,9 @@ from strandline.log.catalog import Catalog
 from strandline.log.event_types import EventTypes
 from strandline.log.model import CatalogEntry, PublishReport, Timeline
 from strandline.log.node import Node
+from strandline.log.open_storages import Storages, unseal
 from strandline.log.preparation import CompiledEventType, Prepared
 from strandline.log.storage import UNKNOWN, Placed, SealableStorage
-from strandline.log.storages import Storages, unseal
 from strandline.log.switching import PublisherAction, State, after_append, on_sealed
 
 log = logging.getLogger(__name__)

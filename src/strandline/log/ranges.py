@@ -20,10 +20,10 @@ import pyarrow as pa
 from strandline.errors import InvalidCursor, NotFound, Unavailable
 from strandline.log.cursors import Position, Span
 from strandline.log.model import StorageInfo
+from strandline.log.open_storages import Storages
 from strandline.log.reading import Batch
 from strandline.log.settings import LogSettings
 from strandline.log.storage import Storage
-from strandline.log.storages import Storages
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from strandline.errors import StrandlineError, Unavailable
 from strandline.log import expiry
 from strandline.log.catalog import Catalog
 from strandline.log.model import Timeline
+from strandline.log.open_storages import Storages
 from strandline.log.settings import LogSettings
-from strandline.log.storages import Storages
 from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.log.subscriptions.stats import unread
 from strandline.logging_setup import fields

@@ -12,7 +12,7 @@ from services import free_port, run_cli
 from services.postgres import PostgresServer
 from strandline.clock import ManualClock
 from strandline.coordination.settings import CoordinationSettings
-from strandline.engine.databases import Databases
+from strandline.engine.connect import Databases
 from strandline.errors import Conflict, Invalid
 from strandline.log.catalog.connect import connect
 from strandline.log.model import EventType, StorageInfo

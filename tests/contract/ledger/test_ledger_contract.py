@@ -14,7 +14,7 @@ from strandline.archive.ledger.connect import connect
 from strandline.archive.ledger.sql import SqlLedger
 from strandline.archive.model import Claim, Counts, Decision, StoredPartition, Term
 from strandline.clock import ManualClock, SystemClock
-from strandline.engine.databases import Databases
+from strandline.engine.connect import Databases
 from strandline.errors import Conflict, Invalid, LeaseLost, NotFound, Unavailable
 from strandline.log.cursors import Position
 from strandline.log.settings import CatalogSettings

@@ -10,7 +10,7 @@ import pytest
 
 from strandline import EventType
 from strandline.clock import ManualClock
-from strandline.engine.databases import Databases
+from strandline.engine.connect import Databases
 from strandline.errors import Conflict, NotFound
 from strandline.log.open import open_log
 from strandline.log.subscriptions import Subscription

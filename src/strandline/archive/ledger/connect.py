@@ -8,7 +8,7 @@ from strandline.archive.ledger.port import Ledger
 from strandline.archive.ledger.sql import SqlLedger
 from strandline.archive.settings import ArchiveSections
 from strandline.clock import Clock, SystemClock
-from strandline.engine.databases import Databases
+from strandline.engine.connect import Databases
 
 _FILE = "archive.db"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strandline.clock import Clock, to_rfc3339
-from strandline.engine.databases import Databases
+from strandline.engine.connect import Databases
 from strandline.errors import Invalid
 from strandline.log.catalog.port import Catalog
 from strandline.log.catalog.sql import SqlCatalog

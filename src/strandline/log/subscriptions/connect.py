@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.engine.databases import Databases
+from strandline.engine.connect import Databases
 from strandline.log.catalog.connect import FILE
 from strandline.log.settings import LogSections
 from strandline.log.subscriptions.port import SubscriptionStore
