@@ -41,50 +41,42 @@ class StrandlineError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.detail, self.info))
 
+    def __init_subclass__(cls, *, code: str, status: int | None = None) -> None:
+        """Every subclass has its own code; without a status it has the one of its base."""
+        cls.code = code
+        cls.status = cls.status if status is None else status
+        _BY_CODE[code] = cls
+
+
+_BY_CODE: dict[str, type[StrandlineError]] = {StrandlineError.code: StrandlineError}
+
 
 def _rebuild(kind: type[StrandlineError], detail: str, info: dict[str, Any]) -> StrandlineError:
     return kind(detail, **info)
 
 
-class Invalid(StrandlineError):
+class Invalid(StrandlineError, code="invalid", status=422):
     """The request breaks a rule."""
 
-    code = "invalid"
-    status = 422
 
-
-class Malformed(Invalid):
+class Malformed(Invalid, code="malformed", status=400):
     """The request could not be parsed."""
 
-    code = "malformed"
-    status = 400
 
-
-class Incomplete(Invalid):
+class Incomplete(Invalid, code="incomplete", status=408):
     """The body of the request did not arrive in time."""
 
-    code = "incomplete"
-    status = 408
 
-
-class Unsupported(Invalid):
+class Unsupported(Invalid, code="unsupported_media_type", status=415):
     """The content encoding of the body is not supported."""
 
-    code = "unsupported_media_type"
-    status = 415
 
-
-class TooLarge(Invalid):
+class TooLarge(Invalid, code="too_large", status=413):
     """The request is larger than the limit."""
 
-    code = "too_large"
-    status = 413
 
-
-class InvalidCursor(Invalid):
+class InvalidCursor(Invalid, code="invalid_cursor"):
     """The cursor cannot be used."""
-
-    code = "invalid_cursor"
 
     def __init__(self, detail: str | None = None, *, reason: str, **info: Any) -> None:
         super().__init__(detail, reason=reason, **info)
@@ -94,59 +86,40 @@ class InvalidCursor(Invalid):
         return str(self.info["reason"])
 
 
-class PublishFailed(Invalid):
+class PublishFailed(Invalid, code="publish_failed"):
     """Not every event was published; `items` has the result of each."""
-
-    code = "publish_failed"
 
     @property
     def items(self) -> list[Any]:
         return list(self.info.get("items", ()))
 
 
-class NotFound(StrandlineError):
+class NotFound(StrandlineError, code="not_found", status=404):
     """There is no resource of that name."""
 
-    code = "not_found"
-    status = 404
 
-
-class Conflict(StrandlineError):
+class Conflict(StrandlineError, code="conflict", status=409):
     """The current state does not allow the request."""
 
-    code = "conflict"
-    status = 409
 
-
-class Sealed(Conflict):
+class Sealed(Conflict, code="sealed"):
     """The topic is sealed by a timeline switch; `token` identifies the switch."""
-
-    code = "sealed"
 
     @property
     def token(self) -> str:
         return str(self.info["token"])
 
 
-class LeaseLost(StrandlineError):
+class LeaseLost(StrandlineError, code="lease_lost", status=409):
     """The lease expired or belongs to another process now."""
 
-    code = "lease_lost"
-    status = 409
 
-
-class Forbidden(StrandlineError):
+class Forbidden(StrandlineError, code="forbidden", status=403):
     """The token does not allow the request."""
 
-    code = "forbidden"
-    status = 403
 
-
-class Unavailable(StrandlineError):
+class Unavailable(StrandlineError, code="unavailable", status=503):
     """The service is not available at the moment; try again later."""
-
-    code = "unavailable"
-    status = 503
 
     @property
     def retry_after(self) -> float:
@@ -154,26 +127,14 @@ class Unavailable(StrandlineError):
         return float(self.info.get("retry_after", 1))
 
 
-class StorageFull(Unavailable):
+class StorageFull(Unavailable, code="storage_full", status=507):
     """There is no space left on the device; nothing was written."""
 
-    code = "storage_full"
-    status = 507
 
-
-class OutcomeUnknown(StrandlineError):
+class OutcomeUnknown(StrandlineError, code="outcome_unknown", status=504):
     """The write may or may not have happened; read before you retry it."""
-
-    code = "outcome_unknown"
-    status = 504
 
 
 def families() -> dict[str, type[StrandlineError]]:
     """Every error class by its code. Clients use it to turn problem documents back into errors."""
-    found: dict[str, type[StrandlineError]] = {}
-    todo: list[type[StrandlineError]] = [StrandlineError]
-    while todo:
-        kind = todo.pop()
-        found[kind.code] = kind
-        todo.extend(kind.__subclasses__())
-    return found
+    return dict(_BY_CODE)
