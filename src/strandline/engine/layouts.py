@@ -9,34 +9,22 @@ one room, like a topic's file, stores its version in `user_version` instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from strandline import failpoints
 from strandline.engine import sql
 from strandline.engine.sqlite import SqliteConnection
 from strandline.errors import Unavailable
 
-_T = TypeVar("_T")
+if TYPE_CHECKING:
+    from strandline.engine.database import Database, Session
+
 _MIGRATION = re.compile(r"migration_(\d+)")
-_Rows = list[tuple[Any, ...]]
 
 
-class _Session(Protocol):
-    def execute(self, statement: str, values: Mapping[str, Any] = ...) -> _Rows: ...
-
-
-class _Database(Protocol):
-    dialect: sql.Dialect
-    where: str
-
-    def fetch(self, statement: str, values: Mapping[str, Any]) -> _Rows: ...
-
-    def transaction(self, work: Callable[[Any], _T]) -> _T: ...
-
-
-def migrate(database: _Database, room: str, statements: Mapping[str, str]) -> None:
+def migrate(database: Database, room: str, statements: Mapping[str, str]) -> None:
     """Create a room's tables, or migrate them to the newest layout in `statements`.
 
     All steps are one transaction: a process that is killed changes nothing. If several processes start at the same
@@ -50,14 +38,15 @@ def migrate(database: _Database, room: str, statements: Mapping[str, str]) -> No
     if known and known[0][0] == newest:
         return
 
-    def work(session: _Session) -> None:
+    def work(session: Session) -> None:
         session.execute(own["turn"])
-        version = _version(session, own, room, statements)
-        if version > newest:
-            raise _newer(f"the {room} in {database.where}", version, newest)
         if not session.execute(own["is_made"])[0][0]:
             session.execute(own["make"])
-        _bring_up_to_date(session, version, newest, statements)
+        known = session.execute(own["version"], {"room": room})
+        if not known and "version_before" in statements:
+            known = session.execute(statements["version_before"])
+        version = known[0][0] if known else 0
+        _bring_up_to_date(session, f"the {room} in {database.where}", version, statements)
         session.execute(own["set_version"], {"room": room, "version": newest})
 
     database.transaction(work)
@@ -78,10 +67,7 @@ def migrate_file(
     if _file_version(connection) in {0, newest}:
         return
     with turn, connection.transaction():
-        version = _file_version(connection)
-        if version > newest:
-            raise _newer(connection.path.name, version, newest)
-        _bring_up_to_date(connection, version, newest, statements)
+        _bring_up_to_date(connection, connection.path.name, _file_version(connection), statements)
         connection.execute(f"PRAGMA user_version = {newest}")
 
 
@@ -93,18 +79,17 @@ def _file_version(connection: SqliteConnection) -> int:
     return int(version or bool(tables))
 
 
-def _bring_up_to_date(session: _Session, version: int, newest: int, statements: Mapping[str, str]) -> None:
+def _bring_up_to_date(session: Session, what: str, version: int, statements: Mapping[str, str]) -> None:
+    newest = _newest(statements)
+    if version > newest:
+        raise Unavailable(
+            f"{what} was written by a newer Strandline (layout {version}, this release knows {newest}); "
+            "upgrade Strandline to open it"
+        )
     steps = [f"migration_{number}" for number in range(version + 1, newest + 1)] if version else ["create"]
     for step in steps:
         session.execute(statements[step])
         failpoints.hit("layouts.migrated")
-
-
-def _newer(what: str, version: int, newest: int) -> Unavailable:
-    return Unavailable(
-        f"{what} was written by a newer Strandline (layout {version}, this release knows {newest}); "
-        "upgrade Strandline to open it"
-    )
 
 
 def _newest(statements: Mapping[str, str]) -> int:
@@ -112,13 +97,3 @@ def _newest(statements: Mapping[str, str]) -> int:
     if numbers != [*range(2, len(numbers) + 2)]:
         raise ValueError(f"migrations must be numbered from 2 without gaps, not {numbers}")
     return len(numbers) + 1
-
-
-def _version(session: _Session, own: Mapping[str, str], room: str, statements: Mapping[str, str]) -> int:
-    if session.execute(own["is_made"])[0][0]:
-        known = session.execute(own["version"], {"room": room})
-        if known:
-            return int(known[0][0])
-    if "version_before" not in statements:
-        return 0
-    return int(session.execute(statements["version_before"])[0][0])
