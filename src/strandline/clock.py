@@ -10,13 +10,15 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+# Unlike ISO 8601, which `fromisoformat` parses, RFC 3339 has no hour 24.
 _RFC3339 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):([0-5]\d|60)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):([0-5]\d))",
-    re.ASCII,
+    r"(\d{4}-\d\d-\d\d[Tt ](?:[01]\d|2[0-3]):\d\d:)([0-5]\d|60)((?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:[0-5]\d))", re.ASCII
 )
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -108,11 +110,7 @@ def parse_rfc3339(text: str) -> int:
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r:.60} is not a time like 2024-05-01T12:00:00.000Z (the offset is required)")
-    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-    fraction, zulu, sign, off_hour, off_minute = match.groups()[6:]
-    offset = timedelta(0) if zulu else timedelta(hours=int(off_hour), minutes=int(off_minute))
-    zone = timezone(-offset if sign == "-" else offset)
-    moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=zone)
-    millis = int((fraction or "0").ljust(9, "0")) // 1_000_000
-    whole = int((moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1))
-    return (whole + (1 if second == 60 else 0)) * 1000 + millis  # noqa: PLR2004 - a leap second
+    minute, second, rest = match.groups()
+    leap = second == "60"  # a leap second, which Python does not accept
+    moment = datetime.fromisoformat(f"{minute}{'59' if leap else second}{rest.upper()}")
+    return (moment - _EPOCH) // _MILLISECOND + 1000 * leap
