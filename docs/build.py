@@ -136,7 +136,7 @@ def jobs_page() -> str:
     options = [(job, option) for job in JOBS.values() for option in job.options]
     if options:
         lines += ["", "## Options", "| flag of `run` | job | default | what it does |", "|---|---|---|---|"]
-    lines += [f"| `{job.flag(o)}` | `{job.name}` | `{o.default}` | {o.help} |" for job, o in options]
+    lines += [f"| `{o.flag}` | `{job.name}` | `{o.default}` | {o.help} |" for job, o in options]
     return "\n".join(lines) + "\n"
 
 

@@ -22,6 +22,13 @@ from strandline.errors import Invalid
 ENV_PREFIX = "STRANDLINE_"
 
 
+def from_environment(what: str, name: str, env: Mapping[str, str] = os.environ) -> str:
+    """The value of the variable that `what` refers to with `env:NAME`."""
+    if name not in env:
+        raise Invalid(f"{what} refers to the environment variable {name}, which is not set")
+    return env[name]
+
+
 def setting(default: Any, help_text: str, *, minimum: int | None = None) -> Any:
     """A field of a section."""
     return field(default=default, metadata={"help": help_text, "minimum": minimum})
@@ -29,14 +36,17 @@ def setting(default: Any, help_text: str, *, minimum: int | None = None) -> Any:
 
 @dataclass(frozen=True)
 class Setting:
-    """One declared setting, as the CLI and the reference page see it."""
+    """One declared setting, as the CLI and the reference page see it.
+
+    An option of a job is one as well; its section is the name of the job.
+    """
 
     section: str
     name: str
     type: type
     default: Any
     help: str
-    minimum: int | None
+    minimum: int | None = None
 
     @property
     def key(self) -> str:
@@ -121,7 +131,7 @@ def _from_file(file: Path, sections: Mapping[str, type]) -> dict[str, Any]:
 
 def _convert(setting: Setting, value: Any, env: Mapping[str, str]) -> Any:
     if isinstance(value, str) and value.startswith("env:"):
-        value = _referred(setting, value.removeprefix("env:"), env)
+        value = from_environment(setting.key, value.removeprefix("env:"), env)
     if setting.type is int and isinstance(value, str):
         try:
             value = int(value.replace("_", ""))
@@ -133,12 +143,6 @@ def _convert(setting: Setting, value: Any, env: Mapping[str, str]) -> Any:
     if setting.minimum is not None and number < setting.minimum:
         raise Invalid(f"{setting.key} must be at least {setting.minimum}, not {value}")
     return value
-
-
-def _referred(setting: Setting, name: str, env: Mapping[str, str]) -> str:
-    if name not in env:
-        raise Invalid(f"{setting.key} refers to the environment variable {name}, which is not set")
-    return env[name]
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:

@@ -20,8 +20,9 @@ from rich.console import Console
 
 import strandline.cli
 from strandline.cli import progress as shown
+from strandline.config import Setting
 from strandline.pipeline import application
-from strandline.pipeline.job import Job, JobContext, JobOption, ProcessProgress
+from strandline.pipeline.job import Job, JobContext, ProcessProgress
 from strandline.pipeline.registry import JOBS
 from strandline.progress import JobProgress
 
@@ -38,7 +39,7 @@ TOY = Job(
     run_toy,
     lambda _platform: [ProcessProgress("0123456789", [DONE]), ProcessProgress("abcdefghij", [])],
     details={"last_toy": "the toy that was used last"},
-    options=[JobOption("pause_ms", 5, "How long to pause.")],
+    options=[Setting("toy", "pause_ms", int, 5, "How long to pause.")],
 )
 
 

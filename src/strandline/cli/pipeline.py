@@ -37,10 +37,9 @@ def pipeline() -> None:
 
 def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds a flag for every option of every job."""
-    for job in JOBS.values():
-        for option in job.options:
-            add = click.option(job.flag(option), default=option.default, show_default=True, help=option.help)
-            command = add(command)
+    for option in (option for job in JOBS.values() for option in job.options):
+        add = click.option(option.flag, default=option.default, show_default=True, help=option.help)
+        command = add(command)
     return command
 
 

@@ -7,12 +7,12 @@ break a guarantee. A value `env:NAME` is read from the environment here and neve
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from strandline.config import from_environment
 from strandline.errors import Invalid, NotFound, OutcomeUnknown, StrandlineError, TooLarge, Unavailable
 
 try:
@@ -187,12 +187,7 @@ class KafkaConnection:
 def _resolved(name: str, value: Any) -> Any:
     if not isinstance(value, str) or not value.startswith("env:"):
         return value
-    variable = value.removeprefix("env:")
-    if variable not in os.environ:
-        raise Invalid(
-            f"the Kafka property {name!r} refers to the environment variable {variable}, which is not set"
-        )
-    return os.environ[variable]
+    return from_environment(f"the Kafka property {name!r}", value.removeprefix("env:"))
 
 
 @contextmanager

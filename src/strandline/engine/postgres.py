@@ -8,13 +8,13 @@ lost after that, the outcome is unknown. A password is given as `env:NAME` and n
 from __future__ import annotations
 
 import logging
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
+from strandline.config import from_environment
 from strandline.engine.database import Database, Rows, Session, Values
 from strandline.engine.sql import Dialect
 from strandline.errors import Invalid, OutcomeUnknown, StorageFull, StrandlineError, Unavailable
@@ -157,16 +157,16 @@ class PostgresDatabase(Database):
         return result
 
     def _run(self, call: Callable[[_Connection], _T]) -> _T:
-        for attempt in range(1, _ATTEMPTS):
+        attempt = 0
+        while True:
+            attempt += 1
             with self._mapped(), self._borrowed() as connection:
                 try:
                     return call(connection)
                 except psycopg.Error as error:
-                    if not self._can_retry(connection, error, attempt):
+                    if attempt == _ATTEMPTS or not self._can_retry(connection, error, attempt):
                         raise
             time.sleep(random.uniform(0, 0.02) * attempt)  # noqa: S311 - jitter against another collision
-        with self._mapped(), self._borrowed() as connection:
-            return call(connection)
 
     def _can_retry(self, connection: _Connection, error: psycopg.Error, attempt: int) -> bool:
         if not _lost(connection, error):
@@ -254,9 +254,7 @@ def _secret(given: Any) -> str:
     scheme, _, variable = str(given).partition(":")
     if scheme != "env":
         raise Invalid("give the PostgreSQL password by reference: postgresql://user:env:NAME@host:5432/database")
-    if variable not in os.environ:
-        raise Invalid(f"the PostgreSQL address refers to the environment variable {variable}, which is not set")
-    return os.environ[variable]
+    return from_environment("the PostgreSQL address", variable)
 
 
 def _where(parameters: dict[str, Any]) -> str:

@@ -11,21 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from strandline.config import Setting
 from strandline.progress import JobProgress, OnProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from strandline.platform import Platform
-
-
-@dataclass(frozen=True)
-class JobOption:
-    """An option that belongs to one run of a job, unlike a setting. Its type is the type of the default."""
-
-    name: str
-    default: str | int | bool
-    help: str
 
 
 @dataclass(frozen=True)
@@ -53,7 +45,8 @@ class Job:
     """A job of `strandline pipeline`.
 
     `run` returns when the job has ended, and may be killed at any time. `status` lists the processes that run the
-    job now, on any machine. `details` says what each key of `JobProgress.details` means.
+    job now, on any machine. `details` says what each key of `JobProgress.details` means. `options` belong to one
+    run: each is a flag of `strandline pipeline run`, and a member of `JobContext.options`.
     """
 
     name: str
@@ -61,8 +54,4 @@ class Job:
     run: Callable[[JobContext], None]
     status: Callable[[Platform], Sequence[ProcessProgress]]
     details: Mapping[str, str] = field(default_factory=dict)
-    options: Sequence[JobOption] = ()
-
-    def flag(self, option: JobOption) -> str:
-        """The option on the command line: `--relay-delay-ms`."""
-        return f"--{self.name}-{option.name}".replace("_", "-")
+    options: Sequence[Setting] = ()
