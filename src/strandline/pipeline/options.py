@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from strandline.clock import system_clock
 from strandline.errors import Invalid, NotFound
@@ -44,7 +44,9 @@ class Home:
         named = options if _HOME & options.keys() else _from_environment()
         file = Path(named["config"]).absolute() if "config" in named else None
         data = Path(named["data"]).absolute() if "data" in named or file is None else file.parent
-        home = cls(data, Settings.written(file or _existing(data / "strandline.toml")))
+        if file is None and (data / "strandline.toml").exists():
+            file = data / "strandline.toml"
+        home = cls(data, Settings.written(file))
         if home.of_one_machine and not data.is_dir():
             raise NotFound(f'there is no data directory {data}; name it with .option("data", …)')
         return home
@@ -65,10 +67,6 @@ def _from_environment() -> dict[str, str]:
     found = {name: os.environ.get(f"STRANDLINE_{name.upper()}") for name in _HOME}
     named = {name: value for name, value in found.items() if value}
     return named or {"data": "data"}
-
-
-def _existing(file: Path) -> Path | None:
-    return file if file.exists() else None
 
 
 @dataclass(frozen=True)
@@ -158,16 +156,13 @@ def _event_types(options: Mapping[str, str]) -> tuple[str, ...]:
 
 def _max_records(options: Mapping[str, str]) -> int | None:
     text = options.get("max_records_per_batch")
-    if text is None:
-        return None
-    if not text.isdecimal() or int(text) < 1:
+    if text is not None and (not text.isdecimal() or int(text) < 1):
         raise Invalid(f"max_records_per_batch must be a whole number of at least 1, not {text!r:.60}")
-    return int(text)
+    return None if text is None else int(text)
 
 
 def _on_unavailable(options: Mapping[str, str]) -> OnUnavailable:
     text = options.get("on_unavailable", "fail").lower()
-    for choice in get_args(OnUnavailable):
-        if text == choice:
-            return choice  # type: ignore[no-any-return]  # one of the literal's values
-    raise Invalid(f"on_unavailable must be fail, earliest or latest, not {text!r:.60}")
+    if text not in get_args(OnUnavailable):
+        raise Invalid(f"on_unavailable must be fail, earliest or latest, not {text!r:.60}")
+    return cast("OnUnavailable", text)

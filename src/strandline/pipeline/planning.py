@@ -70,7 +70,10 @@ class Planner:
         partitions = range(len(snapshot.spans))
         if isinstance(text, QueryPosition):
             return snapshot.position({p: found.index for p, found in self._resumed(name, snapshot, text).items()})
-        texts = dict.fromkeys(partitions, text) if isinstance(text, str) else _by_partition(snapshot, text)
+        if isinstance(text, str):
+            texts = dict.fromkeys(partitions, text)
+        else:
+            texts = {snapshot.view.partition(partition): cursor for partition, cursor in text.items()}
         if missing := {*partitions} - texts.keys():
             raise Invalid(f"cursors must name every partition; partition {min(missing)} of {name!r} is missing")
         return snapshot.position({p: self._index(snapshot, p, texts[p]) for p in partitions})
@@ -130,17 +133,9 @@ class Planner:
                 for span, *part in cut(snapshot.spans[partition], resumed[partition].index, last.index)
             )
             if pieces:
-                yield self._range(name, partition, pieces)
-
-    def _range(self, name: str, partition: int, pieces: tuple[Piece, ...]) -> PartitionRange:
-        return PartitionRange(
-            name,
-            partition,
-            pieces,
-            str(self._platform.data.resolve()),
-            self._platform.settings.log,
-            skip_expired=self._policy != "fail",
-        )
+                data, settings = str(self._platform.data.resolve()), self._platform.settings.log
+                skip_expired = self._policy != "fail"
+                yield PartitionRange(name, partition, pieces, data, settings, skip_expired=skip_expired)
 
     def _snapshot(self, name: str) -> _Snapshot:
         view = patiently(lambda: self._platform.log.types.view(name))
@@ -158,11 +153,9 @@ class Planner:
     def _resumed_in(self, name: str, snapshot: _Snapshot, partition: int, text: str | None) -> Resumed:
         found = resume(snapshot.spans[partition], None if text is None else _position(text), self._policy)
         if found.problem:
-            self._report(
-                (name, partition, str(text)),
-                f"event type {name!r}, partition {partition}: the query skips {found.skipped} records"
-                f" and continues after {found.position}: {found.problem}",
-            )
+            where = f"event type {name!r}, partition {partition}"
+            skip = f"the query skips {found.skipped} records and continues after {found.position}"
+            self._report((name, partition, str(text)), f"{where}: {skip}: {found.problem}")
         return found
 
     def _is_of_deleted(self, name: str, snapshot: _Snapshot, position: QueryPosition) -> bool:
@@ -202,10 +195,6 @@ def _position(text: str) -> Position:
     if position is None:
         raise Invalid("BEGIN is not a position of a query")
     return position
-
-
-def _by_partition(snapshot: _Snapshot, texts: Mapping[str, str]) -> dict[int, str]:
-    return {snapshot.view.partition(partition): text for partition, text in texts.items()}
 
 
 def _ends(snapshot: _Snapshot, target: QueryPosition | None) -> dict[int, int]:

@@ -7,18 +7,14 @@ platform: it takes part in timeline switches like any other publisher.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from strandline.clock import to_rfc3339
@@ -34,8 +30,6 @@ if TYPE_CHECKING:
 _PUBLISH_EVENTS = 5_000
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
-ToItems = Callable[[pa.RecordBatch], list[bytes]]
-
 
 @dataclass(frozen=True)
 class Published(WriterCommitMessage):
@@ -44,42 +38,43 @@ class Published(WriterCommitMessage):
     rows: int
 
 
-class BatchWriter(DataSourceArrowWriter):
+class _Writer:
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        _refuse_overwrite(overwrite)
+        if overwrite:
+            raise Invalid('the log is append-only; use mode("append") or outputMode("append")')
         self._options = options
-        self._texts = has_texts(schema)
+        # One column `value` has events as JSON, in text or bytes. Otherwise columns are event fields.
+        texts = schema.fieldNames() == ["value"] and isinstance(schema["value"].dataType, StringType | BinaryType)
+        self._to_items = _texts if texts else _objects
+
+    def _write(self, write_id: str, iterator: Iterator[pa.RecordBatch]) -> Published:
+        options = self._options
+        _refuse_remote(options)
+        rows = 0
+        with options.home.open() as platform:
+            stamps = _stamps(platform, options, write_id)
+            for batch in iterator:
+                for first in range(0, batch.num_rows, _PUBLISH_EVENTS):
+                    items = self._to_items(batch.slice(first, _PUBLISH_EVENTS))
+                    _publish(platform, options.event_type, items if stamps is None else stamps.stamp(items))
+                    rows += len(items)
+        return Published(rows)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite=overwrite)
         # Chosen once, for all tasks and their retries.
         self._write_id = options.write_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        return _write(self._options, self._write_id, _converter(self._texts), iterator)
+        return self._write(self._write_id, iterator)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        _refuse_overwrite(overwrite)
-        self._options = options
-        self._texts = has_texts(schema)
-
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         query = self._options.write_id or task_property("sql.streaming.queryId")
-        write_id = f"{query}/{task_property('streaming.sql.batchId')}"
-        return _write(self._options, write_id, _converter(self._texts), iterator)
-
-
-def _refuse_overwrite(overwrite: bool) -> None:
-    if overwrite:
-        raise Invalid('the log is append-only; use mode("append") or outputMode("append")')
-
-
-def has_texts(schema: StructType) -> bool:
-    """Whether rows are events as JSON: one column `value`, text or bytes. Otherwise columns are event fields."""
-    return schema.fieldNames() == ["value"] and isinstance(schema["value"].dataType, StringType | BinaryType)
-
-
-def _converter(texts: bool) -> ToItems:
-    return _texts if texts else _objects
+        return self._write(f"{query}/{task_property('streaming.sql.batchId')}", iterator)
 
 
 def _texts(batch: pa.RecordBatch) -> list[bytes]:
@@ -93,21 +88,6 @@ def _objects(batch: pa.RecordBatch) -> list[bytes]:
     """Null columns are left out, as by Spark's own `to_json`."""
     rows = batch.to_pylist(maps_as_pydicts="strict")
     return [_encode({name: value for name, value in row.items() if value is not None}) for row in rows]
-
-
-def _write(
-    options: WriteOptions, write_id: str, to_items: ToItems, iterator: Iterator[pa.RecordBatch]
-) -> Published:
-    _refuse_remote(options)
-    rows = 0
-    with options.home.open() as platform:
-        stamps = _stamps(platform, options, write_id)
-        for batch in iterator:
-            for first in range(0, batch.num_rows, _PUBLISH_EVENTS):
-                items = to_items(batch.slice(first, _PUBLISH_EVENTS))
-                _publish(platform, options.event_type, items if stamps is None else stamps.stamp(items))
-                rows += len(items)
-    return Published(rows)
 
 
 def _publish(platform: Platform, name: str, items: Sequence[bytes]) -> None:

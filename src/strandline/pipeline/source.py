@@ -62,15 +62,6 @@ class Task(InputPartition):
     part: PartitionRange
 
 
-def _read(partition: InputPartition, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    if not isinstance(partition, Task):  # Spark's own one if there is nothing to read
-        return
-    refuse_remote(partition.part)
-    convert = columns.converter(names)
-    for batch in read_range(partition.part):
-        yield convert(batch)
-
-
 def refuse_remote(part: PartitionRange) -> None:
     """Raise Invalid if this task may run on another machine than the files that it reads."""
     if part.of_one_machine and (master := remote_master()) is not None:
@@ -80,27 +71,33 @@ def refuse_remote(part: PartitionRange) -> None:
         )
 
 
-class BatchReader(DataSourceReader):
+class _Reader:
     def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
         self._options = options
         self._names = names
 
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Task):  # Spark's own one if there is nothing to read
+            return
+        refuse_remote(partition.part)
+        convert = columns.converter(self._names)
+        for batch in read_range(partition.part):
+            yield convert(batch)
+
+
+class BatchReader(_Reader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         with self._options.home.open() as platform:
             planner = Planner(platform, self._options)
             start, end = planner.located(self._options.start), planner.located(self._options.end)
             return [Task(part) for part in planner.ranges(start, end)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self._names)
 
-
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Runs in a process beside the driver. Only `read` runs in tasks, on copies of an unused reader."""
 
     def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
-        self._options = options
-        self._names = names
+        super().__init__(options, names)
         self._planner: Planner | None = None
         self._initial: dict[str, QueryPosition] | None = None
         self._target: dict[str, QueryPosition] | None = None
@@ -138,9 +135,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         before, after = positions.parse(start), positions.parse(end)
         return [Task(part) for part in self._plan().ranges(before, after)] if before != after else []
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self._names)
 
     def stop(self) -> None:
         if self._planner is not None:
