@@ -12,7 +12,7 @@ import dataclasses
 import difflib
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, get_type_hints
@@ -90,7 +90,7 @@ class Sections:
         values: dict[str, dict[str, Any]] = {section: {} for section in get_type_hints(cls)}
         for key, value in {**cls.written(file, env), **given}.items():
             if key not in known:
-                raise Invalid(f"{key!r} is not a setting{_nearest(key, known)}")
+                raise Invalid(f"{key!r} is not a setting{nearest(key, known)}")
             values[known[key].section][known[key].name] = _convert(known[key], value, env)
         return cls(**{section: kind(**values[section]) for section, kind in get_type_hints(cls).items()})
 
@@ -108,7 +108,7 @@ class Sections:
                 values[by_env[name]] = text
             # Names without a double underscore may not be ours: orchestrators set names like STRANDLINE_PORT.
             elif name.startswith(ENV_PREFIX) and "__" in name:
-                raise Invalid(f"{name} is not a setting{_nearest(name, by_env)}")
+                raise Invalid(f"{name} is not a setting{nearest(name, by_env)}")
         return values
 
 
@@ -124,7 +124,7 @@ def _from_file(file: Path, sections: Mapping[str, type]) -> dict[str, Any]:
         if not isinstance(table, dict):
             raise Invalid(f"{file}: {section!r} is outside of a section; write it below a line like [log]")
         if section not in sections:
-            raise Invalid(f"{file}: [{section}] is not a section{_nearest(section, sections)}")
+            raise Invalid(f"{file}: [{section}] is not a section{nearest(section, sections)}")
         values.update({f"{section}.{name}": value for name, value in table.items()})
     return values
 
@@ -145,6 +145,7 @@ def _convert(setting: Setting, value: Any, env: Mapping[str, str]) -> Any:
     return value
 
 
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The hint of an error that refuses an unknown name."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -43,14 +43,11 @@ class Holdings:
     def session_of(self, thing: str) -> str | None:
         return self._session_of.get(thing)
 
-    def all_from(self, session: str) -> bool:
-        return all(taken_in == session for taken_in in self._session_of.values())
+    def sure(self, beat: Beat | None) -> bool:
+        """Whether other processes certainly still see the session of `beat` and all that was taken.
 
-
-def sure(beat: Beat | None, holdings: Holdings) -> bool:
-    """Whether other processes certainly still see this session and everything that this process believes it holds.
-
-    False while anything was taken in an earlier session and is neither taken again nor dropped. Otherwise a
-    process that sleeps during the loss could check before and after it, and miss it.
-    """
-    return beat is not None and holdings.all_from(beat.session) and beat.fresh()
+        False while anything was taken in an earlier session and is neither taken again nor dropped. Otherwise a
+        process that sleeps during the loss could check before and after it, and miss it.
+        """
+        taken_in = self._session_of.values()
+        return beat is not None and all(session == beat.session for session in taken_in) and beat.fresh()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from strandline.clock import boot_id, boot_ms
-from strandline.coordination.lease import Beat, Holdings, sure
+from strandline.coordination.lease import Beat, Holdings
 from strandline.coordination.port import Coordination
 from strandline.engine import sql, sqlite
 from strandline.engine.database import Tables
@@ -172,7 +172,7 @@ class SqliteCoordination(Coordination):
         return dict.fromkeys(keys, (seen, self.sure()))
 
     def sure(self) -> bool:
-        return sure(self._beat, self._holdings)
+        return self._holdings.sure(self._beat)
 
     def close(self) -> None:
         self._heartbeat.stop()

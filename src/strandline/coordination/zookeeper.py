@@ -14,11 +14,11 @@ from collections.abc import Callable
 from urllib.parse import quote, unquote
 
 from strandline.clock import boot_ms
-from strandline.coordination.lease import Holdings, sure
+from strandline.coordination.lease import Holdings
 from strandline.coordination.port import Coordination
 from strandline.coordination.zookeeper_session import ZookeeperSession
 from strandline.engine.watcher import Watcher
-from strandline.engine.zookeeper import Create, Delete, MustExist, Refusal, Set, Step
+from strandline.engine.zookeeper import Refusal, Step, create, delete, must_exist, put
 from strandline.errors import Conflict, LeaseLost, OutcomeUnknown, Unavailable
 
 log = logging.getLogger(__name__)
@@ -64,12 +64,12 @@ class ZookeeperCoordination(Coordination):
         """Replace the node of an earlier session of this process, which may vanish at any moment."""
         path = self._session.path(thing)
         old = self._zk.get(path)
-        removal = [Delete(path, old.version)] if old else []
-        return self._take(thing, session, *removal, Create(path, value))
+        removal = [delete(path, old.version)] if old else []
+        return self._take(thing, session, *removal, create(path, value))
 
     def _take(self, thing: str, session: str, *steps: Step) -> Refusal | None:
         try:
-            refusal = self._zk.write(MustExist(self._session.mark(session)), *steps)
+            refusal = self._zk.write(must_exist(self._session.mark(session)), *steps)
         except OutcomeUnknown:
             self._doubtful.add(thing)
             raise
@@ -86,15 +86,15 @@ class ZookeeperCoordination(Coordination):
     def _change(self, thing: str, value: str) -> None:
         with self._own:
             session = self._holdings.session_of(thing)
-            if session is None or self._write_with_retries(session, Set(self._session.path(thing), value)):
+            if session is None or self._write_with_retries(session, put(self._session.path(thing), value)):
                 raise LeaseLost(f"this session does not hold {thing or 'a membership'} any more")
 
-    def _write_with_retries(self, session: str, step: Set) -> Refusal | None:
+    def _write_with_retries(self, session: str, step: Step) -> Refusal | None:
         """Setting a value is idempotent, so it is retried until the session must have expired."""
         deadline_ms = boot_ms() + self._zk.session_timeout_ms
         while True:
             try:
-                return self._zk.write(MustExist(self._session.mark(session)), step)
+                return self._zk.write(must_exist(self._session.mark(session)), step)
             except (Unavailable, OutcomeUnknown):
                 left_ms = deadline_ms - boot_ms()
                 if left_ms <= 0 or not self._zk.wait_connected(left_ms / 1000):
@@ -127,7 +127,7 @@ class ZookeeperCoordination(Coordination):
         with self._bumping:
             while True:
                 current, expected = self._version()
-                step = Set(self._session.path("version"), str(current + 1), expected)
+                step = put(self._session.path("version"), str(current + 1), expected)
                 if self._zk.write(step) is None:
                     return current + 1
 
@@ -138,7 +138,7 @@ class ZookeeperCoordination(Coordination):
             session = self._session.name
             if thing in self._doubtful:
                 self._delete_doubtful(thing)
-            refusal = self._take(thing, session, Create(self._session.path(thing), value))
+            refusal = self._take(thing, session, create(self._session.path(thing), value))
             if refusal is None:
                 self._holdings.take(thing, session)
             elif refusal.why != "exists":
@@ -153,7 +153,7 @@ class ZookeeperCoordination(Coordination):
                 return
             self._holdings.drop(thing)
             try:
-                self._zk.write(MustExist(self._session.mark(session)), Delete(self._session.path(thing)))
+                self._zk.write(must_exist(self._session.mark(session)), delete(self._session.path(thing)))
             except (Unavailable, OutcomeUnknown) as error:
                 self._doubtful.add(thing)
                 log.warning("the lock on %s will be released after a reconnect: %s", name, error)
@@ -171,14 +171,14 @@ class ZookeeperCoordination(Coordination):
             self._zk.sync(path)
             node = self._zk.get(path)
             if node is not None and node.owner == self._zk.session_id:
-                self._zk.write(MustExist(self._session.mark(session)), Delete(path, node.version))
+                self._zk.write(must_exist(self._session.mark(session)), delete(path, node.version))
         self._doubtful.discard(thing)
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         return self._watcher.watch("", callback)
 
     def sure(self) -> bool:
-        return sure(self._session.beat, self._holdings)
+        return self._holdings.sure(self._session.beat)
 
     def close(self) -> None:
         self._session.close()

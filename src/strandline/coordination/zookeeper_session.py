@@ -15,7 +15,7 @@ from typing import Any
 
 from strandline.clock import boot_ms
 from strandline.coordination.lease import Beat
-from strandline.engine.zookeeper import Create, Zookeeper
+from strandline.engine.zookeeper import Zookeeper, create
 from strandline.errors import StrandlineError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,8 @@ class ZookeeperSession:
         self._on_heartbeat = on_heartbeat
         self._state = threading.Lock()
         self._losses = 0
-        self._beat: Beat | None = None
+        #: The last answered heartbeat; None while the connection is lost or in doubt.
+        self.beat: Beat | None = None
         self._name: str | None = None
         self._armed: set[str] = set()
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -58,11 +59,6 @@ class ZookeeperSession:
             self.zk.close()
             raise
         self._keeper.start()
-
-    @property
-    def beat(self) -> Beat | None:
-        """The last answered heartbeat; None while the connection is lost or in doubt."""
-        return self._beat
 
     @property
     def name(self) -> str:
@@ -82,7 +78,7 @@ class ZookeeperSession:
         if not connected:
             with self._state:
                 self._losses += 1
-                self._beat = None
+                self.beat = None
         self._events.put("")
         self._on_change()
 
@@ -102,10 +98,10 @@ class ZookeeperSession:
                     log.warning("renewing the coordination session failed; retrying: %s", error)
                 failing = True
                 with self._state:
-                    self._beat = None
+                    self.beat = None
 
     def _next_event(self) -> str:
-        beat = self._beat
+        beat = self.beat
         wait_ms = beat.sent_ms + beat.lease_ms // 3 - boot_ms() if beat else _RETRY_EVERY_MS
         try:
             return self._events.get(timeout=max(0, wait_ms) / 1000)
@@ -113,7 +109,7 @@ class ZookeeperSession:
             return ""
 
     def _handle(self, path: str) -> None:
-        beat = self._beat
+        beat = self.beat
         if beat is None:
             self._restore()
             return
@@ -130,7 +126,7 @@ class ZookeeperSession:
             self._make_tree()
             name = uuid.uuid4().hex
             # If the answer is lost, the next attempt creates another mark; the first one ends with its session.
-            self.zk.write(Create(self.mark(name), ""))
+            self.zk.write(create(self.mark(name), ""))
             self._name = name
         self._armed.clear()
         for path in ("version", "locked_et", "nodes"):
@@ -159,7 +155,7 @@ class ZookeeperSession:
         with self._state:
             # An answer from before a lost connection does not prove that the session still exists.
             if losses == self._losses:
-                self._beat = Beat(session, sent_ms, self.zk.session_timeout_ms)
+                self.beat = Beat(session, sent_ms, self.zk.session_timeout_ms)
         self._on_heartbeat()
 
     def _arm(self, path: str) -> None:
@@ -180,4 +176,4 @@ class ZookeeperSession:
         self._events.put("")
         self.zk.close()
         self._keeper.join()
-        self._beat = None
+        self.beat = None

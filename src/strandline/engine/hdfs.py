@@ -95,11 +95,8 @@ class HdfsConnection:
             found = self.run(lambda: list(self._client.list_status(path)))
         except NotFound:
             return []
-        return [
-            FileStatus(_name(item.path), None if item.isdir else item.length)
-            for item in found
-            if item.path != path
-        ]
+        items = (item for item in found if item.path != path)
+        return [FileStatus(_name(item.path), None if item.isdir else item.length) for item in items]
 
     def create(self, path: str) -> HdfsWriter:
         """Create a file and its parent directories. Conflict if the file exists."""
@@ -143,7 +140,8 @@ class HdfsConnection:
             return Conflict(text)
         if match := _EXCEPTION.match(str(error)):
             kind = _KINDS.get(match[1], Unavailable)
-            return kind(f"HDFS at {self._where} refused: {text}", **_patience(kind))
+            patience = {"retry_after": 5} if issubclass(kind, Unavailable) else {}
+            return kind(f"HDFS at {self._where} refused: {text}", **patience)
         if changes and not any(sign in text for sign in _NOT_SENT):
             return OutcomeUnknown(f"HDFS at {self._where} did not answer: {text}")
         return Unavailable(f"HDFS at {self._where} cannot be reached: {text}", retry_after=5)
@@ -219,7 +217,3 @@ def _text(error: Exception) -> str:
     match = _EXCEPTION.match(str(error))
     text = f"{match[1]}: {match[2]}" if match else str(error)
     return re.split(r"\\n|\n", text, maxsplit=1)[0].strip() or type(error).__name__
-
-
-def _patience(kind: type[StrandlineError]) -> dict[str, float]:
-    return {"retry_after": 5} if issubclass(kind, Unavailable) else {}

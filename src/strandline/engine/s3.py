@@ -90,8 +90,7 @@ class Bucket:
 
     def head(self, key: str) -> Head | None:
         try:
-            with self._mapped(key):
-                found = self._client.head_object(Bucket=self._name, Key=key)
+            found = self._call("head_object", key)
         except NotFound:
             return None
         return Head(found["ContentLength"], found["ETag"], found["Metadata"])
@@ -113,42 +112,34 @@ class Bucket:
     def put(self, key: str, data: bytes, *, etag: str | None, metadata: Mapping[str, str]) -> None:
         """Replace the object with that ETag, or create it if `etag` is None. Conflict or NotFound otherwise."""
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
-        with self._mapped(key, changes=True):
-            self._client.put_object(Bucket=self._name, Key=key, Body=data, Metadata=metadata, **condition)
+        self._call("put_object", key, changes=True, Body=data, Metadata=metadata, **condition)
 
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload and return its id. The object is not visible before `complete`."""
-        with self._mapped(key, changes=True):
-            started = self._client.create_multipart_upload(Bucket=self._name, Key=key, Metadata=metadata)
-            return str(started["UploadId"])
+        return str(self._call("create_multipart_upload", key, changes=True, Metadata=metadata)["UploadId"])
 
     def send_part(self, key: str, upload: str, number: int, data: bytes) -> str:
         """Upload a part and return its ETag for `complete`."""
-        part = {"Bucket": self._name, "Key": key, "UploadId": upload, "PartNumber": number}
-        with self._mapped(key, changes=True):
-            return str(self._client.upload_part(**part, Body=data)["ETag"])
+        part = {"UploadId": upload, "PartNumber": number, "Body": data}
+        return str(self._call("upload_part", key, changes=True, **part)["ETag"])
 
     def copy_part(self, key: str, upload: str, number: int, source: str, etag: str, span: str) -> str:
         """Like `send_part`, but copy the bytes from an object with this ETag; `span` is like `bytes=0-9`."""
-        part = {"Bucket": self._name, "Key": key, "UploadId": upload, "PartNumber": number}
+        part = {"UploadId": upload, "PartNumber": number, "CopySourceRange": span}
         origin = {"CopySource": {"Bucket": self._name, "Key": source}, "CopySourceIfMatch": etag}
-        with self._mapped(key, changes=True):
-            return str(
-                self._client.upload_part_copy(**part, **origin, CopySourceRange=span)["CopyPartResult"]["ETag"]
-            )
+        copied = self._call("upload_part_copy", key, changes=True, **part, **origin)
+        return str(copied["CopyPartResult"]["ETag"])
 
     def complete(self, key: str, upload: str, parts: Sequence[str]) -> None:
         """Create the object from its parts. Conflict if an object of that key exists."""
         listed = {"Parts": [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(parts, start=1)]}
-        with self._mapped(key, changes=True):
-            self._client.complete_multipart_upload(
-                Bucket=self._name, Key=key, UploadId=upload, MultipartUpload=listed, IfNoneMatch="*"
-            )
+        arguments = {"UploadId": upload, "MultipartUpload": listed, "IfNoneMatch": "*"}
+        self._call("complete_multipart_upload", key, changes=True, **arguments)
 
     def abort(self, key: str, upload: str) -> None:
         """Abort an upload; do nothing if it is already completed or aborted."""
-        with suppress(NotFound), self._mapped(key, changes=True):
-            self._client.abort_multipart_upload(Bucket=self._name, Key=key, UploadId=upload)
+        with suppress(NotFound):
+            self._call("abort_multipart_upload", key, changes=True, UploadId=upload)
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
         """Key and id of every upload that is neither completed nor aborted."""
@@ -183,6 +174,11 @@ class Bucket:
                 done = self._client.delete_objects(Bucket=self._name, Delete={"Objects": batch, "Quiet": True})
             if failed := done.get("Errors"):
                 raise Unavailable(f"{failed[0]['Key']} was not deleted: {failed[0].get('Message')}", retry_after=2)
+
+    def _call(self, operation: str, key: str, *, changes: bool = False, **arguments: Any) -> dict[str, Any]:
+        with self._mapped(key, changes=changes):
+            answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self._name, Key=key, **arguments)
+            return answer
 
     @contextmanager
     def _mapped(self, key: str, *, changes: bool = False) -> Iterator[None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from strandline.errors import NotFound, Unavailable
@@ -26,12 +26,6 @@ _QUICK_SECONDS = 1.0
 class _Watch:
     key: str
     callback: Callable[[], None]
-
-    def call(self) -> None:
-        try:
-            self.callback()
-        except Exception:
-            log.exception("a watcher's callback failed")
 
 
 class Watcher:
@@ -87,14 +81,7 @@ class Watcher:
         with self._condition:
             watches = [*self._watches.get(key, ())]
             self._new.difference_update(watches)
-        for watch in watches:
-            watch.call()
-
-    def _call_new(self) -> None:
-        with self._condition:
-            watches, self._new = self._new, set()
-        for watch in watches:
-            watch.call()
+        _call(watches)
 
     def wake(self) -> None:
         """Something may have changed: poll now, in the watcher's own thread."""
@@ -110,7 +97,9 @@ class Watcher:
             before, seen = seen, {key: self._compared(key, seen.get(key, _UNSEEN), found[key]) for key in keys}
             if seen != before:
                 changed_at = time.monotonic()
-            self._call_new()
+            with self._condition:
+                new, self._new = self._new, set()
+            _call(new)
             quick = time.monotonic() - changed_at < _QUICK_SECONDS
             with self._condition:
                 if not self._woken and not self._closed:
@@ -148,3 +137,11 @@ class Watcher:
             self._condition.notify()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+
+
+def _call(watches: Iterable[_Watch]) -> None:
+    for watch in watches:
+        try:
+            watch.callback()
+        except Exception:
+            log.exception("a watcher's callback failed")

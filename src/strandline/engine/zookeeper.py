@@ -15,7 +15,7 @@ from typing import Any
 from strandline.errors import OutcomeUnknown, Unavailable
 
 try:
-    from kazoo.client import KazooClient, KazooState
+    from kazoo.client import KazooClient, KazooState, TransactionRequest
     from kazoo.exceptions import (
         BadVersionError,
         ConnectionLoss,
@@ -43,35 +43,26 @@ class Znode:
     """The session that an ephemeral node belongs to; 0 for persistent nodes."""
 
 
-@dataclass(frozen=True)
-class MustExist:
+#: Adds one operation to a transaction of the driver.
+Step = Callable[[TransactionRequest], None]
+
+
+def must_exist(path: str) -> Step:
     """The write fails if the node does not exist."""
+    return lambda transaction: transaction.check(path, _ANY)
 
-    path: str
 
-
-@dataclass(frozen=True)
-class Create:
+def create(path: str, value: str) -> Step:
     """Create an ephemeral node. The write fails if the node exists."""
-
-    path: str
-    value: str
+    return lambda transaction: transaction.create(path, value.encode(), ephemeral=True)
 
 
-@dataclass(frozen=True)
-class Set:
-    path: str
-    value: str
-    version: int = _ANY
+def put(path: str, value: str, version: int = _ANY) -> Step:
+    return lambda transaction: transaction.set_data(path, value.encode(), version)
 
 
-@dataclass(frozen=True)
-class Delete:
-    path: str
-    version: int = _ANY
-
-
-Step = MustExist | Create | Set | Delete
+def delete(path: str, version: int = _ANY) -> Step:
+    return lambda transaction: transaction.delete(path, version)
 
 
 @dataclass(frozen=True)
@@ -147,8 +138,8 @@ class Zookeeper:
         client_id = self._client.client_id
         return int(client_id[0] or 0) if client_id else 0
 
-    def get(self, path: str, watch: Callable[[Any], None] | None = None) -> Znode | None:
-        return self.get_many([path], watch)[0]
+    def get(self, path: str) -> Znode | None:
+        return self.get_many([path])[0]
 
     def get_many(self, paths: Sequence[str], watch: Callable[[Any], None] | None = None) -> list[Znode | None]:
         """All nodes in one round trip; None for a node that does not exist, which is not watched either."""
@@ -171,15 +162,7 @@ class Zookeeper:
         """Carry out all steps or none. Returns None when they are done."""
         transaction = self._client.transaction()
         for step in steps:
-            match step:
-                case MustExist(path):
-                    transaction.check(path, _ANY)
-                case Create(path, value):
-                    transaction.create(path, value.encode(), ephemeral=True)
-                case Set(path, value, version):
-                    transaction.set_data(path, value.encode(), version)
-                case Delete(path, version):
-                    transaction.delete(path, version)
+            step(transaction)
         with self._calling(OutcomeUnknown):
             return _refusal(self._wait(transaction.commit_async()))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from strandline.clock import system_clock
+from strandline.config import nearest
 from strandline.errors import Invalid, NotFound
 from strandline.log.cursors import OnUnavailable
 from strandline.pipeline.columns import NAMES
@@ -142,8 +142,7 @@ def _checked(
         for others, where in _PLACES.items():
             if name in others:
                 raise Invalid(f"{name!r} is an option of {where} only")
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        raise Invalid(f"{name!r} is not an option{f'; did you mean {close[0]!r}?' if close else ''}")
+        raise Invalid(f"{name!r} is not an option{nearest(name, known)}")
     return given
 
 
