@@ -1,9 +1,8 @@
 """Settings: how a section is declared, and where its values come from.
 
-A field of a section is at the same time a TOML key (`[log] publish_timeout_ms`), an environment variable
-(`STRANDLINE_LOG__PUBLISH_TIMEOUT_MS`), a command line flag (`--log-publish-timeout-ms`) and an entry of the
-reference page. A flag wins over the environment, the environment over the file, the file over the default.
-Every room declares its own section; `settings.py` collects the sections.
+A field of a section is a flag of the command line (`--log-publish-timeout-ms`), else an environment variable
+(`STRANDLINE_LOG__PUBLISH_TIMEOUT_MS`), else a TOML key (`[log] publish_timeout_ms`), else its default. Every room
+declares its own section; `settings.py` collects the sections.
 """
 
 from __future__ import annotations

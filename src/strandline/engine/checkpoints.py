@@ -1,9 +1,8 @@
 """Checkpoints of SQLite's write-ahead log (WAL) that do not block the writer.
 
-SQLite checkpoints within the commit that made the WAL too long, and blocks all writers. Here another thread
-checkpoints while the writer continues, and the writer then copies only the rest. The writer must take part,
-because the WAL restarts from its beginning only when it has been copied completely, and under load only the writer
-can reach that state.
+SQLite checkpoints within the commit that made the WAL too long, and blocks all writers. Here another thread copies
+most of the WAL while the writer continues. The writer copies the rest: the WAL restarts from its beginning only
+when it has been copied completely, and under load only the writer can reach that state.
 """
 
 from __future__ import annotations
@@ -62,14 +61,12 @@ class Checkpoints:
             self._copying = None
             self._commits = 0
             # A reader of old pages can prevent a complete checkpoint: the WAL grows, and a later one is tried.
-            self._from = 0 if _copy(writer, self._patience_ms(log_bytes)) else log_bytes
+            # Overlapping readers prevent a restart of the WAL as well, unless the writer waits for them.
+            patience_ms = _PATIENCE_MS if log_bytes >= 2 * self._limits.most_bytes else 0
+            self._from = 0 if _copy(writer, patience_ms) else log_bytes
         elif self._copying is None and self._limits.reached(log_bytes - self._from, self._commits):
             with suppress(RuntimeError):  # the executor is shut down; closing the file checkpoints it
                 self._copying = self._executor.submit(self._copy)
-
-    def _patience_ms(self, log_bytes: int) -> int:
-        """Overlapping readers prevent a restart of the WAL unless the writer waits for them."""
-        return _PATIENCE_MS if log_bytes >= 2 * self._limits.most_bytes else 0
 
     def _copy(self) -> None:
         try:

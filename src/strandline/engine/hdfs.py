@@ -1,9 +1,8 @@
 """The HDFS client: every call has a timeout, and errors are mapped.
 
-The only importer of the driver. The driver has no timeouts, so each call runs in a thread of its own and is waited
-for with a timeout. (The driver's asynchronous client crashes when it retries.) Some releases of the driver repeat
-a call whose answer was lost, and the NameNode does not recognise the repetition. So callers that change something
-must cope with a missing answer and with a call that is carried out twice.
+The only importer of the driver. The driver has no timeouts (and its asynchronous client crashes when it retries),
+so each call runs in a thread of its own. Some releases of the driver repeat a call whose answer was lost, so a
+caller that changes something must cope with a missing answer and with a call that is carried out twice.
 """
 
 from __future__ import annotations

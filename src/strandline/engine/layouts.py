@@ -1,9 +1,8 @@
 """The layout version of the tables in a database: a table of (room, version), and numbered migrations.
 
-A room's `.sql` file has a block `create`, which creates the tables of the newest layout, and for each layout after
-the first a block `migration_<n>`, which migrates from the layout before. A room whose tables are older than the
-table of versions has a block `version_before`, which returns their version, or 0 without tables. A SQLite file of
-one room, like a topic's file, stores its version in `user_version` instead.
+A room's `.sql` file has a block `create` for the newest layout, and a block `migration_<n>` for the step to each
+layout after the first. If its tables can be older than the table of versions, `version_before` returns their
+version, or 0 without tables. A SQLite file of one room, like a topic's file, has its version in `user_version`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A block is for every database, or for one dialect: `-- name: <identifier> (postgres)`. Statements are written in
 PostgreSQL's form with named parameters, `:name`; `= ANY (:name)` compares with each item of a list. `load`
-translates these, and the few types that SQLite does not know, for the dialect. So most statements and all tables
-are written once.
+translates these, and the few types that SQLite does not know, for the dialect.
 """
 
 from __future__ import annotations

@@ -36,13 +36,8 @@ class SqliteSession(Session):
 
 def _bound(values: Values) -> Mapping[str, Any]:
     """SQLite has no arrays: a list is passed as JSON text, and the statement reads it with `json_each`."""
-    if any(isinstance(value, list) for value in values.values()):
-        return {key: _text(value) if isinstance(value, list) else value for key, value in values.items()}
-    return values
-
-
-def _text(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    lists = {key: value for key, value in values.items() if isinstance(value, list)}
+    return {**values, **{key: msgspec.json.encode(value).decode() for key, value in lists.items()}}
 
 
 class SqliteDatabase(Database):

@@ -7,8 +7,9 @@ platform: it takes part in timeline switches like any other publisher.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -56,7 +57,9 @@ class _Writer:
             for batch in iterator:
                 for first in range(0, batch.num_rows, _PUBLISH_EVENTS):
                     items = self._to_items(batch.slice(first, _PUBLISH_EVENTS))
-                    _publish(platform, options.event_type, items if stamps is None else stamps.stamp(items))
+                    stamped = items if stamps is None else stamps.stamp(items)
+                    # Waiting for each publish keeps the order. One that certainly stored nothing is retried.
+                    patiently(partial(platform.log.publish, options.event_type, stamped)).raise_for_failed()
                     rows += len(items)
         return Published(rows)
 
@@ -88,11 +91,6 @@ def _objects(batch: pa.RecordBatch) -> list[bytes]:
     """Null columns are left out, as by Spark's own `to_json`."""
     rows = batch.to_pylist(maps_as_pydicts="strict")
     return [_encode({name: value for name, value in row.items() if value is not None}) for row in rows]
-
-
-def _publish(platform: Platform, name: str, items: Sequence[bytes]) -> None:
-    """Publish and wait, which keeps the order. A publish that certainly stored nothing is retried."""
-    patiently(lambda: platform.log.publish(name, items)).raise_for_failed()
 
 
 def _stamps(platform: Platform, options: WriteOptions, write_id: str) -> Stamps | None:
