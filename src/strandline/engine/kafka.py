@@ -79,12 +79,10 @@ _OURS = frozenset(
         *("enable.partition.eof", "auto.offset.reset", "retries", "message.send.max.retries", "message.max.bytes"),
     }
 )
-_PRODUCER_ONLY = frozenset(
-    {
-        *("compression.type", "compression.codec", "compression.level", "linger.ms", "queue.buffering.max.ms"),
-        *("batch.size", "batch.num.messages", "delivery.timeout.ms", "message.timeout.ms", "request.timeout.ms"),
-        *("queue.buffering.max.messages", "queue.buffering.max.kbytes", "sticky.partitioning.linger.ms"),
-    }
+# Prefixes of the properties that only one kind of client accepts.
+_PRODUCER_ONLY = (
+    *("compression.", "linger.ms", "batch.", "queue.buffering.max.", "sticky.partitioning.linger.ms"),
+    *("delivery.timeout.ms", "message.timeout.ms", "request.timeout.ms"),
 )
 _CONSUMER_ONLY = ("fetch.", "queued.", "check.crcs")
 
@@ -144,8 +142,7 @@ class KafkaConnection:
             "topic.metadata.propagation.max.ms": 5_000,
             "delivery.timeout.ms": delivery_timeout_ms,
         }
-        mine = {n: v for n, v in self.properties.items() if not n.startswith(_CONSUMER_ONLY)}
-        return self._client(Producer, {**settings, **mine})
+        return self._client(Producer, settings, _CONSUMER_ONLY)
 
     def consumer(self) -> Consumer:
         """A consumer for one partition at a time. It joins no group and commits no offsets."""
@@ -160,34 +157,29 @@ class KafkaConnection:
             # How long a consumer with a full queue waits before it fetches again.
             "fetch.queue.backoff.ms": 10,
         }
-        return self._client(Consumer, {**settings, **self._shared(consumer=True)})
+        return self._client(Consumer, settings, _PRODUCER_ONLY)
 
     def admin(self) -> AdminClient:
-        return self._client(AdminClient, {"allow.auto.create.topics": False, **self._shared(consumer=False)})
+        return self._client(AdminClient, {"allow.auto.create.topics": False}, _PRODUCER_ONLY + _CONSUMER_ONLY)
 
-    def _shared(self, *, consumer: bool) -> dict[str, str]:
-        return {
-            name: value
-            for name, value in self.properties.items()
-            if name not in _PRODUCER_ONLY and (consumer or not name.startswith(_CONSUMER_ONLY))
+    def _client(
+        self, kind: Callable[..., _Client], settings: Mapping[str, Any], excluded: tuple[str, ...]
+    ) -> _Client:
+        """A client with our settings and the storage's properties, without the excluded ones."""
+        given = {name: value for name, value in self.properties.items() if not name.startswith(excluded)}
+        secrets = {
+            name: from_environment(f"the Kafka property {name!r}", value.removeprefix("env:"))
+            for name, value in given.items()
+            if value.startswith("env:")
         }
-
-    def _client(self, kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
-        given = {name: _resolved(name, value) for name, value in settings.items()}
+        own = {"bootstrap.servers": self.bootstrap_servers, **settings}
         try:
-            return kind({"bootstrap.servers": self.bootstrap_servers, **given}, logger=_driver_log)
+            return kind({**own, **given, **secrets}, logger=_driver_log)
         except KafkaException as error:
             text = _text(error.args[0])
-            secrets = [given[n] for n, value in settings.items() if str(value).startswith("env:")]
-            if any(secret and secret in text for secret in secrets):
+            if any(secret and secret in text for secret in secrets.values()):
                 raise Invalid("Kafka rejects the value of a property that is given as env:NAME") from None
             raise Invalid(f"Kafka rejects these properties: {text}") from error
-
-
-def _resolved(name: str, value: Any) -> Any:
-    if not isinstance(value, str) or not value.startswith("env:"):
-        return value
-    return from_environment(f"the Kafka property {name!r}", value.removeprefix("env:"))
 
 
 @contextmanager
