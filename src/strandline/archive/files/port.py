@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
+from strandline import failpoints
 from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 
 # Readers take files with this ending for data.
@@ -62,7 +63,7 @@ class Seen:
 
 
 class NewFile(ABC):
-    """A file that one thread writes; usable wherever a writable Python file is.
+    """A file that one thread writes; pyarrow takes it for a writable Python file.
 
     The file exists and is durable when `close` returns; `digest` describes its content. An exception in the `with`
     block or `discard` removes it. If the process dies before `close`, a part of the file may be left.
@@ -115,21 +116,10 @@ class NewFile(ABC):
     def flush(self) -> None:  # noqa: B027 - writers call it; there is nothing to do
         """Nothing is promised before `close`."""
 
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -171,7 +161,6 @@ class Files(ABC):
         that end in `.parquet`, as with `replace`.
         """
 
-    @abstractmethod
     def publish(self, staged: str, target: str, digest: Digest) -> None:
         """Make a staged file appear at `target`, atomically. The target is never replaced.
 
@@ -180,10 +169,23 @@ class Files(ABC):
         has other content, which is not changed, or if the size of the staged file differs from the digest.
         NotFound if neither file exists. The staged file may remain; delete staging when everything is published.
         """
+        failpoints.hit("files.publish")
+        with suppress(Conflict, NotFound):  # another process published it, or this one and the response was lost
+            if self._place(staged, target, digest):
+                return
+        self._settle(staged, target, digest)
 
     @abstractmethod
+    def _place(self, staged: str, target: str, digest: Digest) -> bool:
+        """Make the staged file appear at `target`. If it cannot: False, Conflict or NotFound."""
+
     def look(self, path: str) -> Seen | None:
         """The current content and version of a small file, for `replace`; None if it does not exist."""
+        try:
+            data = self.read(path)
+        except NotFound:
+            return None
+        return Seen(data, hashlib.sha256(data).hexdigest())
 
     @abstractmethod
     def replace(self, path: str, data: bytes, expected: str | None) -> None:
