@@ -6,11 +6,12 @@ process if this one dies.
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+
+from msgspec import structs
 
 from strandline import failpoints
 from strandline.archive import flags, layout, staging
@@ -21,9 +22,7 @@ from strandline.archive.model import ArchivedFile, Claim, Counts, Decision, Kind
 from strandline.archive.options import ArchiveOptions
 from strandline.archive.tasks import Rewrite, Runner
 
-log = logging.getLogger(__name__)
-
-# Merging fewer files is not worth reading and writing them again.
+# Fewer files are not merged: reading and writing them again would cost more than it saves.
 _MANY = 4
 _AT_ONCE = 8
 
@@ -49,7 +48,7 @@ class FilePublisher:
     ) -> None:
         """List the collected files in the ledger with the new state of every partition, then publish them."""
         listed, dropped = self._listed(claim, collection.files, read_ms)
-        rows: dict[Kind, int] = {"data": 0, "late": 0, "quarantine": 0}
+        rows = Counter[Kind]()
         for file in listed:
             rows[file.kind] += file.rows
         counts = Counts(
@@ -108,18 +107,7 @@ class FilePublisher:
             path = self._layout.quarantine(read_ms, name)
         else:
             path = f"{self._layout.data(file.hour_ms)}/{name}"
-        return ArchivedFile(
-            path,
-            kind,
-            file.hour_ms,
-            *place,
-            rows=file.rows,
-            bytes=file.bytes,
-            sha256=file.sha256,
-            min_time_ms=file.min_time_ms,
-            max_time_ms=file.max_time_ms,
-            staged=file.path,
-        )
+        return ArchivedFile(**structs.asdict(file) | {"path": path, "kind": kind, "staged": file.path})
 
     def roll_forward(self, claim: Claim) -> None:
         """Publish all decided files, also those that an earlier process decided."""

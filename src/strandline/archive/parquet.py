@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.archive.files import Files
-from strandline.archive.model import Kind, StagedFile
+from strandline.archive.model import StagedFile
 from strandline.log.records import HEADERS
 
 _TIME = pa.timestamp("ms", "UTC")
-_FRONT = [("event_type", pa.string()), ("partition", pa.int32()), ("timeline", pa.int32()), ("offset", pa.int64())]
+_NUMBERS = [("partition", pa.int32()), ("timeline", pa.int32()), ("offset", pa.int64())]
+_FRONT = [("event_type", pa.string()), *_NUMBERS, ("timestamp", _TIME)]
+_KEY, _HEADERS = ("key", pa.binary()), ("headers", HEADERS)
 
 #: The columns of data files; `value` is the event's JSON.
-ARCHIVED = pa.schema(
-    [
-        *_FRONT,
-        ("timestamp", _TIME),
-        ("event_time", _TIME),
-        ("key", pa.binary()),
-        ("value", pa.string()),
-        ("headers", HEADERS),
-    ]
-)
+ARCHIVED = pa.schema([*_FRONT, ("event_time", _TIME), _KEY, ("value", pa.string()), _HEADERS])
 #: The columns of quarantine files: records as they were read, with the reason.
-QUARANTINED = pa.schema(
-    [
-        *_FRONT,
-        ("timestamp", _TIME),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", HEADERS),
-        ("reason", pa.string()),
-    ]
-)
+QUARANTINED = pa.schema([*_FRONT, _KEY, ("value", pa.binary()), _HEADERS, ("reason", pa.string())])
 
 _ROW_GROUP_ROWS = 131_072
 _ROW_GROUP_BYTES = 32 << 20
@@ -47,10 +30,13 @@ _COUNTING = ["offset", "timestamp", "event_time"]
 
 
 class StagedFileWriter:
-    """Writes one staged file: rows of one partition, timeline and hour, in the order of their offsets."""
+    """Writes one staged file: rows of one partition, timeline and hour, in the order of their offsets.
 
-    def __init__(self, files: Files, path: str, kind: Kind, hour_ms: int = -1) -> None:
-        self._schema = QUARANTINED if kind == "quarantine" else ARCHIVED
+    The file is for the quarantine if the hour is −1.
+    """
+
+    def __init__(self, files: Files, path: str, hour_ms: int) -> None:
+        self._schema, kind = (QUARANTINED, "quarantine") if hour_ms < 0 else (ARCHIVED, "data")
         self._about: dict[str, Any] = {"path": path, "kind": kind, "hour_ms": hour_ms}
         self._file = files.create(path)
         self._pending: list[pa.RecordBatch] = []
@@ -130,9 +116,7 @@ class StagedFileWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.discard()
 
 
