@@ -7,7 +7,7 @@ SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'types';
 SELECT CASE WHEN to_regclass('archive_types') IS NULL THEN 0 ELSE 1 END;
 
 -- name: create
--- Text sorts by its bytes, whatever the language of the database is.
+-- Text sorts by its bytes, also in a database with another collation.
 -- One row for each event type; claims increment its epoch. Each record that was read has exactly one outcome.
 CREATE TABLE archive_types (
     event_type   TEXT COLLATE "C" PRIMARY KEY,
@@ -119,7 +119,7 @@ DROP INDEX unwritten_hours;
 CREATE INDEX unwritten_archive_hours ON archive_hours (event_type, hour_ms) WHERE written < revision OR stale;
 
 -- name: migration_2 (postgres)
--- Processes of the release before this one go on while a node migrates: they must find all their columns.
+-- Processes of the previous release keep running while a node migrates: they must find all their columns.
 -- `boot` is always empty here; SQLite needs it.
 ALTER TABLE archive_owners ADD COLUMN boot TEXT NOT NULL DEFAULT '';
 

@@ -11,22 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
-from strandline.archive.model import (
-    ArchivedFile,
-    Barrier,
-    Claim,
-    Decision,
-    Hour,
-    Period,
-    Standing,
-    Term,
-)
+from strandline.archive.model import ArchivedFile, Barrier, Claim, Decision, Hour, Period, Standing, Term
 
 
 class Leases(ABC):
-    """Which process does what, so that processes share the work. Leases only avoid double work: claims prevent it.
+    """Which process does what, so that processes share the work. They expire if a process does not renew them.
 
-    The leases of a process expire if it does not renew them in time.
+    Leases only make double work rare. Claims make it harmless.
     """
 
     @abstractmethod

@@ -171,7 +171,7 @@ class SqlPeriodBook(PeriodBook):
 
 
 class SqlLedger(Ledger):
-    """It goes by the database's clocks, unless `now` and `lease_now` replace them."""
+    """Uses the database's clocks, unless `now` and `lease_now` replace them."""
 
     def __init__(
         self,
@@ -223,8 +223,8 @@ class SqlLedger(Ledger):
         rows.check_counts(decision)
 
         def work(tx: Transaction) -> None:
-            stand = dict(rows.partition(*row) for row in tx.run("partitions", event_type=name))
-            rows.check_start(decision, stand)
+            stored = dict(rows.partition(*row) for row in tx.run("partitions", event_type=name))
+            rows.check_start(decision, stored)
             tx.run_many("store", [rows.stored_values(name, *item) for item in decision.stored.items()])
             _add_files(tx, name, decision.files)
             counts = msgspec.structs.asdict(decision.counts)
