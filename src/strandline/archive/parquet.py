@@ -37,14 +37,11 @@ class StagedFileWriter:
 
     def __init__(self, files: Files, path: str, hour_ms: int) -> None:
         self._schema, kind = (QUARANTINED, "quarantine") if hour_ms < 0 else (ARCHIVED, "data")
-        self._about: dict[str, Any] = {"path": path, "kind": kind, "hour_ms": hour_ms}
+        self._about: dict[str, Any] = {"path": path, "kind": kind, "hour_ms": hour_ms, "rows": 0}
         self._file = files.create(path)
         self._pending: list[pa.RecordBatch] = []
         #: Rows and bytes that are not written yet.
         self.pending_rows = self.pending_bytes = 0
-        self._rows = 0
-        self._ends: tuple[int, int] | None = None
-        self._times: tuple[int, int] | None = None
         try:
             self._parquet = pq.ParquetWriter(
                 self._file,
@@ -70,14 +67,16 @@ class StagedFileWriter:
             self.flush()
 
     def _observe(self, rows: pa.RecordBatch) -> None:
-        self._rows += rows.num_rows
-        first, last = rows["offset"][0].as_py(), rows["offset"][-1].as_py()
-        self._ends = (self._ends[0] if self._ends else first, last)
-        self._about |= {name: rows[name][0].as_py() for name in ("partition", "timeline")}
+        about = self._about
+        about["rows"] += rows.num_rows
+        about |= {name: rows[name][0].as_py() for name in ("partition", "timeline")}
+        about.setdefault("first", rows["offset"][0].as_py())
+        about["last"] = rows["offset"][-1].as_py()
         if "event_time" in self._schema.names:
             times = pa.compute.min_max(rows["event_time"].cast(pa.int64()))
             low, high = times["min"].as_py(), times["max"].as_py()
-            self._times = (min(self._times[0], low), max(self._times[1], high)) if self._times else (low, high)
+            about["min_time_ms"] = min(low, about.get("min_time_ms", low))
+            about["max_time_ms"] = max(high, about.get("max_time_ms", high))
 
     def flush(self) -> None:
         """Write the pending rows as one row group."""
@@ -95,18 +94,7 @@ class StagedFileWriter:
         self._parquet.close()
         self._file.close()
         digest = self._file.digest
-        first, last = self._ends or (-1, -1)
-        low, high = self._times or (-1, -1)
-        return StagedFile(
-            **self._about,
-            first=first,
-            last=last,
-            rows=self._rows,
-            bytes=digest.size,
-            sha256=digest.sha256,
-            min_time_ms=low,
-            max_time_ms=high,
-        )
+        return StagedFile(**self._about, bytes=digest.size, sha256=digest.sha256)
 
     def discard(self) -> None:
         """Delete the file; does nothing after `close`."""

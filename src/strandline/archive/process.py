@@ -9,13 +9,13 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from strandline.archive import readiness
 from strandline.archive.archiver import Archiver, Report
 from strandline.archive.ledger import Ledger
 from strandline.archive.model import Term
 from strandline.archive.propagator import Propagator
+from strandline.archive.settings import ArchiveSections
 from strandline.clock import to_rfc3339
 from strandline.engine.heartbeat import Heartbeat
 from strandline.errors import LeaseLost, StrandlineError, Unavailable
@@ -31,22 +31,23 @@ _RETRY_SECONDS = 5.0
 _PROPAGATION = "propagation"
 
 
-@dataclass(frozen=True)
-class ArchivePlan:
-    """What to archive and how; `event_types` gives the creation time of each (0 if it does not exist yet)."""
-
-    event_types: Callable[[], Mapping[str, int]]
-    archiver: Callable[[str], Archiver]
-    look_back_hours: int
-    interval_ms: int
-    lease_ms: int
-
-
 class ArchiveProcess:
-    def __init__(self, plan: ArchivePlan, ledger: Ledger, propagator: Propagator) -> None:
-        self._plan = plan
+    """`event_types` gives the creation time of each event type to archive, 0 if it does not exist yet."""
+
+    def __init__(
+        self,
+        settings: ArchiveSections,
+        ledger: Ledger,
+        propagator: Propagator,
+        event_types: Callable[[], Mapping[str, int]],
+        archiver: Callable[[str], Archiver],
+    ) -> None:
+        self._settings = settings.archive
+        self._lease_ms = settings.coordination.session_timeout_ms
         self._ledger = ledger
         self._propagator = propagator
+        self._event_types = event_types
+        self._archiver = archiver
         self.owner = uuid.uuid4().hex
         self._archivers: dict[str, Archiver] = {}
         self._wait_until: dict[str, float] = {}
@@ -62,11 +63,11 @@ class ArchiveProcess:
                     self._tick(on_progress)
                 except StrandlineError as error:
                     log.warning("the ledger is not available; retrying: %s", error.detail)
-                stop.wait(self._plan.interval_ms / 1000)
+                stop.wait(self._settings.interval_ms / 1000)
             self._stop(self._ledger.terms(), on_progress)
 
     def _tick(self, on_progress: OnProgress) -> None:
-        configured = self._plan.event_types()
+        configured = self._event_types()
         terms = self._terms(configured)
         mine = self._share(self._due_names(configured, terms), terms)
         self._turns(mine, lambda archiver: archiver.step(terms), on_progress)
@@ -75,7 +76,7 @@ class ArchiveProcess:
     def once(self, on_progress: OnProgress = lambda _: None) -> None:
         """Archive what the log holds now and flag the complete hours. The first error is raised at the end."""
         with self._alive():
-            configured = self._plan.event_types()
+            configured = self._event_types()
             terms = self._terms(configured)
             names = self._take_patiently(self._due_names(configured, terms))
             self._turns(names, lambda archiver: _catch_up(archiver, terms), on_progress)
@@ -92,9 +93,7 @@ class ArchiveProcess:
         """Keep the leases of this process while it works, and give them up afterwards."""
         self._renew()
         try:
-            with Heartbeat(
-                "renewing the archive's leases", self._renew, self._plan.lease_ms, longest=_SHOW_SECONDS
-            ):
+            with Heartbeat("renewing the archive's leases", self._renew, self._lease_ms, longest=_SHOW_SECONDS):
                 yield
         finally:
             with suppress(StrandlineError):  # the leases expire by themselves
@@ -112,7 +111,9 @@ class ArchiveProcess:
         new = {name: made_ms for name, made_ms in configured.items() if name not in known}
         for name, made_ms in new.items():
             ends = [term.to_ms for term in terms if term.event_type == name and term.to_ms is not None]
-            self._ledger.open_term(name, readiness.first_hour(now_ms, self._plan.look_back_hours, made_ms, *ends))
+            self._ledger.open_term(
+                name, readiness.first_hour(now_ms, self._settings.look_back_hours, made_ms, *ends)
+            )
         return self._ledger.terms() if new else terms
 
     def _due_names(self, configured: Mapping[str, int], terms: Sequence[Term]) -> list[str]:
@@ -143,7 +144,7 @@ class ArchiveProcess:
 
     def _take_patiently(self, names: Sequence[str]) -> list[str]:
         """Lease all that are free. The leases of a killed process expire after a while, so this waits for them."""
-        deadline = time.monotonic() + 2 * self._plan.lease_ms / 1000
+        deadline = time.monotonic() + 2 * self._lease_ms / 1000
         mine: list[str] = []
         missing = [*names]
         while missing:
@@ -180,7 +181,7 @@ class ArchiveProcess:
         try:
             archiver = self._archivers.get(name)
             if archiver is None:
-                archiver = self._plan.archiver(name)
+                archiver = self._archiver(name)
                 archiver.start()
                 self._archivers[name] = archiver
             return act(archiver)

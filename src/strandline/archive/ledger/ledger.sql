@@ -218,10 +218,6 @@ SELECT epoch, incarnation, read_ms,
 FROM archive_types t LEFT JOIN archive_partitions p ON p.event_type = t.event_type
 WHERE t.event_type = :event_type ORDER BY partition;
 
--- name: partitions
-SELECT partition, timeline, position, max_timestamp_ms, shift, start_ms, end_ms
-FROM archive_partitions WHERE event_type = :event_type ORDER BY partition;
-
 -- name: store
 INSERT INTO archive_partitions
     (event_type, partition, timeline, position, max_timestamp_ms, shift, start_ms, end_ms)

@@ -40,17 +40,15 @@ def period(path: str, start_ms: int, revision: int, written: int, children: str)
     return Period(path, start_ms, revision, written, _children.decode(children))
 
 
-def partition(
-    number: int, timeline: int, offset: int, max_timestamp_ms: int, shift: int, start_ms: int, end_ms: int
-) -> tuple[int, StoredPartition]:
-    return number, StoredPartition(Position(timeline, offset), max_timestamp_ms, shift, start_ms, end_ms)
-
-
 def standing(found: Sequence[tuple[Any, ...]]) -> Standing | None:
     """From one row for each partition, or one row without a partition."""
     if not found:
         return None
-    partitions = dict(partition(*row[10:]) for row in found if row[10] is not None)
+    partitions = {
+        number: StoredPartition(Position(timeline, offset), *shift)
+        for number, timeline, offset, *shift in (row[10:] for row in found)
+        if number is not None
+    }
     epoch, incarnation, read_ms, flagged_ms, *counts = found[0][:10]
     return Standing(epoch, incarnation, read_ms, flagged_ms, partitions, Counts(*counts))
 
@@ -79,8 +77,9 @@ def check_counts(decision: Decision) -> None:
         raise Invalid(f"records are missing or counted twice: {counts}, in files {listed}")
 
 
-def check_start(decision: Decision, stored: Mapping[int, StoredPartition]) -> None:
+def check_start(decision: Decision, standing: Standing | None) -> None:
     """A decision must begin where the previous one ended, in every partition."""
+    stored = standing.partitions if standing else {}
     for number, position in decision.before.items():
         now = stored[number].position if number in stored else None
         if now != position:

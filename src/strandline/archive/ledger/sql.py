@@ -223,8 +223,7 @@ class SqlLedger(Ledger):
         rows.check_counts(decision)
 
         def work(tx: Transaction) -> None:
-            stored = dict(rows.partition(*row) for row in tx.run("partitions", event_type=name))
-            rows.check_start(decision, stored)
+            rows.check_start(decision, rows.standing(tx.run("standing", event_type=name)))
             tx.run_many("store", [rows.stored_values(name, *item) for item in decision.stored.items()])
             _add_files(tx, name, decision.files)
             counts = msgspec.structs.asdict(decision.counts)
