@@ -137,7 +137,7 @@ class Archiver:
         return report
 
     def abort(self) -> None:
-        """Delete staged files that are not decided (best effort). The ledger stays as it is."""
+        """Delete staged files that are not decided (best effort). The ledger is not changed."""
         claim, self._state, self._claim = self._claim, None, None
         if claim is not None:
             with suppress(StrandlineError):  # the next start deletes them
@@ -152,7 +152,7 @@ class Archiver:
         return self._state
 
     def _look(self) -> LogSnapshot:
-        # Read the time first: the ends must be those of that moment or a later one.
+        # Read the time before the ends: the snapshot promises ends of that time or later.
         return self._source.look(self._name, self._ledger.now_ms())
 
     def _standing(self) -> Standing:
@@ -228,7 +228,7 @@ class Archiver:
         self._state = self._with(Collection(workers))
 
     def _publish(self, snapshot: LogSnapshot, stored: Mapping[int, StoredPartition]) -> None:
-        # No state until the outcome of the decision is known.
+        # Without state until the outcome of the decision is known, so that an error requires a new start.
         state, self._state = self._claimed, None
         self._publisher.decide(state.claim, state.collection, state.stored, stored, snapshot.read_ms)
         self._publisher.sweep(state.claim)
@@ -237,7 +237,7 @@ class Archiver:
     # -- flags
 
     def _flag(self, snapshot: LogSnapshot, due: Sequence[Hour], *, decided: bool) -> None:
-        """Flag every hour that is ready now, oldest first, and again the hours that late files made stale."""
+        """Flag every hour that is ready, oldest first. Flag stale hours, which got late files, again."""
         state = self._claimed
         states = PartitionStates(len(snapshot.spans), state.stored, state.standing.read_ms)
         rule = self._options.ready_rule

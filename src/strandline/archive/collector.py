@@ -40,7 +40,7 @@ class Collector:
     def resumed(
         self, collection: Collection, snapshot: LogSnapshot, stored: Mapping[int, StoredPartition]
     ) -> Collection:
-        """With a worker for every partition of the event type, at a cursor that can be read from."""
+        """Give every partition of the event type a worker, at a cursor that can be read from."""
         duration_ms = self._options.settings.duration_ms
         workers = dict(collection.workers)
         skipped = collection.skipped
@@ -62,7 +62,7 @@ class Collector:
         return replace(collection, workers=workers, skipped=skipped)
 
     def collected(self, collection: Collection, snapshot: LogSnapshot, directory: str) -> Collection:
-        """With the next records, up to the ends in the snapshot and the limit, which partitions share evenly."""
+        """Stage the next records, up to the ends in the snapshot. Partitions share `max_records` evenly."""
         pending = {p: snapshot.pending(p, worker.cursor) for p, worker in collection.workers.items()}
         waiting = [partition for partition, count in pending.items() if count > 0]
         share = max(1, self._options.settings.max_records // max(1, len(waiting)))

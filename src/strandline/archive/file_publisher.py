@@ -1,7 +1,7 @@
 """Steps 2 to 4 of the archive: the decision in the ledger, then the publication of the files it lists.
 
-Before the decision everything is in staging and can be deleted. After it the files will be published, by the next
-process if this one dies.
+Before the decision everything is in staging and can be deleted. After it the files will be published, if this
+process crashes by the next one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class FilePublisher:
         return {hour.hour_ms for hour in known if hour.revision}
 
     def _merged(self, directory: str, staged: Sequence[StagedFile]) -> list[StagedFile]:
-        """The files, with small ones of the same partition and hour merged where there are many."""
+        """The files. If a partition has many small ones for an hour, they are merged."""
         kept: list[StagedFile] = []
         groups: list[tuple[StagedFile, ...]] = []
         for files in _by_hour(staged).values():
@@ -114,8 +114,7 @@ class FilePublisher:
         waiting = self._ledger.publishing(claim.event_type)
         if waiting:
             with ThreadPoolExecutor(min(_AT_ONCE, len(waiting))) as pool:
-                for _ in pool.map(self._publish, waiting):
-                    pass
+                list(pool.map(self._publish, waiting))
             for hour_ms in sorted({file.hour_ms for file in waiting if file.kind == "late"}):
                 failpoints.hit("archive.late")
                 flags.write_late(self._files, self._layout, hour_ms)

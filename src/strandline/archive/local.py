@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from strandline.archive import flags
@@ -79,8 +80,7 @@ class LocalArchive(Archive, Room):
     def files(self) -> Files:
         with self._lock:
             if self._files is None:
-                root = self._settings.archive.root or str(self._data / "archive")
-                self._files = connect_files(root)
+                self._files = connect_files(self._settings.archive.root or str(self._data / "archive"))
             return self._files
 
     def _layout(self, event_type: str) -> Layout:
@@ -104,11 +104,8 @@ class LocalArchive(Archive, Room):
     # -- the contract
 
     def status(self) -> list[ArchiveStatus]:
-        terms = self._all_terms()
-        return [
-            self._grid(name, [term for term in terms if term.event_type == name]).summary()
-            for name in sorted({term.event_type for term in terms})
-        ]
+        by_name = groupby(self._all_terms(), key=lambda term: term.event_type)
+        return [self._grid(name, [*terms]).summary() for name, terms in by_name]
 
     def _grid(self, event_type: str, terms: Sequence[Term]) -> HourGrid:
         return HourGrid(self._options(event_type), terms, self.ledger, self._source)
@@ -174,7 +171,7 @@ class LocalArchive(Archive, Room):
                 yield PeriodStatus(one.path, to_rfc3339(one.start_ms), one.revision)
 
     def check_ready(self) -> None:
-        """A ledger that was never needed is not opened for this."""
+        """Does not open a ledger that was not needed yet."""
         if self._ledger is not None:
             self._ledger.terms()
 

@@ -30,10 +30,7 @@ _COUNTING = ["offset", "timestamp", "event_time"]
 
 
 class StagedFileWriter:
-    """Writes one staged file: rows of one partition, timeline and hour, in the order of their offsets.
-
-    The file is for the quarantine if the hour is −1.
-    """
+    """Writes one staged file: rows of one partition, timeline and hour (−1: the quarantine), by offset."""
 
     def __init__(self, files: Files, path: str, hour_ms: int) -> None:
         self._schema, kind = (QUARANTINED, "quarantine") if hour_ms < 0 else (ARCHIVED, "data")

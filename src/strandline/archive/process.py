@@ -70,7 +70,7 @@ class ArchiveProcess:
         configured = self._event_types()
         terms = self._terms(configured)
         mine = self._share(self._due_names(configured, terms), terms)
-        self._turns(mine, lambda archiver: archiver.step(terms), on_progress)
+        self._run_all(mine, lambda archiver: archiver.step(terms), on_progress)
         self._propagate(terms)
 
     def once(self, on_progress: OnProgress = lambda _: None) -> None:
@@ -78,19 +78,19 @@ class ArchiveProcess:
         with self._alive():
             configured = self._event_types()
             terms = self._terms(configured)
-            names = self._take_patiently(self._due_names(configured, terms))
-            self._turns(names, lambda archiver: _catch_up(archiver, terms), on_progress)
+            names = self._take_all(self._due_names(configured, terms))
+            self._run_all(names, lambda archiver: _catch_up(archiver, terms), on_progress)
             self._stop(terms, on_progress)
             self._propagated = float("-inf")
             self._propagate(terms)
         if self._first_error is not None:
             raise self._first_error
 
-    # -- who does what
+    # -- leases
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
-        """Keep the leases of this process while it works, and give them up afterwards."""
+        """Renew the leases of this process while it works, and release them afterwards."""
         self._renew()
         try:
             with Heartbeat("renewing the archive's leases", self._renew, self._lease_ms, longest=_SHOW_SECONDS):
@@ -100,7 +100,7 @@ class ArchiveProcess:
                 self._ledger.leases.leave(self.owner)
 
     def _renew(self) -> None:
-        """Renew the leases, and store how far this process is."""
+        """Renew the leases and store the progress of this process."""
         self._ledger.leases.renew(self.owner, self._meter.text)
 
     def _terms(self, configured: Mapping[str, int]) -> list[Term]:
@@ -120,10 +120,10 @@ class ArchiveProcess:
         """Event types that are configured here, or retired with hours that are not flagged yet."""
         now_ms = self._ledger.now_ms()
         retired = {term.event_type for term in terms} - {term.event_type for term in terms if term.to_ms is None}
-        owing = {name for name in retired if self._owes(name, terms, now_ms)}
-        return sorted({*configured, *owing})
+        unfinished = {name for name in retired if self._has_due_hours(name, terms, now_ms)}
+        return sorted({*configured, *unfinished})
 
-    def _owes(self, name: str, terms: Sequence[Term], now_ms: int) -> bool:
+    def _has_due_hours(self, name: str, terms: Sequence[Term], now_ms: int) -> bool:
         standing = self._ledger.standing(name)
         own = [term for term in terms if term.event_type == name]
         return standing is not None and bool(readiness.due_hours(own, standing.flagged_ms, now_ms))
@@ -142,8 +142,8 @@ class ArchiveProcess:
             self._hand_over(name, terms)
         return mine
 
-    def _take_patiently(self, names: Sequence[str]) -> list[str]:
-        """Lease all that are free. The leases of a killed process expire after a while, so this waits for them."""
+    def _take_all(self, names: Sequence[str]) -> list[str]:
+        """Lease all event types, except those that another process renews. Waits for leases that expire."""
         deadline = time.monotonic() + 2 * self._lease_ms / 1000
         mine: list[str] = []
         missing = [*names]
@@ -157,18 +157,18 @@ class ArchiveProcess:
         return mine
 
     def _hand_over(self, name: str, terms: Sequence[Term]) -> None:
-        self._turn(name, lambda archiver: archiver.stop(terms))
+        self._run_one(name, lambda archiver: archiver.stop(terms))
         self._drop(name)
         self._meter.forget(name)
         self._ledger.leases.release(self.owner, name)
 
-    # -- turns
+    # -- steps
 
-    def _turns(self, names: Sequence[str], act: Callable[[Archiver], Report], on_progress: OnProgress) -> None:
-        waiting = [name for name in names if self._wait_until.get(name, 0) <= time.monotonic()]
-        if waiting:
-            with ThreadPoolExecutor(min(_AT_ONCE, len(waiting))) as pool:
-                for report in pool.map(lambda name: self._turn(name, act), waiting):
+    def _run_all(self, names: Sequence[str], act: Callable[[Archiver], Report], on_progress: OnProgress) -> None:
+        due = [name for name in names if self._wait_until.get(name, 0) <= time.monotonic()]
+        if due:
+            with ThreadPoolExecutor(min(_AT_ONCE, len(due))) as pool:
+                for report in pool.map(lambda name: self._run_one(name, act), due):
                     if report is not None:
                         on_progress(self._progress(report))
 
@@ -176,7 +176,7 @@ class ArchiveProcess:
         flag = to_rfc3339(report.flagged_ms) if report.flagged_ms >= 0 else None
         return self._meter.measure(report.event_type, report.rows, report.lag, shift=report.shift, last_flag=flag)
 
-    def _turn(self, name: str, act: Callable[[Archiver], Report]) -> Report | None:
+    def _run_one(self, name: str, act: Callable[[Archiver], Report]) -> Report | None:
         """Act on one event type. Errors are handled here, so that they do not affect the other event types."""
         try:
             archiver = self._archivers.get(name)
@@ -214,14 +214,14 @@ class ArchiveProcess:
 
     def _stop(self, terms: Sequence[Term], on_progress: OnProgress) -> None:
         self._wait_until.clear()
-        self._turns([*self._archivers], lambda archiver: archiver.stop(terms), on_progress)
+        self._run_all([*self._archivers], lambda archiver: archiver.stop(terms), on_progress)
         for name in [*self._archivers]:
             self._drop(name)
 
     def _propagate(self, terms: Sequence[Term]) -> None:
         if time.monotonic() - self._propagated < _PROPAGATE_SECONDS:
             return
-        # One propagator at a time is enough: another one that runs now finds the same flags.
+        # One propagator at a time is enough: a second one would find the same flags.
         if self._ledger.leases.take(self.owner, _PROPAGATION):
             try:
                 self._propagator.run(terms, repair=self._propagated < 0)
@@ -231,7 +231,7 @@ class ArchiveProcess:
 
 
 def _catch_up(archiver: Archiver, terms: Sequence[Term]) -> Report:
-    """Archive up to the end of the log at the first step. Does not chase publishers that keep publishing."""
+    """Archive up to the end of the log at the first step. Events published later are left for the next run."""
     report = archiver.step(terms, everything=True)
     goal = report.rows + sum(report.lag.values())
     while not report.caught_up and report.rows < goal:

@@ -15,7 +15,7 @@ from strandline.errors import Conflict
 
 _EVENTS = 5_000
 _BYTES = 8 << 20
-# Metadata that the platform sets on reception; events that bring it are refused.
+# Metadata that the platform sets on reception. Publishing rejects events that contain it.
 _OF_RECEPTION = frozenset({"received_at", "version", "published_by", "event_type"})
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

@@ -1,4 +1,4 @@
-"""Tasks as values that can be sent to another process, and the port of what runs them."""
+"""Tasks as values that can be sent to another process, and the port that runs them."""
 
 from __future__ import annotations
 

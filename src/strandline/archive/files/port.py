@@ -20,14 +20,14 @@ import pyarrow as pa
 from strandline import failpoints
 from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 
-# Readers take files with this ending for data.
+# Readers treat files with this ending as data.
 _DATA = ".parquet"
 
 
 def checked(path: str) -> str:
     """The path; Invalid if it could lead out of the root on any file system."""
     if "\0" in path or any(part in {"", ".", ".."} for part in path.split("/")):
-        raise Invalid(f"{path!r:.100} is not a path of a file: parts with / between them, no . and no ..")
+        raise Invalid(f"{path!r:.100} is not a valid path: write names separated by /, without . and ..")
     return path
 
 
@@ -63,7 +63,7 @@ class Seen:
 
 
 class NewFile(ABC):
-    """A file that one thread writes; pyarrow takes it for a writable Python file.
+    """A file that one thread writes; pyarrow accepts it as a writable Python file.
 
     The file exists and is durable when `close` returns; `digest` describes its content. An exception in the `with`
     block or `discard` removes it. If the process dies before `close`, a part of the file may be left.
@@ -72,7 +72,7 @@ class NewFile(ABC):
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self._size = 0
-        self._closed = False
+        self.closed = False
         self._digest: Digest | None = None
 
     def write(self, data: bytes | bytearray | memoryview | pa.Buffer) -> int:
@@ -84,9 +84,9 @@ class NewFile(ABC):
 
     def close(self) -> None:
         """Make the file durable. After an error it is discarded; after OutcomeUnknown it may exist."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         try:
             self._finish()
         except BaseException:
@@ -96,8 +96,8 @@ class NewFile(ABC):
 
     def discard(self) -> None:
         """Remove the file; does nothing after `close`."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self._drop()
 
     @property
@@ -105,10 +105,6 @@ class NewFile(ABC):
         if self._digest is None:
             raise Invalid("a file has no digest before it is closed")
         return self._digest
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def tell(self) -> int:
         return self._size
@@ -241,7 +237,7 @@ class Files(ABC):
             if size is None:
                 raise NotFound(f"neither the staged file {staged} nor its target {target} exists")
             if size != digest.size:
-                raise Conflict(f"{staged} is not what was written: it has {size} bytes instead of {digest.size}")
+                raise Conflict(f"{staged} has {size} bytes instead of the {digest.size} that were written")
             raise Unavailable(f"{staged} could not be published as {target}", retry_after=1)
         if present != digest:
             raise Conflict(f"{target} exists with different content")

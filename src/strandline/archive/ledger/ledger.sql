@@ -1,4 +1,4 @@
--- The archive's ledger. Barriers and children are JSON texts; the statements do not look inside them.
+-- The archive's ledger. Barriers and children are JSON texts; the statements do not parse them.
 
 -- name: version_before (sqlite)
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'types';
@@ -129,13 +129,13 @@ SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER);
 -- name: now (postgres)
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 
--- name: lease_turn (sqlite)
+-- name: lock (sqlite)
 -- The transaction has the write lock already.
 SELECT 1;
 
--- name: lease_turn (postgres)
--- One transaction at a time changes who holds a lease.
-SELECT pg_advisory_xact_lock(hashtextextended('strandline archive leases', 0));
+-- name: lock (postgres)
+-- An advisory lock until the commit, because there may be no row to lock yet.
+SELECT pg_advisory_xact_lock(hashtextextended(:name, :seed));
 
 -- name: renew
 INSERT INTO archive_owners (owner, boot, expires_ms, told) VALUES (:owner, :boot, :expires_ms, :progress)
@@ -286,7 +286,7 @@ UPDATE archive_hours SET written = :revision
 WHERE event_type = :event_type AND hour_ms = :hour_ms AND written < :revision AND revision >= :revision;
 
 -- name: unwritten_hours (sqlite)
--- SQLite's planner takes the primary key otherwise, and reads every hour of the event type.
+-- Without the hint SQLite uses the primary key and reads every hour of the event type.
 SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms, epoch
 FROM archive_hours INDEXED BY unwritten_archive_hours
 WHERE event_type = :event_type AND (written < revision OR stale) ORDER BY hour_ms;
@@ -302,14 +302,6 @@ UNION ALL SELECT path, start_ms FROM archive_periods WHERE settled < written;
 -- name: revisions
 SELECT path, written FROM archive_hours WHERE written > 0 AND path = ANY (:paths)
 UNION ALL SELECT path, written FROM archive_periods WHERE written > 0 AND path = ANY (:paths);
-
--- name: period_turn (sqlite)
--- The transaction has the write lock already.
-SELECT 1;
-
--- name: period_turn (postgres)
--- An advisory lock, because there may be no row to lock yet.
-SELECT pg_advisory_xact_lock(hashtextextended(:path, 1));
 
 -- name: period
 SELECT path, start_ms, revision, written, children FROM archive_periods WHERE path = :path;

@@ -68,8 +68,8 @@ class SqlLedgerLeases(Leases):
         return self._tables.transaction(work)
 
     def _expire_owners(self, tx: Transaction) -> int:
-        """Delete owners whose time is over, with their leases. Returns the current time."""
-        tx.run("lease_turn")
+        """Delete owners that have expired, with their leases. Returns the current time."""
+        tx.run("lock", name="strandline archive leases", seed=0)
         now_ms = self._clock.now_ms(tx)
         tx.run("expire_owners", boot=self._clock.boot, now_ms=now_ms)
         return now_ms
@@ -139,7 +139,7 @@ class SqlPeriodBook(PeriodBook):
 
     def flag(self, path: str, start_ms: int, children: Mapping[str, int]) -> Period:
         def work(tx: Transaction) -> Period:
-            tx.run("period_turn", path=path)
+            tx.run("lock", name=path, seed=1)
             before = [rows.period(*row) for row in tx.run("period", path=path)]
             if not before or before[0].children != children:
                 rows.check_children(before[0].children if before else {}, children)
