@@ -117,7 +117,7 @@ def test_errors_of_tasks_reach_the_driver(spark, platform):
     files = LocalFiles(str(platform.data / "archive"))
     (storage,) = platform.log.storages()
     gone = PartitionRange("orders", 0, (Piece(1, storage, "nothing", 0, 9),), str(platform.data))
-    task = Stage(files, "_staging/x", Sorting("orders", "@timestamp", 1, 1, 1, 1, 1), gone)
+    task = Stage(files, "_staging/x", Sorting("@timestamp", ArchiveSettings(), 1), gone)
     with pytest.raises(InvalidCursor, match="its topic was deleted"):
         SparkRunner(spark).stage([task])
     with pytest.raises(Unavailable, match="AttributeError"):

@@ -1,8 +1,7 @@
 """Archives one event type: a loop of steps over batch reads, from the positions that the ledger stores.
 
-The timer, `once` and `stop` use the same steps. A step that fails publishes nothing by halves. Before its decision
-it can be retried. After the decision the archiver must be started again: the start publishes what was decided and
-deletes everything else in staging, which is then read again.
+A step that fails before its decision can be retried. After the decision the archiver must be started again: the
+start publishes what was decided and deletes everything else in staging, which is then read again.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from strandline.archive.ledger import Ledger
 from strandline.archive.model import HOUR_MS, Barrier, Claim, Hour, Standing, StoredPartition, Term
 from strandline.archive.options import ArchiveOptions
 from strandline.archive.readiness import PartitionStates
+from strandline.archive.shifts import Worker
 from strandline.archive.source import LogSnapshot, Source
 from strandline.archive.tasks import Runner
 from strandline.errors import Conflict, StrandlineError
@@ -56,6 +56,15 @@ class ClaimState:
     @property
     def stored(self) -> Mapping[int, StoredPartition]:
         return self.standing.partitions
+
+    @property
+    def workers(self) -> Mapping[int, Worker]:
+        return self.collection.workers
+
+    def reached(self, barrier: Barrier | None) -> bool:
+        """Whether everything before the barrier is archived; true if there is no barrier yet."""
+        ends = barrier.ends if barrier else {}
+        return all(p in self.stored and self.stored[p].position >= end for p, end in ends.items())
 
 
 class Archiver:
@@ -95,16 +104,15 @@ class Archiver:
     def step(self, terms: Sequence[Term], *, everything: bool = False) -> Report:
         """Collect, publish and flag what is due now; with `everything`, also collect records that could wait."""
         snapshot, due = self._begin(terms)
-        collecting = everything or self._worth_collecting(snapshot, due)
+        collecting = everything or self._should_collect(snapshot, due)
         if collecting:
             self._collect(snapshot)
-        state = self._claimed
-        self._state = state = replace(
-            state, collection=self._collector.rotated(state.collection, snapshot.read_ms)
-        )
+        self._state = state = self._with(self._collector.rotated(self._claimed.collection, snapshot.read_ms))
         lag = self._lag(snapshot)
-        finishing = {p for p in state.collection.workers if self._can_finish(snapshot, p, caught_up=not lag[p])}
-        behind = any(not self._reached(hour.barrier) for hour in due if hour.barrier)
+        now_ms, grace_ms = snapshot.read_ms, self._options.settings.grace_ms
+        workers = state.workers.items()
+        finishing = {p for p, one in workers if shifts.can_finish(one, now_ms, grace_ms, caught_up=not lag[p])}
+        behind = not all(state.reached(hour.barrier) for hour in due)
         # A backlog is published while it is read, so that a crash repeats one round at most.
         lagging = collecting and any(lag.values()) and bool(state.collection.files)
         deciding = bool(finishing) or behind or lagging
@@ -120,7 +128,7 @@ class Archiver:
         lag = self._lag(snapshot)
         stored = {
             p: shifts.stopped(worker, self._claimed.stored.get(p), snapshot.read_ms, caught_up=not lag[p])
-            for p, worker in self._claimed.collection.workers.items()
+            for p, worker in self._claimed.workers.items()
         }
         self._publish(snapshot, stored)
         self._flag(snapshot, due, decided=True)
@@ -129,7 +137,7 @@ class Archiver:
         return report
 
     def abort(self) -> None:
-        """Delete staged files that are not decided (best effort). The ledger stays as it is."""
+        """Delete staged files that are not decided (best effort). The ledger is not changed."""
         claim, self._state, self._claim = self._claim, None, None
         if claim is not None:
             with suppress(StrandlineError):  # the next start deletes them
@@ -144,7 +152,7 @@ class Archiver:
         return self._state
 
     def _look(self) -> LogSnapshot:
-        # Read the time first: the ends must be those of that moment or a later one.
+        # Read the time before the ends: the snapshot promises ends of that time or later.
         return self._source.look(self._name, self._ledger.now_ms())
 
     def _standing(self) -> Standing:
@@ -156,12 +164,14 @@ class Archiver:
     def _begin(self, terms: Sequence[Term]) -> tuple[LogSnapshot, list[Hour]]:
         """Read the log, give every partition a worker, and set the barriers of due hours."""
         snapshot = self._look()
-        state = self._claimed
-        if snapshot.entry_id != state.entry_id:
+        if snapshot.entry_id != self._claimed.entry_id:
             self.start()
-            state = self._claimed
-        self._state = replace(state, collection=self._collector.resumed(state.collection, snapshot, state.stored))
+        state = self._claimed
+        self._state = self._with(self._collector.resumed(state.collection, snapshot, state.stored))
         return snapshot, self._due(snapshot, terms)
+
+    def _with(self, collection: Collection) -> ClaimState:
+        return replace(self._claimed, collection=collection)
 
     def _due(self, snapshot: LogSnapshot, terms: Sequence[Term]) -> list[Hour]:
         state = self._claimed
@@ -171,11 +181,8 @@ class Archiver:
             return []
         known = self._known(hours)
         grace_ms = self._options.settings.grace_ms
-        without = [
-            hour
-            for hour in hours
-            if known[hour].barrier is None and readiness.barrier_due(hour, snapshot.read_ms, grace_ms)
-        ]
+        due = [hour for hour in hours if readiness.barrier_due(hour, snapshot.read_ms, grace_ms)]
+        without = [hour for hour in due if known[hour].barrier is None]
         if without and self._options.ready_rule == "barrier":
             failpoints.hit("archive.barrier")
             barrier = Barrier(snapshot.read_ms, snapshot.ends)
@@ -187,72 +194,59 @@ class Archiver:
         found = self._ledger.hours.between(hours[0], hours[-1] + HOUR_MS, self._name)
         return {hour: Hour(self._name, hour) for hour in hours} | {hour.hour_ms: hour for hour in found}
 
-    def _worth_collecting(self, snapshot: LogSnapshot, due: Sequence[Hour]) -> bool:
-        settings, workers = self._options.settings, self._claimed.collection.workers.values()
+    def _should_collect(self, snapshot: LogSnapshot, due: Sequence[Hour]) -> bool:
+        now_ms, settings, workers = snapshot.read_ms, self._options.settings, self._claimed.workers.values()
+        previous = [worker.previous for worker in workers if worker.previous]
         return (
             sum(self._lag(snapshot).values()) >= settings.min_records
-            or any(worker.current.is_over(snapshot.read_ms) for worker in workers)
-            or any(
-                worker.previous and worker.previous.is_time_to_finish(snapshot.read_ms, settings.grace_ms)
-                for worker in workers
-            )
-            or any(not self._reached(hour.barrier) for hour in due if hour.barrier)
+            or any(worker.current.is_over(now_ms) for worker in workers)
+            or any(shift.is_time_to_finish(now_ms, settings.grace_ms) for shift in previous)
+            or not all(self._claimed.reached(hour.barrier) for hour in due)
         )
 
     def _collect(self, snapshot: LogSnapshot) -> None:
         state = self._claimed
         directory = self._publisher.new_directory(state.claim)
-        self._state = replace(state, collection=self._collector.collected(state.collection, snapshot, directory))
+        self._state = self._with(self._collector.collected(state.collection, snapshot, directory))
         failpoints.hit("archive.collected")
 
     def _lag(self, snapshot: LogSnapshot) -> dict[int, int]:
-        workers = self._claimed.collection.workers
-        return {p: snapshot.pending(p, worker.cursor) for p, worker in workers.items()}
-
-    def _can_finish(self, snapshot: LogSnapshot, partition: int, *, caught_up: bool) -> bool:
-        worker = self._claimed.collection.workers[partition]
-        return shifts.can_finish(worker, snapshot.read_ms, self._options.settings.grace_ms, caught_up=caught_up)
-
-    def _reached(self, barrier: Barrier) -> bool:
-        stored = self._claimed.stored
-        return all(p in stored and stored[p].position >= end for p, end in barrier.ends.items())
+        return {p: snapshot.pending(p, worker.cursor) for p, worker in self._claimed.workers.items()}
 
     def _decide(self, snapshot: LogSnapshot, finishing: set[int]) -> None:
         """Publish everything collected. This finishes some shifts and cuts the others."""
         state = self._claimed
         stored: dict[int, StoredPartition] = {}
-        workers = dict(state.collection.workers)
-        for partition, worker in state.collection.workers.items():
+        workers = dict(state.workers)
+        for partition, worker in state.workers.items():
             before = state.stored.get(partition)
             if partition in finishing:
                 workers[partition], stored[partition] = shifts.finished(worker, before)
             else:
                 stored[partition] = shifts.cut(worker, before)
         self._publish(snapshot, stored)
-        self._state = replace(self._claimed, collection=Collection(workers))
+        self._state = self._with(Collection(workers))
 
     def _publish(self, snapshot: LogSnapshot, stored: Mapping[int, StoredPartition]) -> None:
-        # No state until the outcome of the decision is known.
+        # Without state until the outcome of the decision is known, so that an error requires a new start.
         state, self._state = self._claimed, None
         self._publisher.decide(state.claim, state.collection, state.stored, stored, snapshot.read_ms)
         self._publisher.sweep(state.claim)
-        self._state = replace(state, standing=self._standing(), collection=Collection(state.collection.workers))
+        self._state = replace(state, standing=self._standing(), collection=Collection(state.workers))
 
     # -- flags
 
     def _flag(self, snapshot: LogSnapshot, due: Sequence[Hour], *, decided: bool) -> None:
-        """Flag every hour that is ready now, oldest first, and again the hours that late files made stale."""
+        """Flag every hour that is ready, oldest first. Flag stale hours, which got late files, again."""
         state = self._claimed
         states = PartitionStates(len(snapshot.spans), state.stored, state.standing.read_ms)
-        ready = [hour.hour_ms for hour in due if not self._blocked(hour, states)]
+        rule = self._options.ready_rule
+        ready = [one.hour_ms for one in due if not readiness.blocked_by(one.hour_ms, states, one.barrier, rule)]
         for hour_ms in ready:
             self._flag_hour(state.claim, hour_ms)
         if decided or ready:
             self._write_flags(state, repair=bool(ready))
             self._state = replace(state, standing=self._standing())
-
-    def _blocked(self, hour: Hour, states: PartitionStates) -> str | None:
-        return readiness.blocked_by(hour.hour_ms, states, hour.barrier, self._options.ready_rule)
 
     def _flag_hour(self, claim: Claim, hour_ms: int) -> None:
         failpoints.hit("archive.flag")
@@ -280,7 +274,6 @@ class Archiver:
 
     def _report(self, lag: Mapping[int, int]) -> Report:
         state = self._claimed
-        shift = max((worker.current.number for worker in state.collection.workers.values()), default=0)
-        return Report(
-            self._name, state.standing.counts.read + state.collection.rows, lag, shift, state.standing.flagged_ms
-        )
+        shift = max((worker.current.number for worker in state.workers.values()), default=0)
+        rows = state.standing.counts.read + state.collection.rows
+        return Report(self._name, rows, lag, shift, state.standing.flagged_ms)

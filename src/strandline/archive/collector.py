@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from strandline.archive import shifts
 from strandline.archive.files import Files
@@ -12,10 +12,10 @@ from strandline.archive.model import StagedFile, StoredPartition
 from strandline.archive.options import ArchiveOptions
 from strandline.archive.shifts import Worker
 from strandline.archive.source import LogSnapshot, Source
+from strandline.archive.staging import Sorting
 from strandline.archive.tasks import Runner, Stage
 from strandline.errors import StrandlineError
 from strandline.log import cursors
-from strandline.log.cursors import Position, Resumed
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Collector:
     def resumed(
         self, collection: Collection, snapshot: LogSnapshot, stored: Mapping[int, StoredPartition]
     ) -> Collection:
-        """With a worker for every partition of the event type, at a cursor that can be read from."""
+        """Give every partition of the event type a worker, at a cursor that can be read from."""
         duration_ms = self._options.settings.duration_ms
         workers = dict(collection.workers)
         skipped = collection.skipped
@@ -50,53 +50,48 @@ class Collector:
             position = worker.cursor if worker else stored_position
             found = cursors.resume(spans, position, self._options.on_unavailable)
             if found.problem:
-                self._report(partition, found)
+                log.warning(
+                    "event type %r, partition %d: the archive skips %d records and continues after %s: %s",
+                    *(self._options.event_type, partition, found.skipped, found.position, found.problem),
+                )
                 skipped += found.skipped
             if worker is None:
                 workers[partition] = shifts.started(known, found.position, snapshot.read_ms, duration_ms)
             elif worker.cursor != found.position:
                 workers[partition] = shifts.consumed(worker, found.position, -1)
-        return Collection(workers, collection.files, collection.rows, skipped)
-
-    def _report(self, partition: int, found: Resumed) -> None:
-        log.warning(
-            "event type %r, partition %d: the archive skips %d records and continues after %s: %s",
-            *(self._options.event_type, partition, found.skipped, found.position, found.problem),
-        )
+        return replace(collection, workers=workers, skipped=skipped)
 
     def collected(self, collection: Collection, snapshot: LogSnapshot, directory: str) -> Collection:
-        """With the next records, up to the ends in the snapshot and the limit, which partitions share evenly."""
+        """Stage the next records, up to the ends in the snapshot. Partitions share `max_records` evenly."""
         pending = {p: snapshot.pending(p, worker.cursor) for p, worker in collection.workers.items()}
         waiting = [partition for partition, count in pending.items() if count > 0]
         share = max(1, self._options.settings.max_records // max(1, len(waiting)))
         targets = {p: snapshot.ahead(p, collection.workers[p].cursor, min(pending[p], share)) for p in waiting}
-        tasks = [
-            self._task(collection.workers[p].cursor, p, end, snapshot, directory) for p, end in targets.items()
+        sorting = Sorting(self._options.time_field, self._options.settings, snapshot.read_ms)
+        parts = [
+            self._source.range(self._options.event_type, snapshot, p, collection.workers[p].cursor, end)
+            for p, end in targets.items()
         ]
-        harvests = self._runner.stage([task for task in tasks if task.part.pieces])
+        harvests = self._runner.stage(
+            [Stage(self._files, directory, sorting, part) for part in parts if part.pieces]
+        )
         newest = dict.fromkeys(targets, -1)
         for harvest in harvests:
-            if harvest.rows != sum(file.rows for file in harvest.files):
+            staged = sum(file.rows for file in harvest.files)
+            if harvest.rows != staged:
                 raise StrandlineError(
-                    f"row count mismatch in partition {harvest.partition}: {harvest.rows} read, "
-                    f"{sum(file.rows for file in harvest.files)} staged"
+                    f"row count mismatch in partition {harvest.partition}: {harvest.rows} read, {staged} staged"
                 )
             newest[harvest.partition] = harvest.max_time_ms
         moved = {p: shifts.consumed(collection.workers[p], end, newest[p]) for p, end in targets.items()}
-        return Collection(
-            {**collection.workers, **moved},
-            collection.files + tuple(file for harvest in harvests for file in harvest.files),
-            collection.rows + sum(harvest.rows for harvest in harvests),
-            collection.skipped,
+        return replace(
+            collection,
+            workers={**collection.workers, **moved},
+            files=collection.files + tuple(file for harvest in harvests for file in harvest.files),
+            rows=collection.rows + sum(harvest.rows for harvest in harvests),
         )
-
-    def _task(
-        self, start: Position, partition: int, end: Position, snapshot: LogSnapshot, directory: str
-    ) -> Stage:
-        part = self._source.range(self._options.event_type, snapshot, partition, start, end)
-        return Stage(self._files, directory, self._options.sorting(snapshot.read_ms), part)
 
     def rotated(self, collection: Collection, now_ms: int) -> Collection:
         duration_ms = self._options.settings.duration_ms
         workers = {p: shifts.rotated(worker, now_ms, duration_ms) for p, worker in collection.workers.items()}
-        return Collection(workers, collection.files, collection.rows, collection.skipped)
+        return replace(collection, workers=workers)

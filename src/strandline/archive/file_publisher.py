@@ -1,16 +1,17 @@
 """Steps 2 to 4 of the archive: the decision in the ledger, then the publication of the files it lists.
 
-Before the decision everything is in staging and can be deleted. After it the files will be published, by the next
-process if this one dies.
+Before the decision everything is in staging and can be deleted. After it the files will be published, if this
+process crashes by the next one.
 """
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+
+from msgspec import structs
 
 from strandline import failpoints
 from strandline.archive import flags, layout, staging
@@ -21,9 +22,7 @@ from strandline.archive.model import ArchivedFile, Claim, Counts, Decision, Kind
 from strandline.archive.options import ArchiveOptions
 from strandline.archive.tasks import Rewrite, Runner
 
-log = logging.getLogger(__name__)
-
-# Merging fewer files is not worth reading and writing them again.
+# Fewer files are not merged: reading and writing them again would cost more than it saves.
 _MANY = 4
 _AT_ONCE = 8
 
@@ -49,7 +48,7 @@ class FilePublisher:
     ) -> None:
         """List the collected files in the ledger with the new state of every partition, then publish them."""
         listed, dropped = self._listed(claim, collection.files, read_ms)
-        rows: dict[Kind, int] = {"data": 0, "late": 0, "quarantine": 0}
+        rows = Counter[Kind]()
         for file in listed:
             rows[file.kind] += file.rows
         counts = Counts(
@@ -85,7 +84,7 @@ class FilePublisher:
         return {hour.hour_ms for hour in known if hour.revision}
 
     def _merged(self, directory: str, staged: Sequence[StagedFile]) -> list[StagedFile]:
-        """The files, with small ones of the same partition and hour merged where there are many."""
+        """The files. If a partition has many small ones for an hour, they are merged."""
         kept: list[StagedFile] = []
         groups: list[tuple[StagedFile, ...]] = []
         for files in _by_hour(staged).values():
@@ -108,26 +107,14 @@ class FilePublisher:
             path = self._layout.quarantine(read_ms, name)
         else:
             path = f"{self._layout.data(file.hour_ms)}/{name}"
-        return ArchivedFile(
-            path,
-            kind,
-            file.hour_ms,
-            *place,
-            rows=file.rows,
-            bytes=file.bytes,
-            sha256=file.sha256,
-            min_time_ms=file.min_time_ms,
-            max_time_ms=file.max_time_ms,
-            staged=file.path,
-        )
+        return ArchivedFile(**structs.asdict(file) | {"path": path, "kind": kind, "staged": file.path})
 
     def roll_forward(self, claim: Claim) -> None:
         """Publish all decided files, also those that an earlier process decided."""
         waiting = self._ledger.publishing(claim.event_type)
         if waiting:
             with ThreadPoolExecutor(min(_AT_ONCE, len(waiting))) as pool:
-                for _ in pool.map(self._publish, waiting):
-                    pass
+                list(pool.map(self._publish, waiting))
             for hour_ms in sorted({file.hour_ms for file in waiting if file.kind == "late"}):
                 failpoints.hit("archive.late")
                 flags.write_late(self._files, self._layout, hour_ms)

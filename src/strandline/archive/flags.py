@@ -1,11 +1,12 @@
 """`_READY`: its content, and how it is written so that its revision never goes backwards.
 
-A flag follows the ledger: a revision always has the same text, whichever process writes it.
+The content comes from the ledger: a revision has the same text whichever process writes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -17,7 +18,7 @@ from strandline.clock import to_rfc3339
 from strandline.errors import Conflict, Unavailable
 from strandline.log.cursors import Position
 
-_PATIENCE = 100
+_ATTEMPTS = 100
 
 
 class ListedFile(msgspec.Struct, frozen=True):
@@ -35,7 +36,7 @@ class ListedFile(msgspec.Struct, frozen=True):
 
 
 class ListedBarrier(msgspec.Struct, frozen=True):
-    """Every event of the hour up to these cursors is in its files. They were read at `read_at` or later."""
+    """Every event of the hour up to these cursors is in its files. The cursors were read at `read_at` or later."""
 
     read_at: str
     cursors: dict[str, str]
@@ -68,10 +69,6 @@ class _Revision(msgspec.Struct, frozen=True):
     revision: int
 
 
-_revision = msgspec.json.Decoder(_Revision)
-_manifest = msgspec.json.Decoder(Manifest)
-
-
 def manifest(hour: Hour, files: Sequence[ArchivedFile]) -> Manifest:
     return Manifest(
         event_type=hour.event_type,
@@ -82,11 +79,11 @@ def manifest(hour: Hour, files: Sequence[ArchivedFile]) -> Manifest:
         rows=sum(file.rows for file in files),
         bytes=sum(file.bytes for file in files),
         files=tuple(_listed(file) for file in sorted(files, key=lambda file: file.path)),
-        barrier=_read_then(hour.barrier) if hour.barrier else None,
+        barrier=_listed_barrier(hour.barrier) if hour.barrier else None,
     )
 
 
-def _read_then(barrier: Barrier) -> ListedBarrier:
+def _listed_barrier(barrier: Barrier) -> ListedBarrier:
     ends = {str(partition): str(end) for partition, end in sorted(barrier.ends.items())}
     return ListedBarrier(to_rfc3339(barrier.read_ms), ends)
 
@@ -109,7 +106,7 @@ def read(files: Files, path: str) -> Manifest | None:
     """An event type's flag; None if it is missing or cannot be decoded."""
     seen = files.look(path)
     try:
-        return _manifest.decode(seen.data) if seen else None
+        return msgspec.json.decode(seen.data, type=Manifest) if seen else None
     except msgspec.MsgspecError:
         return None
 
@@ -142,21 +139,19 @@ def _text(content: object) -> bytes:
 
 def _put(files: Files, path: str, data: bytes, revision: int) -> None:
     """Replace the file unless it has the same or a later revision."""
-    for _ in range(_PATIENCE):
+    for _ in range(_ATTEMPTS):
         seen = files.look(path)
         if seen is not None and _revision_of(seen.data) >= revision:
             return
-        try:
+        with suppress(Conflict):
             files.replace(path, data, seen.version if seen else None)
-        except Conflict:
-            continue
-        return
+            return
     raise Unavailable(f"other processes keep replacing {path}; try again", retry_after=1)
 
 
 def _revision_of(data: bytes) -> int:
     """The revision of a flag; 0 for any other content."""
     try:
-        return _revision.decode(data).revision
+        return msgspec.json.decode(data, type=_Revision).revision
     except msgspec.MsgspecError:
         return 0

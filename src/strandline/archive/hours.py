@@ -42,10 +42,6 @@ class HourGrid:
         except NotFound:
             return None
 
-    def covers(self, hour_ms: int) -> bool:
-        """Whether the event type is configured for that hour."""
-        return any(term.covers(hour_ms) for term in self._terms)
-
     def between(self, from_ms: int, to_ms: int) -> Iterator[HourStatus]:
         """The configured hours of a span, oldest first, up to the current one."""
         from_ms = max(from_ms, min(term.from_ms for term in self._terms))
@@ -54,7 +50,7 @@ class HourGrid:
             end_ms = min(start_ms + _WINDOW_MS, to_ms)
             known = {hour.hour_ms: hour for hour in self._ledger.hours.between(start_ms, end_ms, self._name)}
             for hour_ms in range(start_ms, end_ms, HOUR_MS):
-                if self.covers(hour_ms):
+                if any(term.covers(hour_ms) for term in self._terms):
                     yield self.status_of(known.get(hour_ms) or Hour(self._name, hour_ms))
 
     def status_of(self, hour: Hour) -> HourStatus:
@@ -70,7 +66,7 @@ class HourGrid:
             return "the event type does not exist"
         states = PartitionStates(len(self._snapshot.spans), self._standing.partitions, self._standing.read_ms)
         reason = readiness.blocked_by(hour.hour_ms, states, hour.barrier, self._options.ready_rule)
-        return reason or "its flag is the next thing to be written"
+        return reason or "its flag will be written next"
 
     def summary(self) -> ArchiveStatus:
         standing = self._standing
@@ -106,11 +102,10 @@ class HourGrid:
     def _lag(self) -> int | None:
         if self._snapshot is None:
             return None
-        pending = [self._pending(number) for number in range(len(self._snapshot.spans))]
-        return sum(count for count in pending if count is not None)
+        return sum(self._pending(number) or 0 for number in range(len(self._snapshot.spans)))
 
     def _pending(self, number: int) -> int | None:
-        """Events of a partition that are not archived yet; None if that cannot be known."""
+        """How many events of a partition are not archived yet; None if the number is unknown."""
         stored = self._standing.partitions.get(number)
         position = stored.position if stored else None
         try:

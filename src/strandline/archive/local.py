@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from strandline.archive import flags
@@ -18,7 +20,7 @@ from strandline.archive.ledger.connect import connect as connect_ledger
 from strandline.archive.ledger.connect import is_made
 from strandline.archive.model import HOUR_MS, Hour, HourName, Term, hour_name, hour_of, parse_hour
 from strandline.archive.options import ArchiveOptions, configured
-from strandline.archive.process import ArchivePlan, ArchiveProcess
+from strandline.archive.process import ArchiveProcess
 from strandline.archive.propagator import Propagator
 from strandline.archive.replay import Replayed, replay
 from strandline.archive.room import (
@@ -78,8 +80,7 @@ class LocalArchive(Archive, Room):
     def files(self) -> Files:
         with self._lock:
             if self._files is None:
-                root = self._settings.archive.root or str(self._data / "archive")
-                self._files = connect_files(root)
+                self._files = connect_files(self._settings.archive.root or str(self._data / "archive"))
             return self._files
 
     def _layout(self, event_type: str) -> Layout:
@@ -103,11 +104,8 @@ class LocalArchive(Archive, Room):
     # -- the contract
 
     def status(self) -> list[ArchiveStatus]:
-        terms = self._all_terms()
-        return [
-            self._grid(name, [term for term in terms if term.event_type == name]).summary()
-            for name in sorted({term.event_type for term in terms})
-        ]
+        by_name = groupby(self._all_terms(), key=lambda term: term.event_type)
+        return [self._grid(name, [*terms]).summary() for name, terms in by_name]
 
     def _grid(self, event_type: str, terms: Sequence[Term]) -> HourGrid:
         return HourGrid(self._options(event_type), terms, self.ledger, self._source)
@@ -127,9 +125,8 @@ class LocalArchive(Archive, Room):
         if not 0 <= wait_ms <= MAX_WAIT_MS:
             raise Invalid(f"wait_ms must be between 0 and {MAX_WAIT_MS}, not {wait_ms}")
         deadline = time.monotonic() + wait_ms / 1000
-        while not self.is_ready(event_type, hour) and (left := deadline - time.monotonic()) > 0:
+        while not (known := self._known(event_type, hour)).written and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(_POLL_SECONDS, left))
-        known = self._known(event_type, hour)
         found = self._grid(event_type, self._terms(event_type)).status_of(known)
         if found.state != "ready":
             return HourReport(found.hour, found.state, reason=found.reason)
@@ -174,7 +171,7 @@ class LocalArchive(Archive, Room):
                 yield PeriodStatus(one.path, to_rfc3339(one.start_ms), one.revision)
 
     def check_ready(self) -> None:
-        """A ledger that was never needed is not opened for this."""
+        """Does not open a ledger that was not needed yet."""
         if self._ledger is not None:
             self._ledger.terms()
 
@@ -187,16 +184,10 @@ class LocalArchive(Archive, Room):
 
     def process(self, runner: Runner | None = None) -> ArchiveProcess:
         """A process of the archive, not started. Invalid if a setting has a value that cannot work."""
-        settings = self._settings.archive
         self._options("any")
-        plan = ArchivePlan(
-            self._configured,
-            lambda name: self.archiver(name, runner or InProcess()),
-            settings.look_back_hours,
-            settings.interval_ms,
-            self._settings.coordination.session_timeout_ms,
-        )
-        return ArchiveProcess(plan, self.ledger, Propagator(self.ledger, self.files, self._layout))
+        propagator = Propagator(self.ledger, self.files, self._layout)
+        make = partial(self.archiver, runner=runner or InProcess())
+        return ArchiveProcess(self._settings, self.ledger, propagator, self._configured, make)
 
     def archiver(self, event_type: str, runner: Runner) -> Archiver:
         return Archiver(self._options(event_type), self._source, self.ledger, self.files, runner)
@@ -222,10 +213,8 @@ class LocalArchive(Archive, Room):
         self._log.get(into)
         span = range(max(from_ms, terms[0].from_ms), min(to_ms, self.ledger.now_ms()), HOUR_MS)
         hours = (hour_ms for hour_ms in span if any(term.covers(hour_ms) for term in terms))
-        return replay(self.files, self._layout(event_type), hours, lambda events: self._publish(into, events))
-
-    def _publish(self, into: str, events: Sequence[bytes]) -> None:
-        self._log.publish(into, events).raise_for_failed()
+        layout = self._layout(event_type)
+        return replay(self.files, layout, hours, lambda events: self._log.publish(into, events).raise_for_failed())
 
     def retire(self, event_type: str, at: HourName | None = None) -> None:
         """End the archiving of an event type at that hour; by default at the next one.

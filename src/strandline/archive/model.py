@@ -83,6 +83,12 @@ class StagedFile(msgspec.Struct, frozen=True):
     max_time_ms: int = -1
 
 
+class ArchivedFile(StagedFile, frozen=True):
+    """The file under its final path, as the ledger and the manifests list it; `staged` is the path before."""
+
+    staged: str = ""
+
+
 class Harvest(msgspec.Struct, frozen=True):
     """The result of a task for one range of a partition: every row that it read is in exactly one of the files."""
 
@@ -90,25 +96,6 @@ class Harvest(msgspec.Struct, frozen=True):
     rows: int
     max_time_ms: int
     files: tuple[StagedFile, ...]
-
-
-class ArchivedFile(msgspec.Struct, frozen=True):
-    """A file as the ledger and the manifests list it; `path` is relative to the archive's root."""
-
-    path: str
-    kind: Kind
-    hour_ms: int
-    partition: int
-    timeline: int
-    first: int
-    last: int
-    rows: int
-    bytes: int
-    sha256: str
-    min_time_ms: int
-    max_time_ms: int
-    #: The path in `_staging`; not used once the file is published.
-    staged: str = ""
 
 
 class Counts(msgspec.Struct, frozen=True):

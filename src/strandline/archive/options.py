@@ -10,7 +10,6 @@ from strandline.archive import shifts
 from strandline.archive.layout import Layout
 from strandline.archive.model import LatePolicy, Lost, ReadyRule
 from strandline.archive.settings import ArchiveSettings
-from strandline.archive.staging import Sorting
 from strandline.archive.times import EventTimes
 from strandline.errors import Invalid
 
@@ -39,17 +38,6 @@ class ArchiveOptions:
             _one_of("ready_rule", settings.ready_rule, ReadyRule),
             _one_of("late", settings.late, LatePolicy),
             _one_of("on_unavailable", settings.on_unavailable, Lost),
-        )
-
-    def sorting(self, now_ms: int) -> Sorting:
-        return Sorting(
-            event_type=self.event_type,
-            time_field=self.time_field,
-            max_future_ms=self.settings.max_future_ms,
-            max_past_ms=self.settings.max_past_ms,
-            max_record_bytes=self.settings.max_record_bytes,
-            file_bytes=self.settings.file_bytes,
-            now_ms=now_ms,
         )
 
 

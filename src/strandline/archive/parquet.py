@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.archive.files import Files
-from strandline.archive.model import Kind, StagedFile
+from strandline.archive.model import StagedFile
 from strandline.log.records import HEADERS
 
 _TIME = pa.timestamp("ms", "UTC")
-_FRONT = [("event_type", pa.string()), ("partition", pa.int32()), ("timeline", pa.int32()), ("offset", pa.int64())]
+_NUMBERS = [("partition", pa.int32()), ("timeline", pa.int32()), ("offset", pa.int64())]
+_FRONT = [("event_type", pa.string()), *_NUMBERS, ("timestamp", _TIME)]
+_KEY, _HEADERS = ("key", pa.binary()), ("headers", HEADERS)
 
 #: The columns of data files; `value` is the event's JSON.
-ARCHIVED = pa.schema(
-    [
-        *_FRONT,
-        ("timestamp", _TIME),
-        ("event_time", _TIME),
-        ("key", pa.binary()),
-        ("value", pa.string()),
-        ("headers", HEADERS),
-    ]
-)
+ARCHIVED = pa.schema([*_FRONT, ("event_time", _TIME), _KEY, ("value", pa.string()), _HEADERS])
 #: The columns of quarantine files: records as they were read, with the reason.
-QUARANTINED = pa.schema(
-    [
-        *_FRONT,
-        ("timestamp", _TIME),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", HEADERS),
-        ("reason", pa.string()),
-    ]
-)
+QUARANTINED = pa.schema([*_FRONT, _KEY, ("value", pa.binary()), _HEADERS, ("reason", pa.string())])
 
 _ROW_GROUP_ROWS = 131_072
 _ROW_GROUP_BYTES = 32 << 20
@@ -47,18 +30,15 @@ _COUNTING = ["offset", "timestamp", "event_time"]
 
 
 class StagedFileWriter:
-    """Writes one staged file: rows of one partition, timeline and hour, in the order of their offsets."""
+    """Writes one staged file: rows of one partition, timeline and hour (−1: the quarantine), by offset."""
 
-    def __init__(self, files: Files, path: str, kind: Kind, hour_ms: int = -1) -> None:
-        self._schema = QUARANTINED if kind == "quarantine" else ARCHIVED
-        self._about: dict[str, Any] = {"path": path, "kind": kind, "hour_ms": hour_ms}
+    def __init__(self, files: Files, path: str, hour_ms: int) -> None:
+        self._schema, kind = (QUARANTINED, "quarantine") if hour_ms < 0 else (ARCHIVED, "data")
+        self._about: dict[str, Any] = {"path": path, "kind": kind, "hour_ms": hour_ms, "rows": 0}
         self._file = files.create(path)
         self._pending: list[pa.RecordBatch] = []
         #: Rows and bytes that are not written yet.
         self.pending_rows = self.pending_bytes = 0
-        self._rows = 0
-        self._ends: tuple[int, int] | None = None
-        self._times: tuple[int, int] | None = None
         try:
             self._parquet = pq.ParquetWriter(
                 self._file,
@@ -84,14 +64,16 @@ class StagedFileWriter:
             self.flush()
 
     def _observe(self, rows: pa.RecordBatch) -> None:
-        self._rows += rows.num_rows
-        first, last = rows["offset"][0].as_py(), rows["offset"][-1].as_py()
-        self._ends = (self._ends[0] if self._ends else first, last)
-        self._about |= {name: rows[name][0].as_py() for name in ("partition", "timeline")}
+        about = self._about
+        about["rows"] += rows.num_rows
+        about |= {name: rows[name][0].as_py() for name in ("partition", "timeline")}
+        about.setdefault("first", rows["offset"][0].as_py())
+        about["last"] = rows["offset"][-1].as_py()
         if "event_time" in self._schema.names:
             times = pa.compute.min_max(rows["event_time"].cast(pa.int64()))
             low, high = times["min"].as_py(), times["max"].as_py()
-            self._times = (min(self._times[0], low), max(self._times[1], high)) if self._times else (low, high)
+            about["min_time_ms"] = min(low, about.get("min_time_ms", low))
+            about["max_time_ms"] = max(high, about.get("max_time_ms", high))
 
     def flush(self) -> None:
         """Write the pending rows as one row group."""
@@ -109,18 +91,7 @@ class StagedFileWriter:
         self._parquet.close()
         self._file.close()
         digest = self._file.digest
-        first, last = self._ends or (-1, -1)
-        low, high = self._times or (-1, -1)
-        return StagedFile(
-            **self._about,
-            first=first,
-            last=last,
-            rows=self._rows,
-            bytes=digest.size,
-            sha256=digest.sha256,
-            min_time_ms=low,
-            max_time_ms=high,
-        )
+        return StagedFile(**self._about, bytes=digest.size, sha256=digest.sha256)
 
     def discard(self) -> None:
         """Delete the file; does nothing after `close`."""
@@ -130,9 +101,7 @@ class StagedFileWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.discard()
 
 

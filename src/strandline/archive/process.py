@@ -9,13 +9,13 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from strandline.archive import readiness
 from strandline.archive.archiver import Archiver, Report
 from strandline.archive.ledger import Ledger
 from strandline.archive.model import Term
 from strandline.archive.propagator import Propagator
+from strandline.archive.settings import ArchiveSections
 from strandline.clock import to_rfc3339
 from strandline.engine.heartbeat import Heartbeat
 from strandline.errors import LeaseLost, StrandlineError, Unavailable
@@ -31,22 +31,23 @@ _RETRY_SECONDS = 5.0
 _PROPAGATION = "propagation"
 
 
-@dataclass(frozen=True)
-class ArchivePlan:
-    """What to archive and how; `event_types` gives the creation time of each (0 if it does not exist yet)."""
-
-    event_types: Callable[[], Mapping[str, int]]
-    archiver: Callable[[str], Archiver]
-    look_back_hours: int
-    interval_ms: int
-    lease_ms: int
-
-
 class ArchiveProcess:
-    def __init__(self, plan: ArchivePlan, ledger: Ledger, propagator: Propagator) -> None:
-        self._plan = plan
+    """`event_types` gives the creation time of each event type to archive, 0 if it does not exist yet."""
+
+    def __init__(
+        self,
+        settings: ArchiveSections,
+        ledger: Ledger,
+        propagator: Propagator,
+        event_types: Callable[[], Mapping[str, int]],
+        archiver: Callable[[str], Archiver],
+    ) -> None:
+        self._settings = settings.archive
+        self._lease_ms = settings.coordination.session_timeout_ms
         self._ledger = ledger
         self._propagator = propagator
+        self._event_types = event_types
+        self._archiver = archiver
         self.owner = uuid.uuid4().hex
         self._archivers: dict[str, Archiver] = {}
         self._wait_until: dict[str, float] = {}
@@ -62,46 +63,44 @@ class ArchiveProcess:
                     self._tick(on_progress)
                 except StrandlineError as error:
                     log.warning("the ledger is not available; retrying: %s", error.detail)
-                stop.wait(self._plan.interval_ms / 1000)
+                stop.wait(self._settings.interval_ms / 1000)
             self._stop(self._ledger.terms(), on_progress)
 
     def _tick(self, on_progress: OnProgress) -> None:
-        configured = self._plan.event_types()
+        configured = self._event_types()
         terms = self._terms(configured)
         mine = self._share(self._due_names(configured, terms), terms)
-        self._turns(mine, lambda archiver: archiver.step(terms), on_progress)
+        self._run_all(mine, lambda archiver: archiver.step(terms), on_progress)
         self._propagate(terms)
 
     def once(self, on_progress: OnProgress = lambda _: None) -> None:
         """Archive what the log holds now and flag the complete hours. The first error is raised at the end."""
         with self._alive():
-            configured = self._plan.event_types()
+            configured = self._event_types()
             terms = self._terms(configured)
-            names = self._take_patiently(self._due_names(configured, terms))
-            self._turns(names, lambda archiver: _catch_up(archiver, terms), on_progress)
+            names = self._take_all(self._due_names(configured, terms))
+            self._run_all(names, lambda archiver: _catch_up(archiver, terms), on_progress)
             self._stop(terms, on_progress)
             self._propagated = float("-inf")
             self._propagate(terms)
         if self._first_error is not None:
             raise self._first_error
 
-    # -- who does what
+    # -- leases
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
-        """Keep the leases of this process while it works, and give them up afterwards."""
+        """Renew the leases of this process while it works, and release them afterwards."""
         self._renew()
         try:
-            with Heartbeat(
-                "renewing the archive's leases", self._renew, self._plan.lease_ms, longest=_SHOW_SECONDS
-            ):
+            with Heartbeat("renewing the archive's leases", self._renew, self._lease_ms, longest=_SHOW_SECONDS):
                 yield
         finally:
             with suppress(StrandlineError):  # the leases expire by themselves
                 self._ledger.leases.leave(self.owner)
 
     def _renew(self) -> None:
-        """Renew the leases, and store how far this process is."""
+        """Renew the leases and store the progress of this process."""
         self._ledger.leases.renew(self.owner, self._meter.text)
 
     def _terms(self, configured: Mapping[str, int]) -> list[Term]:
@@ -112,17 +111,19 @@ class ArchiveProcess:
         new = {name: made_ms for name, made_ms in configured.items() if name not in known}
         for name, made_ms in new.items():
             ends = [term.to_ms for term in terms if term.event_type == name and term.to_ms is not None]
-            self._ledger.open_term(name, readiness.first_hour(now_ms, self._plan.look_back_hours, made_ms, *ends))
+            self._ledger.open_term(
+                name, readiness.first_hour(now_ms, self._settings.look_back_hours, made_ms, *ends)
+            )
         return self._ledger.terms() if new else terms
 
     def _due_names(self, configured: Mapping[str, int], terms: Sequence[Term]) -> list[str]:
         """Event types that are configured here, or retired with hours that are not flagged yet."""
         now_ms = self._ledger.now_ms()
         retired = {term.event_type for term in terms} - {term.event_type for term in terms if term.to_ms is None}
-        owing = {name for name in retired if self._owes(name, terms, now_ms)}
-        return sorted({*configured, *owing})
+        unfinished = {name for name in retired if self._has_due_hours(name, terms, now_ms)}
+        return sorted({*configured, *unfinished})
 
-    def _owes(self, name: str, terms: Sequence[Term], now_ms: int) -> bool:
+    def _has_due_hours(self, name: str, terms: Sequence[Term], now_ms: int) -> bool:
         standing = self._ledger.standing(name)
         own = [term for term in terms if term.event_type == name]
         return standing is not None and bool(readiness.due_hours(own, standing.flagged_ms, now_ms))
@@ -141,9 +142,9 @@ class ArchiveProcess:
             self._hand_over(name, terms)
         return mine
 
-    def _take_patiently(self, names: Sequence[str]) -> list[str]:
-        """Lease all that are free. The leases of a killed process expire after a while, so this waits for them."""
-        deadline = time.monotonic() + 2 * self._plan.lease_ms / 1000
+    def _take_all(self, names: Sequence[str]) -> list[str]:
+        """Lease all event types, except those that another process renews. Waits for leases that expire."""
+        deadline = time.monotonic() + 2 * self._lease_ms / 1000
         mine: list[str] = []
         missing = [*names]
         while missing:
@@ -156,18 +157,18 @@ class ArchiveProcess:
         return mine
 
     def _hand_over(self, name: str, terms: Sequence[Term]) -> None:
-        self._turn(name, lambda archiver: archiver.stop(terms))
+        self._run_one(name, lambda archiver: archiver.stop(terms))
         self._drop(name)
         self._meter.forget(name)
         self._ledger.leases.release(self.owner, name)
 
-    # -- turns
+    # -- steps
 
-    def _turns(self, names: Sequence[str], act: Callable[[Archiver], Report], on_progress: OnProgress) -> None:
-        waiting = [name for name in names if self._wait_until.get(name, 0) <= time.monotonic()]
-        if waiting:
-            with ThreadPoolExecutor(min(_AT_ONCE, len(waiting))) as pool:
-                for report in pool.map(lambda name: self._turn(name, act), waiting):
+    def _run_all(self, names: Sequence[str], act: Callable[[Archiver], Report], on_progress: OnProgress) -> None:
+        due = [name for name in names if self._wait_until.get(name, 0) <= time.monotonic()]
+        if due:
+            with ThreadPoolExecutor(min(_AT_ONCE, len(due))) as pool:
+                for report in pool.map(lambda name: self._run_one(name, act), due):
                     if report is not None:
                         on_progress(self._progress(report))
 
@@ -175,12 +176,12 @@ class ArchiveProcess:
         flag = to_rfc3339(report.flagged_ms) if report.flagged_ms >= 0 else None
         return self._meter.measure(report.event_type, report.rows, report.lag, shift=report.shift, last_flag=flag)
 
-    def _turn(self, name: str, act: Callable[[Archiver], Report]) -> Report | None:
+    def _run_one(self, name: str, act: Callable[[Archiver], Report]) -> Report | None:
         """Act on one event type. Errors are handled here, so that they do not affect the other event types."""
         try:
             archiver = self._archivers.get(name)
             if archiver is None:
-                archiver = self._plan.archiver(name)
+                archiver = self._archiver(name)
                 archiver.start()
                 self._archivers[name] = archiver
             return act(archiver)
@@ -213,14 +214,14 @@ class ArchiveProcess:
 
     def _stop(self, terms: Sequence[Term], on_progress: OnProgress) -> None:
         self._wait_until.clear()
-        self._turns([*self._archivers], lambda archiver: archiver.stop(terms), on_progress)
+        self._run_all([*self._archivers], lambda archiver: archiver.stop(terms), on_progress)
         for name in [*self._archivers]:
             self._drop(name)
 
     def _propagate(self, terms: Sequence[Term]) -> None:
         if time.monotonic() - self._propagated < _PROPAGATE_SECONDS:
             return
-        # One propagator at a time is enough: another one that runs now finds the same flags.
+        # One propagator at a time is enough: a second one would find the same flags.
         if self._ledger.leases.take(self.owner, _PROPAGATION):
             try:
                 self._propagator.run(terms, repair=self._propagated < 0)
@@ -230,7 +231,7 @@ class ArchiveProcess:
 
 
 def _catch_up(archiver: Archiver, terms: Sequence[Term]) -> Report:
-    """Archive up to the end of the log at the first step. Does not chase publishers that keep publishing."""
+    """Archive up to the end of the log at the first step. Events published later are left for the next run."""
     report = archiver.step(terms, everything=True)
     goal = report.rows + sum(report.lag.values())
     while not report.caught_up and report.rows < goal:

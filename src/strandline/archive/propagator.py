@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from strandline import failpoints
-from strandline.archive import flags, propagation
+from strandline.archive import flags
 from strandline.archive.files import Files
-from strandline.archive.layout import READY
+from strandline.archive.layout import READY, Layout, at
 from strandline.archive.ledger import Ledger
 from strandline.archive.model import DAY_MS, HOUR_MS, Period, Term, day_of, hour_of
-from strandline.archive.propagation import LayoutOf
 from strandline.errors import Conflict
 from strandline.logging_setup import fields
 
@@ -19,6 +19,50 @@ log = logging.getLogger(__name__)
 
 # How far back missing flags are written again.
 _REPAIR_MS = 2 * DAY_MS
+
+#: For each directory, by path, the directories in it that must be flagged first.
+Needs = dict[str, set[str]]
+LayoutOf = Callable[[str], Layout]
+
+
+def hour_needs(hour_ms: int, terms: Iterable[Term], layout_of: LayoutOf) -> Needs:
+    """The directories of all event types configured for the hour, by the path of the hour's directory."""
+    found: Needs = defaultdict(set)
+    for layout in _configured(hour_ms, terms, layout_of):
+        if layout.hour_template is not None:
+            found[at(layout.hour_template, hour_ms)].add(layout.directory(hour_ms))
+    return found
+
+
+def day_needs(day_ms: int, terms: Collection[Term], layout_of: LayoutOf) -> Needs:
+    """The directories of all hours of the day, by the path of the day's directory.
+
+    Without days that have an hour for which no event type was configured.
+    """
+    found: Needs = defaultdict(set)
+    hours: dict[str, set[int]] = defaultdict(set)
+    for hour_ms in range(day_ms, day_ms + DAY_MS, HOUR_MS):
+        for layout in _configured(hour_ms, terms, layout_of):
+            if layout.day_template is not None:
+                path = at(layout.day_template, day_ms)
+                found[path].add(at(layout.hour_template or layout.template, hour_ms))
+                hours[path].add(hour_ms)
+    return {path: needed for path, needed in found.items() if len(hours[path]) == DAY_MS // HOUR_MS}
+
+
+def _configured(hour_ms: int, terms: Iterable[Term], layout_of: LayoutOf) -> list[Layout]:
+    return [layout_of(term.event_type) for term in terms if term.covers(hour_ms)]
+
+
+def children(needed: Collection[str], revisions: Mapping[str, int]) -> dict[str, int] | None:
+    """The revisions of all needed directories; None while one of them has no flag."""
+    if not all(revisions.get(path) for path in needed):
+        return None
+    return {path: revisions[path] for path in sorted(needed)}
+
+
+# Hours before days: the hours that a pass flags count for their days.
+_LEVELS = ((hour_needs, hour_of, HOUR_MS), (day_needs, day_of, DAY_MS))
 
 
 class Propagator:
@@ -35,11 +79,7 @@ class Propagator:
         for period in self._ledger.periods.unwritten():
             self._write(period)
         flagged = 0
-        for needs_of, start_of, length_ms in (
-            (propagation.hour_needs, hour_of, HOUR_MS),
-            (propagation.day_needs, day_of, DAY_MS),
-        ):
-            # Read again: the hours that were just flagged count for their days.
+        for needs_of, start_of, length_ms in _LEVELS:
             unsettled = self._ledger.periods.unsettled()
             for start_ms in sorted({start_of(start_ms) for start_ms in unsettled.values()}):
                 for path, needed in needs_of(start_ms, terms, self._layout_of).items():
@@ -52,17 +92,17 @@ class Propagator:
         return flagged
 
     def _flag(self, path: str, start_ms: int, needed: Collection[str]) -> bool:
-        children = propagation.children(needed, self._ledger.periods.revisions(needed))
-        if children is None:
+        found = children(needed, self._ledger.periods.revisions(needed))
+        if found is None:
             return False
         failpoints.hit("archive.period")
         try:
-            period = self._ledger.periods.flag(path, start_ms, children)
+            period = self._ledger.periods.flag(path, start_ms, found)
         except Conflict:
             return False  # another process has flagged newer revisions
         if period.written < period.revision:
             self._write(period)
-        self._ledger.periods.settle(children)
+        self._ledger.periods.settle(found)
         return period.written < period.revision
 
     def _write(self, period: Period) -> None:
@@ -79,10 +119,9 @@ class Propagator:
         """Settle directories that belong to no directory above, so that they are not examined in every pass."""
         unsettled = self._ledger.periods.unsettled()
         above: set[str] = set()
-        for hour_ms in {hour_of(start_ms) for start_ms in unsettled.values()}:
-            above.update(*propagation.hour_needs(hour_ms, terms, self._layout_of).values())
-        for day_ms in {day_of(start_ms) for start_ms in unsettled.values()}:
-            above.update(*propagation.day_needs(day_ms, terms, self._layout_of).values())
+        for needs_of, start_of, _ in _LEVELS:
+            for start_ms in {start_of(start_ms) for start_ms in unsettled.values()}:
+                above.update(*needs_of(start_ms, terms, self._layout_of).values())
         alone = [path for path in unsettled if path not in above]
         if alone:
             self._ledger.periods.settle(self._ledger.periods.revisions(alone))

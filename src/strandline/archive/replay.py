@@ -13,12 +13,9 @@ from strandline.archive.layout import Layout
 from strandline.archive.model import hour_name
 from strandline.errors import Conflict
 
-#: Publishes all events, given as JSON, or raises an error.
-Publish = Callable[[Sequence[bytes]], None]
-
 _EVENTS = 5_000
 _BYTES = 8 << 20
-# Metadata that the platform sets on reception; events that bring it are refused.
+# Metadata that the platform sets on reception. Publishing rejects events that contain it.
 _OF_RECEPTION = frozenset({"received_at", "version", "published_by", "event_type"})
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -31,8 +28,10 @@ class Replayed(msgspec.Struct, frozen=True):
     events: int
 
 
-def replay(files: Files, layout: Layout, hours_ms: Iterable[int], publish: Publish) -> Iterator[Replayed]:
-    """Publish the events of ready hours, hour by hour; within a partition in their order.
+def replay(
+    files: Files, layout: Layout, hours_ms: Iterable[int], publish: Callable[[Sequence[bytes]], object]
+) -> Iterator[Replayed]:
+    """Publish the events of ready hours as JSON, hour by hour; within a partition in their order.
 
     The files are those that the hour's flag lists. Conflict if an hour is not ready; nothing of that hour is
     published then. After an error part of an hour may be published. Events keep their `eid`, so that readers can

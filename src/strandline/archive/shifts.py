@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from strandline.archive.model import StoredPartition
 from strandline.errors import Invalid
 from strandline.log.cursors import Position
@@ -69,11 +71,11 @@ def rotated(worker: Worker, now_ms: int, duration_ms: int) -> Worker:
 
     A previous shift that is still unfinished, because its partition lags, is merged into its successor.
     """
-    current, waiting = worker.current, worker.previous
+    current = worker.current
     if not current.is_over(now_ms):
         return worker
-    if waiting is not None:
-        newest = max(current.max_timestamp_ms, waiting.max_timestamp_ms)
+    if worker.previous is not None:
+        newest = max(current.max_timestamp_ms, worker.previous.max_timestamp_ms)
         current = replace(current, max_timestamp_ms=newest)
     return Worker(worker.cursor, begin(now_ms, duration_ms, current.number + 1), current)
 
@@ -96,9 +98,7 @@ def finished(worker: Worker, stored: StoredPartition | None) -> tuple[Worker, St
 
 def cut(worker: Worker, stored: StoredPartition | None) -> StoredPartition:
     """What to store when collected records are published but no shift is finished: only the position changes."""
-    if stored is None:
-        return StoredPartition(worker.cursor)
-    return StoredPartition(worker.cursor, stored.max_timestamp_ms, stored.shift, stored.start_ms, stored.end_ms)
+    return structs.replace(stored or StoredPartition(worker.cursor), position=worker.cursor)
 
 
 def stopped(worker: Worker, stored: StoredPartition | None, now_ms: int, *, caught_up: bool) -> StoredPartition:
@@ -110,10 +110,8 @@ def stopped(worker: Worker, stored: StoredPartition | None, now_ms: int, *, caug
 def _kept(
     shift: Shift, cursor: Position, stored: StoredPartition | None, end_ms: int, *, certain: bool
 ) -> StoredPartition:
-    newest = shift.max_timestamp_ms
-    if newest < 0 and certain:
-        newest = end_ms
+    newest = end_ms if shift.max_timestamp_ms < 0 and certain else shift.max_timestamp_ms
     # Timestamps never go backwards: an hour that was ready stays ready.
-    newest = max(newest, stored.max_timestamp_ms if stored else -1)
-    end_ms = max(end_ms, stored.end_ms if stored else -1)
+    before = stored or StoredPartition(cursor)
+    newest, end_ms = max(newest, before.max_timestamp_ms), max(end_ms, before.end_ms)
     return StoredPartition(cursor, newest, shift.number, shift.start_ms, end_ms)

@@ -55,7 +55,7 @@ class Source:
     def range(
         self, event_type: str, snapshot: LogSnapshot, partition: int, start: Position, end: Position
     ) -> PartitionRange:
-        """The records between two positions, as a value that another process can read them by."""
+        """The records between two positions, as a value with which another process can read them."""
         spans = snapshot.spans[partition]
         storages = self._event_types.storages()
         timelines = {timeline.order: timeline for timeline in snapshot.timelines}

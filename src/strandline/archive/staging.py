@@ -9,7 +9,6 @@ import itertools
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -21,7 +20,8 @@ import pyarrow.compute as pc
 from strandline import failpoints
 from strandline.archive import parquet
 from strandline.archive.files import Files
-from strandline.archive.model import HOUR_MS, Harvest, Kind, StagedFile
+from strandline.archive.model import HOUR_MS, Harvest, StagedFile
+from strandline.archive.settings import ArchiveSettings
 from strandline.archive.times import EventTimes
 from strandline.log.reading import Batch
 
@@ -38,12 +38,8 @@ _PENDING_BYTES = 256 << 20
 class Sorting(msgspec.Struct, frozen=True):
     """How events are sorted into hours; `now_ms` limits event times in the future."""
 
-    event_type: str
     time_field: str
-    max_future_ms: int
-    max_past_ms: int
-    max_record_bytes: int
-    file_bytes: int
+    settings: ArchiveSettings
     now_ms: int
 
 
@@ -51,7 +47,7 @@ def stage(files: Files, directory: str, sorting: Sorting, partition: int, batche
     """Write the rows of a range into files of the directory."""
     times = EventTimes(sorting.time_field)
     rows = 0
-    with HourWriters(files, directory, sorting.file_bytes) as writers:
+    with HourWriters(files, directory, sorting.settings.file_bytes) as writers:
         for batch in batches:
             rows += len(batch)
             hours, bad = _sorted(batch, sorting, times)
@@ -65,26 +61,19 @@ def stage(files: Files, directory: str, sorting: Sorting, partition: int, batche
     return Harvest(partition, rows, newest, tuple(staged))
 
 
-def merge(files: Files, directory: str, group: Sequence[StagedFile]) -> StagedFile:
-    """Merge consecutive files into one."""
-    first = group[0]
-    with parquet.StagedFileWriter(files, _new(directory), first.kind, first.hour_ms) as writer:
+def rewrite(files: Files, directory: str, group: Sequence[StagedFile], reason: str = "") -> StagedFile:
+    """Merge consecutive files into one; with a reason, into a quarantine file."""
+    with parquet.StagedFileWriter(files, _new(directory), -1 if reason else group[0].hour_ms) as writer:
         for one in group:
             for rows in parquet.read(files, one.path):
-                writer.write(rows)
+                writer.write(_quarantined(rows, reason) if reason else rows)
         return writer.close()
 
 
-def quarantine(files: Files, directory: str, group: Sequence[StagedFile], reason: str) -> StagedFile:
-    """Rewrite files of hours, in the given order, as one quarantine file."""
+def _quarantined(rows: pa.RecordBatch, reason: str) -> pa.RecordBatch:
     kept = [field for field in parquet.QUARANTINED if field.name != "reason"]
-    with parquet.StagedFileWriter(files, _new(directory), "quarantine") as writer:
-        for one in group:
-            for rows in parquet.read(files, one.path):
-                columns = [rows[field.name].cast(field.type) for field in kept]
-                columns.append(pa.repeat(reason, rows.num_rows))
-                writer.write(pa.RecordBatch.from_arrays(columns, schema=parquet.QUARANTINED))
-        return writer.close()
+    columns = [rows[field.name].cast(field.type) for field in kept]
+    return pa.RecordBatch.from_arrays([*columns, pa.repeat(reason, rows.num_rows)], schema=parquet.QUARANTINED)
 
 
 def _new(directory: str) -> str:
@@ -108,8 +97,7 @@ class HourWriters:
         if writer is None:
             if len(self._open) >= _OPEN_FILES:
                 self._finish(next(iter(self._open)))
-            kind: Kind = "data" if hour_ms >= 0 else "quarantine"
-            writer = self._open[key] = parquet.StagedFileWriter(self._files, _new(self._directory), kind, hour_ms)
+            writer = self._open[key] = parquet.StagedFileWriter(self._files, _new(self._directory), hour_ms)
         self._open.move_to_end(key)
         writer.write(rows)
         if writer.bytes >= self._file_bytes:
@@ -129,9 +117,7 @@ class HourWriters:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for writer in self._open.values():
             writer.discard()
 
@@ -142,7 +128,7 @@ def _sorted(
     """The rows of every hour, and those for the quarantine."""
     rows, values = batch.records, batch.records["value"]
     published = rows["timestamp"].to_numpy()
-    unreadable = _unreadable(values, sorting.max_record_bytes)
+    unreadable = _unreadable(values, sorting.settings.max_record_bytes)
     if unreadable:
         values = pc.if_else(pa.array(_mask(len(batch), unreadable)), pa.scalar(None, values.type), values)
     event_times, timeless = times.of(values, published)
@@ -197,8 +183,8 @@ def _out_of_range(
 ) -> dict[int, str]:
     """Limits count from the time of publication, or from now if that time is in the future."""
     base = np.where(published > 0, np.minimum(published, sorting.now_ms), sorting.now_ms)
-    past = (event_times < base - sorting.max_past_ms) | (event_times < 0)
-    future = event_times > base + sorting.max_future_ms
+    past = (event_times < base - sorting.settings.max_past_ms) | (event_times < 0)
+    future = event_times > base + sorting.settings.max_future_ms
     found = dict.fromkeys(np.flatnonzero(past).tolist(), FAR_PAST)
     return found | dict.fromkeys(np.flatnonzero(future).tolist(), FAR_FUTURE)
 

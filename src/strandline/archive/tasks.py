@@ -1,4 +1,4 @@
-"""Tasks as values that can be sent to another process, and the port of what runs them."""
+"""Tasks as values that can be sent to another process, and the port that runs them."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ class Rewrite:
     reason: str = ""
 
     def run(self) -> StagedFile:
-        if self.reason:
-            return staging.quarantine(self.files, self.directory, self.group, self.reason)
-        return staging.merge(self.files, self.directory, self.group)
+        return staging.rewrite(self.files, self.directory, self.group, self.reason)
 
 
 class Runner(ABC):

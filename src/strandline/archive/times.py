@@ -92,9 +92,8 @@ class EventTimes:
         return times, bad
 
 
-class _Bad:
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
+class _Bad(msgspec.Struct):
+    reason: str
 
 
 def _compile(path: Sequence[str]) -> tuple[Callable[[bytes], Any], Callable[[Any], Any]]:

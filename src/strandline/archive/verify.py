@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +26,7 @@ def verify(
     """Compare an hour's files with its flag, and the flag with the ledger.
 
     Files are read completely, one by one in the order of their names, beginning after `after`, until the time is
-    over; `next` of the result is then set. The first call checks the flags, the last one looks for other files.
+    over; `next` of the result is then set. The first call checks the flags, the last one searches for other files.
     """
     deadline = time.monotonic() + seconds
     beside, above = (flags.read(files, path) for path in layout.flags(hour_ms))
@@ -42,7 +42,9 @@ def verify(
         checked.append(todo.popleft())
         problems += _of_file(files, f"{folder}/{checked[-1].name}", checked[-1])
     if not todo:
-        problems += _unlisted(files, folder, {file.name for file in listed})
+        found = {entry.name for entry in files.entries(folder) if entry.name.endswith(".parquet")}
+        unlisted = found - {file.name for file in listed}
+        problems += [f"{name} is not listed in the flag" for name in sorted(unlisted)]
     return HourCheck(
         event_type=layout.event_type,
         hour=hour_name(hour_ms),
@@ -55,7 +57,7 @@ def verify(
 
 
 def _decided(ledger: Ledger, event_type: str, hour_ms: int) -> Manifest | None:
-    """The flag that the ledger calls for; None if the ledger has none."""
+    """The flag that the ledger has decided; None if it has decided none."""
     for hour in ledger.hours.between(hour_ms, hour_ms + 1, event_type):
         if hour.revision:
             return flags.manifest(hour, ledger.files(event_type, hour_ms))
@@ -88,9 +90,3 @@ def _of_file(files: Files, path: str, listed: ListedFile) -> Sequence[str]:
     except pa.ArrowException as error:
         return [f"{listed.name} is not Parquet: {error}"]
     return [] if rows == listed.rows else [f"{listed.name} has {rows} rows, not {listed.rows}"]
-
-
-def _unlisted(files: Files, folder: str, known: Container[str]) -> Iterator[str]:
-    for entry in files.entries(folder):
-        if entry.name.endswith(".parquet") and entry.name not in known:
-            yield f"{entry.name} is not listed in the flag"

@@ -6,6 +6,8 @@ import hashlib
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 from strandline.archive import parquet, staging
 from strandline.archive.files.local import LocalFiles
 from strandline.archive.model import HOUR_MS, Harvest, StagedFile
+from strandline.archive.settings import ArchiveSettings
 from strandline.archive.staging import FAR_FUTURE, FAR_PAST, NO_TEXT, TOO_LARGE, Sorting
 from strandline.archive.times import NO_JSON, NOT_A_TIME
 from strandline.clock import parse_rfc3339, to_rfc3339
@@ -23,15 +26,10 @@ from strandline.log.reading import Batch
 from strandline.log.records import READ
 
 NOON = parse_rfc3339("2024-05-01T12:00:00Z")
-SORTING = Sorting(
-    event_type="orders",
-    time_field="metadata.occurred_at|@timestamp",
-    max_future_ms=HOUR_MS,
-    max_past_ms=24 * HOUR_MS,
-    max_record_bytes=10_000,
-    file_bytes=100_000_000,
-    now_ms=NOON + HOUR_MS,
+SETTINGS = ArchiveSettings(
+    max_future_ms=HOUR_MS, max_past_ms=24 * HOUR_MS, max_record_bytes=10_000, file_bytes=100_000_000
 )
+SORTING = Sorting("metadata.occurred_at|@timestamp", SETTINGS, NOON + HOUR_MS)
 
 
 @pytest.fixture
@@ -57,8 +55,9 @@ def batch(values: Sequence[bytes | None], first: int = 0, timeline: int = 1, pub
     return Batch("orders", "3", timeline, records)
 
 
-def stage(files: LocalFiles, *batches: Batch, **changes: object) -> Harvest:
-    return staging.stage(files, "_staging/run", msgspec.structs.replace(SORTING, **changes), 3, batches)
+def stage(files: LocalFiles, *batches: Batch, **changes: Any) -> Harvest:
+    sorting = msgspec.structs.replace(SORTING, settings=replace(SETTINGS, **changes))
+    return staging.stage(files, "_staging/run", sorting, 3, batches)
 
 
 def rows(files: LocalFiles, file: StagedFile) -> pa.Table:
@@ -241,7 +240,7 @@ def test_a_task_that_is_tried_again_does_not_meet_itself(files):
 def test_small_files_are_merged_into_one(files):
     """In the order given, with everything said of it true again."""
     parts = [stage(files, batch([event(NOON + at)] * 10, first=at * 10)).files[0] for at in range(5)]
-    merged = staging.merge(files, "_staging/run", parts)
+    merged = staging.rewrite(files, "_staging/run", parts)
     assert offsets(files, merged) == [*range(50)]
     assert (merged.first, merged.last, merged.rows) == (0, 49, 50)
     assert (merged.min_time_ms, merged.max_time_ms, merged.hour_ms) == (NOON, NOON + 4, NOON)
@@ -251,7 +250,7 @@ def test_small_files_are_merged_into_one(files):
 def test_rows_of_an_hour_can_be_quarantined_afterwards(files):
     """With the reason; nothing else changes."""
     (file,) = stage(files, batch([event(NOON), event(NOON + 1)])).files
-    moved = staging.quarantine(files, "_staging/run", [file], "late")
+    moved = staging.rewrite(files, "_staging/run", [file], "late")
     assert (moved.kind, moved.hour_ms, moved.rows, moved.max_time_ms) == ("quarantine", -1, 2, -1)
     table = rows(files, moved)
     assert table.schema == parquet.QUARANTINED

@@ -109,7 +109,7 @@ def test_a_step_that_does_not_begin_where_the_last_one_ended_is_refused(ledger, 
     """Behind, ahead, or at the very start: nothing of it is recorded."""
     ledger.decide(claim, decision(None, 9))
     for before in (None, 8, 10):
-        with pytest.raises(Conflict, match="partition 0 stands at"):
+        with pytest.raises(Conflict, match="partition 0 is archived up to"):
             ledger.decide(claim, decision(before, 19, file(10, 19)))
     assert ledger.publishing("orders") == []
     ledger.decide(claim, decision(9, 19, file(10, 19)))

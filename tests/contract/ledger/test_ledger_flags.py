@@ -45,7 +45,7 @@ def test_the_first_barrier_stays(place, ledger, claim):
 def test_an_early_barrier_is_refused(place, ledger, claim):
     """Also when other hours of the call could have it."""
     place.now_ms = END + GRACE
-    with pytest.raises(Invalid, match="is no barrier"):
+    with pytest.raises(Invalid, match="cannot be the barrier"):
         ledger.hours.set_barrier(claim, [NOON - HOUR_MS, NOON], barrier(END + GRACE - 1), GRACE)
     assert ledger.hours.between(0, 2 * NOON) == []
 
@@ -53,7 +53,7 @@ def test_an_early_barrier_is_refused(place, ledger, claim):
 def test_a_barrier_cannot_be_read_in_the_future(place, ledger, claim):
     """The ledger's clock decides, not the reader's."""
     place.now_ms = END + GRACE - 1
-    with pytest.raises(Invalid, match="is no barrier"):
+    with pytest.raises(Invalid, match="cannot be the barrier"):
         ledger.hours.set_barrier(claim, [NOON], barrier(END + GRACE), GRACE)
 
 

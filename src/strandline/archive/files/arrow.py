@@ -6,7 +6,6 @@ between a check and the following write is not detected, so only one process may
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from strandline.archive.files.port import Digest, Entry, Files, NewFile, Seen, checked, checked_no_data
+from strandline.archive.files.port import Digest, Entry, Files, NewFile, checked, checked_no_data
 from strandline.errors import Conflict, Forbidden, Invalid, NotFound, StrandlineError, Unavailable
 
 _SECRETS = frozenset({"access_key", "secret_key", "session_token", "account_key", "sas_token", "sig"})
@@ -48,20 +47,13 @@ class ArrowFiles(Files):
     def _make_parent(self, path: str) -> None:
         self._system.create_dir(self._at(path).rpartition("/")[0], recursive=True)
 
-    def publish(self, staged: str, target: str, digest: Digest) -> None:
-        if self.size(target) is None and self.size(staged) == digest.size:
-            with _mapped(target):
-                self._make_parent(target)
-                self._system.move(self._at(staged), self._at(target))
-        else:
-            self._settle(staged, target, digest)
-
-    def look(self, path: str) -> Seen | None:
-        try:
-            data = self.read(path)
-        except NotFound:
-            return None
-        return Seen(data, hashlib.sha256(data).hexdigest())
+    def _place(self, staged: str, target: str, digest: Digest) -> bool:
+        if self.size(target) is not None or self.size(staged) != digest.size:
+            return False
+        with _mapped(target):
+            self._make_parent(target)
+            self._system.move(self._at(staged), self._at(target))
+        return True
 
     def replace(self, path: str, data: bytes, expected: str | None) -> None:
         seen = self.look(checked_no_data(path))

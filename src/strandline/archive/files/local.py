@@ -46,7 +46,7 @@ class LocalFiles(RenamingFiles):
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme == "file" and parts.netloc not in {"", "localhost"}:
-            raise Invalid(f"{url} names a host; write files of this machine as file:///path")
+            raise Invalid(f"{url} contains a host; write a path of this machine as file:///path")
         path = unquote(parts.path) if parts.scheme == "file" else url
         self._root = Path(path).absolute()  # a worker may run in another directory
         super().__init__(str(self._root))

@@ -11,22 +11,23 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
+from strandline import failpoints
 from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 
-# Readers take files with this ending for data.
+# Readers treat files with this ending as data.
 _DATA = ".parquet"
 
 
 def checked(path: str) -> str:
     """The path; Invalid if it could lead out of the root on any file system."""
     if "\0" in path or any(part in {"", ".", ".."} for part in path.split("/")):
-        raise Invalid(f"{path!r:.100} is not a path of a file: parts with / between them, no . and no ..")
+        raise Invalid(f"{path!r:.100} is not a valid path: write names separated by /, without . and ..")
     return path
 
 
@@ -62,7 +63,7 @@ class Seen:
 
 
 class NewFile(ABC):
-    """A file that one thread writes; usable wherever a writable Python file is.
+    """A file that one thread writes; pyarrow accepts it as a writable Python file.
 
     The file exists and is durable when `close` returns; `digest` describes its content. An exception in the `with`
     block or `discard` removes it. If the process dies before `close`, a part of the file may be left.
@@ -71,7 +72,7 @@ class NewFile(ABC):
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self._size = 0
-        self._closed = False
+        self.closed = False
         self._digest: Digest | None = None
 
     def write(self, data: bytes | bytearray | memoryview | pa.Buffer) -> int:
@@ -83,9 +84,9 @@ class NewFile(ABC):
 
     def close(self) -> None:
         """Make the file durable. After an error it is discarded; after OutcomeUnknown it may exist."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         try:
             self._finish()
         except BaseException:
@@ -95,8 +96,8 @@ class NewFile(ABC):
 
     def discard(self) -> None:
         """Remove the file; does nothing after `close`."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self._drop()
 
     @property
@@ -105,31 +106,16 @@ class NewFile(ABC):
             raise Invalid("a file has no digest before it is closed")
         return self._digest
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
     def tell(self) -> int:
         return self._size
 
     def flush(self) -> None:  # noqa: B027 - writers call it; there is nothing to do
         """Nothing is promised before `close`."""
 
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -171,7 +157,6 @@ class Files(ABC):
         that end in `.parquet`, as with `replace`.
         """
 
-    @abstractmethod
     def publish(self, staged: str, target: str, digest: Digest) -> None:
         """Make a staged file appear at `target`, atomically. The target is never replaced.
 
@@ -180,10 +165,23 @@ class Files(ABC):
         has other content, which is not changed, or if the size of the staged file differs from the digest.
         NotFound if neither file exists. The staged file may remain; delete staging when everything is published.
         """
+        failpoints.hit("files.publish")
+        with suppress(Conflict, NotFound):  # another process published it, or this one and the response was lost
+            if self._place(staged, target, digest):
+                return
+        self._settle(staged, target, digest)
 
     @abstractmethod
+    def _place(self, staged: str, target: str, digest: Digest) -> bool:
+        """Make the staged file appear at `target`. If it cannot: False, Conflict or NotFound."""
+
     def look(self, path: str) -> Seen | None:
         """The current content and version of a small file, for `replace`; None if it does not exist."""
+        try:
+            data = self.read(path)
+        except NotFound:
+            return None
+        return Seen(data, hashlib.sha256(data).hexdigest())
 
     @abstractmethod
     def replace(self, path: str, data: bytes, expected: str | None) -> None:
@@ -239,7 +237,7 @@ class Files(ABC):
             if size is None:
                 raise NotFound(f"neither the staged file {staged} nor its target {target} exists")
             if size != digest.size:
-                raise Conflict(f"{staged} is not what was written: it has {size} bytes instead of {digest.size}")
+                raise Conflict(f"{staged} has {size} bytes instead of the {digest.size} that were written")
             raise Unavailable(f"{staged} could not be published as {target}", retry_after=1)
         if present != digest:
             raise Conflict(f"{target} exists with different content")

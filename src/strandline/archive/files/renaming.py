@@ -15,7 +15,6 @@ a claim, which the next process deletes.
 
 from __future__ import annotations
 
-import hashlib
 import random
 import time
 import uuid
@@ -23,7 +22,7 @@ from abc import abstractmethod
 from contextlib import suppress
 
 from strandline import failpoints
-from strandline.archive.files.port import Digest, Files, Seen, checked_no_data
+from strandline.archive.files.port import Digest, Files, checked_no_data
 from strandline.errors import Conflict, NotFound, StrandlineError, Unavailable
 
 _ATTEMPTS = 40
@@ -37,23 +36,11 @@ class RenamingFiles(Files):
     def _move(self, source: str, target: str, *, over: bool) -> None:
         """Rename atomically and durably. Conflict if the target exists and not `over`; NotFound without source."""
 
-    def publish(self, staged: str, target: str, digest: Digest) -> None:
-        failpoints.hit("files.publish")
-        if self.size(staged) == digest.size:
-            try:
-                self._move(staged, target, over=False)
-            except (Conflict, NotFound):
-                pass  # published by another process, or by this one and the response was lost
-            else:
-                return
-        self._settle(staged, target, digest)
-
-    def look(self, path: str) -> Seen | None:
-        try:
-            data = self.read(path)
-        except NotFound:
-            return None
-        return Seen(data, hashlib.sha256(data).hexdigest())
+    def _place(self, staged: str, target: str, digest: Digest) -> bool:
+        if self.size(staged) != digest.size:
+            return False
+        self._move(staged, target, over=False)
+        return True
 
     def replace(self, path: str, data: bytes, expected: str | None) -> None:
         checked_no_data(path)
@@ -69,8 +56,9 @@ class RenamingFiles(Files):
         raise Unavailable(f"other processes keep replacing {path}; try again", retry_after=1)
 
     def _exchange(self, path: str, data: bytes, expected: str | None) -> bool:
-        """Whether the flag was replaced; if not, the caller looks again."""
-        claim = _claim_of(path, uuid.uuid4().hex)
+        """Whether the flag was replaced; if not, the caller reads it again."""
+        folder, slash, name = path.rpartition("/")
+        claim = f"{folder}{slash}.{name}.{uuid.uuid4().hex}{_CLAIM}"
         try:
             with self.create(claim) as file:
                 file.write(data)
@@ -95,13 +83,8 @@ class RenamingFiles(Files):
             self._drop_claims(path)
 
     def _drop_claims(self, path: str, *, but: str = "") -> None:
-        folder, _, name = path.rpartition("/")
+        folder, slash, name = path.rpartition("/")
         for entry in self.entries(folder):
-            other = f"{folder}/{entry.name}" if folder else entry.name
+            other = f"{folder}{slash}{entry.name}"
             if entry.name.startswith(f".{name}.") and entry.name.endswith(_CLAIM) and other != but:
                 self.delete(other)
-
-
-def _claim_of(path: str, unique: str) -> str:
-    folder, slash, name = path.rpartition("/")
-    return f"{folder}{slash}.{name}.{unique}{_CLAIM}"

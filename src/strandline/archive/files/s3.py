@@ -2,8 +2,7 @@
 
 S3 has no rename. `publish` copies the staged object on the server, by a multipart upload to the final name. The
 upload is completed on the condition that no object exists there; products that ignore this condition on a plain
-copy honour it here. The object's metadata has its SHA-256, so that checking for an existing object needs no
-download.
+copy check it here. The object's metadata has its SHA-256, so checking for an existing object needs no download.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import pyarrow as pa
 from strandline import failpoints
 from strandline.archive.files.port import Digest, Entry, Files, NewFile, Seen, checked, checked_no_data
 from strandline.archive.files.s3_streams import ObjectReader, ObjectWriter, PartSender
-from strandline.engine.s3 import Bucket, Head
+from strandline.engine.s3 import Bucket
 from strandline.errors import Conflict, Invalid, NotFound, StrandlineError
 
 _OPTIONS = frozenset({"endpoint", "region", "profile"})
@@ -42,12 +41,7 @@ class S3Files(Files):
             )
         prefix = unquote(parts.path).strip("/")
         self._prefix = f"{prefix}/" if prefix else ""
-        self._bucket = Bucket(
-            parts.netloc,
-            endpoint=options.get("endpoint"),
-            region=options.get("region"),
-            profile=options.get("profile"),
-        )
+        self._bucket = Bucket(parts.netloc, **{name: options.get(name) for name in _OPTIONS})
         self._sender = PartSender(self._bucket)
 
     def _key(self, path: str) -> str:
@@ -56,20 +50,11 @@ class S3Files(Files):
     def create(self, path: str) -> NewFile:
         return ObjectWriter(self._bucket, self._sender, self._key(checked_no_data(path)))
 
-    def publish(self, staged: str, target: str, digest: Digest) -> None:
-        failpoints.hit("files.publish")
+    def _place(self, staged: str, target: str, digest: Digest) -> bool:
         source, key = self._key(staged), self._key(target)
         found = self._bucket.head(source)
-        if found is not None and found.size == digest.size:
-            try:
-                self._copy(source, found, key, digest)
-            except (Conflict, NotFound):
-                pass  # published by another process, or by this one and the response was lost
-            else:
-                return
-        self._settle(staged, target, digest)
-
-    def _copy(self, source: str, found: Head, key: str, digest: Digest) -> None:
+        if found is None or found.size != digest.size:
+            return False
         upload = self._bucket.begin(key, {_DIGEST: digest.sha256})
         try:
             parts = [
@@ -82,6 +67,7 @@ class S3Files(Files):
             with suppress(StrandlineError):  # the first error is the one to raise
                 self._bucket.abort(key, upload)
             raise
+        return True
 
     def _present(self, path: str) -> Digest | None:
         found = self._bucket.head(self._key(path))

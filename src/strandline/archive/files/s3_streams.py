@@ -101,9 +101,8 @@ class ObjectReader(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._position = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._head.size}[
-            whence
-        ] + offset
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._head.size}[whence]
+        self._position = start + offset
         return self._position
 
     def tell(self) -> int:

@@ -1,4 +1,4 @@
-"""Opens the ledger, which is kept where the catalog is."""
+"""Opens the ledger, which is in the database of the catalog."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FILE = "archive.db"
 
 
 def is_made(settings: ArchiveSections, data: Path) -> bool:
-    """Whether there may be a ledger: reads must not create the file of an archive that has never run."""
+    """Whether a ledger may exist: reads must not create the file of an archive that has never run."""
     return bool(settings.catalog.url) or (data / _FILE).exists()
 
 

@@ -1,4 +1,4 @@
--- The archive's ledger. Barriers and children are JSON texts; the statements do not look inside them.
+-- The archive's ledger. Barriers and children are JSON texts; the statements do not parse them.
 
 -- name: version_before (sqlite)
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'types';
@@ -7,7 +7,7 @@ SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'types';
 SELECT CASE WHEN to_regclass('archive_types') IS NULL THEN 0 ELSE 1 END;
 
 -- name: create
--- Text sorts by its bytes, whatever the language of the database is.
+-- Text sorts by its bytes, also in a database with another collation.
 -- One row for each event type; claims increment its epoch. Each record that was read has exactly one outcome.
 CREATE TABLE archive_types (
     event_type   TEXT COLLATE "C" PRIMARY KEY,
@@ -119,7 +119,7 @@ DROP INDEX unwritten_hours;
 CREATE INDEX unwritten_archive_hours ON archive_hours (event_type, hour_ms) WHERE written < revision OR stale;
 
 -- name: migration_2 (postgres)
--- Processes of the release before this one go on while a node migrates: they must find all their columns.
+-- Processes of the previous release keep running while a node migrates: they must find all their columns.
 -- `boot` is always empty here; SQLite needs it.
 ALTER TABLE archive_owners ADD COLUMN boot TEXT NOT NULL DEFAULT '';
 
@@ -129,13 +129,13 @@ SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER);
 -- name: now (postgres)
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 
--- name: lease_turn (sqlite)
+-- name: lock (sqlite)
 -- The transaction has the write lock already.
 SELECT 1;
 
--- name: lease_turn (postgres)
--- One transaction at a time changes who holds a lease.
-SELECT pg_advisory_xact_lock(hashtextextended('strandline archive leases', 0));
+-- name: lock (postgres)
+-- An advisory lock until the commit, because there may be no row to lock yet.
+SELECT pg_advisory_xact_lock(hashtextextended(:name, :seed));
 
 -- name: renew
 INSERT INTO archive_owners (owner, boot, expires_ms, told) VALUES (:owner, :boot, :expires_ms, :progress)
@@ -218,10 +218,6 @@ SELECT epoch, incarnation, read_ms,
 FROM archive_types t LEFT JOIN archive_partitions p ON p.event_type = t.event_type
 WHERE t.event_type = :event_type ORDER BY partition;
 
--- name: partitions
-SELECT partition, timeline, position, max_timestamp_ms, shift, start_ms, end_ms
-FROM archive_partitions WHERE event_type = :event_type ORDER BY partition;
-
 -- name: store
 INSERT INTO archive_partitions
     (event_type, partition, timeline, position, max_timestamp_ms, shift, start_ms, end_ms)
@@ -290,7 +286,7 @@ UPDATE archive_hours SET written = :revision
 WHERE event_type = :event_type AND hour_ms = :hour_ms AND written < :revision AND revision >= :revision;
 
 -- name: unwritten_hours (sqlite)
--- SQLite's planner takes the primary key otherwise, and reads every hour of the event type.
+-- Without the hint SQLite uses the primary key and reads every hour of the event type.
 SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms, epoch
 FROM archive_hours INDEXED BY unwritten_archive_hours
 WHERE event_type = :event_type AND (written < revision OR stale) ORDER BY hour_ms;
@@ -306,14 +302,6 @@ UNION ALL SELECT path, start_ms FROM archive_periods WHERE settled < written;
 -- name: revisions
 SELECT path, written FROM archive_hours WHERE written > 0 AND path = ANY (:paths)
 UNION ALL SELECT path, written FROM archive_periods WHERE written > 0 AND path = ANY (:paths);
-
--- name: period_turn (sqlite)
--- The transaction has the write lock already.
-SELECT 1;
-
--- name: period_turn (postgres)
--- An advisory lock, because there may be no row to lock yet.
-SELECT pg_advisory_xact_lock(hashtextextended(:path, 1));
 
 -- name: period
 SELECT path, start_ms, revision, written, children FROM archive_periods WHERE path = :path;

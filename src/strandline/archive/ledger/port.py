@@ -11,22 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
-from strandline.archive.model import (
-    ArchivedFile,
-    Barrier,
-    Claim,
-    Decision,
-    Hour,
-    Period,
-    Standing,
-    Term,
-)
+from strandline.archive.model import ArchivedFile, Barrier, Claim, Decision, Hour, Period, Standing, Term
 
 
 class Leases(ABC):
-    """Which process does what, so that processes share the work. Leases only avoid double work: claims prevent it.
+    """Which process does what, so that processes share the work. They expire if a process does not renew them.
 
-    The leases of a process expire if it does not renew them in time.
+    Leases only make double work rare. Claims make it harmless.
     """
 
     @abstractmethod
@@ -39,18 +30,18 @@ class Leases(ABC):
 
     @abstractmethod
     def take(self, owner: str, name: str) -> bool:
-        """Take a lease that is free or the owner's already.
+        """Take a lease that is free or that the owner has already.
 
         False if another process that is alive has it, or if the owner is not registered.
         """
 
     @abstractmethod
     def release(self, owner: str, name: str) -> None:
-        """Give a lease back. No effect if another process has it."""
+        """Release a lease. No effect if another process has it."""
 
     @abstractmethod
     def leave(self, owner: str) -> None:
-        """Give all leases back and remove the process."""
+        """Release all leases and remove the process."""
 
 
 class HourBook(ABC):
@@ -72,7 +63,7 @@ class HourBook(ABC):
     def flag(self, claim: Claim, hour_ms: int, path: str) -> Hour:
         """Decide that an hour is complete, in the directory `path`.
 
-        The revision is 1 at first and grows by one if late files came since; otherwise the call is idempotent.
+        The revision is 1 at first. It grows by one if late files were added since; otherwise nothing changes.
         Conflict if one of its files is not published.
         """
 

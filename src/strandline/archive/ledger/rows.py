@@ -30,35 +30,25 @@ def text(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def hour(
-    event_type: str,
-    hour_ms: int,
-    revision: int,
-    written: int,
-    stale: object,
-    barrier: str | None,
-    flagged_ms: int,
-    epoch: int,
-) -> Hour:
-    reading = _barrier.decode(barrier) if barrier else None
-    return Hour(event_type, hour_ms, revision, written, bool(stale), reading, flagged_ms, epoch)
+def hour(*row: Any) -> Hour:
+    event_type, hour_ms, revision, written, stale, ends, flagged_ms, epoch = row
+    barrier = _barrier.decode(ends) if ends else None
+    return Hour(event_type, hour_ms, revision, written, bool(stale), barrier, flagged_ms, epoch)
 
 
 def period(path: str, start_ms: int, revision: int, written: int, children: str) -> Period:
     return Period(path, start_ms, revision, written, _children.decode(children))
 
 
-def partition(
-    number: int, timeline: int, offset: int, max_timestamp_ms: int, shift: int, start_ms: int, end_ms: int
-) -> tuple[int, StoredPartition]:
-    return number, StoredPartition(Position(timeline, offset), max_timestamp_ms, shift, start_ms, end_ms)
-
-
 def standing(found: Sequence[tuple[Any, ...]]) -> Standing | None:
     """From one row for each partition, or one row without a partition."""
     if not found:
         return None
-    partitions = dict(partition(*row[10:]) for row in found if row[10] is not None)
+    partitions = {
+        number: StoredPartition(Position(timeline, offset), *shift)
+        for number, timeline, offset, *shift in (row[10:] for row in found)
+        if number is not None
+    }
     epoch, incarnation, read_ms, flagged_ms, *counts = found[0][:10]
     return Standing(epoch, incarnation, read_ms, flagged_ms, partitions, Counts(*counts))
 
@@ -87,12 +77,13 @@ def check_counts(decision: Decision) -> None:
         raise Invalid(f"records are missing or counted twice: {counts}, in files {listed}")
 
 
-def check_start(decision: Decision, stand: Mapping[int, StoredPartition]) -> None:
+def check_start(decision: Decision, standing: Standing | None) -> None:
     """A decision must begin where the previous one ended, in every partition."""
+    stored = standing.partitions if standing else {}
     for number, position in decision.before.items():
-        now = stand[number].position if number in stand else None
+        now = stored[number].position if number in stored else None
         if now != position:
-            raise Conflict(f"partition {number} stands at {now}, not at {position}")
+            raise Conflict(f"partition {number} is archived up to {now}, not up to {position}")
 
 
 def check_files(files: Sequence[ArchivedFile], listed: Sequence[str], flagged: Collection[int]) -> None:
@@ -106,7 +97,7 @@ def check_files(files: Sequence[ArchivedFile], listed: Sequence[str], flagged: C
 
 def check_reading(hour_ms: int, barrier: Barrier, grace_ms: int, now_ms: int) -> None:
     if not hour_ms + HOUR_MS + grace_ms <= barrier.read_ms <= now_ms:
-        raise Invalid(f"a reading of {barrier.read_ms} is no barrier of the hour {hour_ms} at {now_ms}")
+        raise Invalid(f"ends read at {barrier.read_ms} cannot be the barrier of the hour {hour_ms} at {now_ms}")
 
 
 def check_children(before: Mapping[str, int], children: Mapping[str, int]) -> None:

@@ -68,8 +68,8 @@ class SqlLedgerLeases(Leases):
         return self._tables.transaction(work)
 
     def _expire_owners(self, tx: Transaction) -> int:
-        """Delete owners whose time is over, with their leases. Returns the current time."""
-        tx.run("lease_turn")
+        """Delete owners that have expired, with their leases. Returns the current time."""
+        tx.run("lock", name="strandline archive leases", seed=0)
         now_ms = self._clock.now_ms(tx)
         tx.run("expire_owners", boot=self._clock.boot, now_ms=now_ms)
         return now_ms
@@ -139,7 +139,7 @@ class SqlPeriodBook(PeriodBook):
 
     def flag(self, path: str, start_ms: int, children: Mapping[str, int]) -> Period:
         def work(tx: Transaction) -> Period:
-            tx.run("period_turn", path=path)
+            tx.run("lock", name=path, seed=1)
             before = [rows.period(*row) for row in tx.run("period", path=path)]
             if not before or before[0].children != children:
                 rows.check_children(before[0].children if before else {}, children)
@@ -171,7 +171,7 @@ class SqlPeriodBook(PeriodBook):
 
 
 class SqlLedger(Ledger):
-    """It goes by the database's clocks, unless `now` and `lease_now` replace them."""
+    """Uses the database's clocks, unless `now` and `lease_now` replace them."""
 
     def __init__(
         self,
@@ -223,8 +223,7 @@ class SqlLedger(Ledger):
         rows.check_counts(decision)
 
         def work(tx: Transaction) -> None:
-            stand = dict(rows.partition(*row) for row in tx.run("partitions", event_type=name))
-            rows.check_start(decision, stand)
+            rows.check_start(decision, rows.standing(tx.run("standing", event_type=name)))
             tx.run_many("store", [rows.stored_values(name, *item) for item in decision.stored.items()])
             _add_files(tx, name, decision.files)
             counts = msgspec.structs.asdict(decision.counts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.archive import propagation
+from strandline.archive import propagator
 from strandline.archive.layout import Layout
 from strandline.archive.model import HOUR_MS, Term
 from strandline.clock import parse_rfc3339
@@ -22,21 +22,21 @@ def of_its_own(event_type: str) -> Layout:
 
 def test_an_hour_needs_every_event_type_that_was_configured_for_it():
     """No more and no fewer; one without a directory is needed like any other."""
-    assert propagation.hour_needs(SEVEN, TERMS, usual) == {"2024-05-01/07": {"2024-05-01/07/a", "2024-05-01/07/b"}}
-    assert propagation.hour_needs(SEVEN + HOUR_MS, TERMS, usual) == {"2024-05-01/08": {"2024-05-01/08/a"}}
-    assert propagation.hour_needs(DAY - HOUR_MS, TERMS, usual) == {}
+    assert propagator.hour_needs(SEVEN, TERMS, usual) == {"2024-05-01/07": {"2024-05-01/07/a", "2024-05-01/07/b"}}
+    assert propagator.hour_needs(SEVEN + HOUR_MS, TERMS, usual) == {"2024-05-01/08": {"2024-05-01/08/a"}}
+    assert propagator.hour_needs(DAY - HOUR_MS, TERMS, usual) == {}
 
 
 def test_a_day_needs_all_of_its_hours():
     """In one directory for all event types, or in one for each."""
     hours = {f"2024-05-01/{hour:02d}" for hour in range(24)}
-    assert propagation.day_needs(DAY, TERMS, usual) == {"2024-05-01": hours}
-    assert propagation.day_needs(DAY, TERMS, of_its_own) == {"a/2024-05-01": {f"a/{hour}" for hour in hours}}
+    assert propagator.day_needs(DAY, TERMS, usual) == {"2024-05-01": hours}
+    assert propagator.day_needs(DAY, TERMS, of_its_own) == {"a/2024-05-01": {f"a/{hour}" for hour in hours}}
 
 
 def test_a_day_with_hours_of_nobody_is_never_complete():
     """The day of the first start, for example."""
-    assert propagation.day_needs(DAY, [Term("a", DAY + HOUR_MS)], usual) == {}
+    assert propagator.day_needs(DAY, [Term("a", DAY + HOUR_MS)], usual) == {}
 
 
 def test_event_types_with_other_templates_have_other_parents():
@@ -49,18 +49,18 @@ def test_event_types_with_other_templates_have_other_parents():
         "e": Layout("%Y-%m-%dT%H/{event_type}", "e"),
     }
     terms = [Term(name, DAY) for name in layouts]
-    assert propagation.hour_needs(SEVEN, terms, layouts.__getitem__) == {
+    assert propagator.hour_needs(SEVEN, terms, layouts.__getitem__) == {
         "2024-05-01/07": {"2024-05-01/07/a"},
         "shop/2024-05-01/07": {"shop/2024-05-01/07/b", "shop/2024-05-01/07/x/c"},
         "2024-05-01T07": {"2024-05-01T07/e"},
     }
-    days = propagation.day_needs(DAY, terms, layouts.__getitem__)
+    days = propagator.day_needs(DAY, terms, layouts.__getitem__)
     assert sorted(days) == ["2024-05-01", "d/2024-05-01", "shop/2024-05-01"]
     assert len(days["shop/2024-05-01"]) == 24
 
 
 def test_a_period_is_complete_when_all_it_needs_has_a_flag():
     """Its children are what is needed, whatever else there is."""
-    assert propagation.children(["x", "y"], {"x": 1}) is None
-    assert propagation.children(["x", "y"], {"x": 1, "y": 0}) is None
-    assert propagation.children(["y", "x"], {"x": 1, "y": 3, "z": 1}) == {"x": 1, "y": 3}
+    assert propagator.children(["x", "y"], {"x": 1}) is None
+    assert propagator.children(["x", "y"], {"x": 1, "y": 0}) is None
+    assert propagator.children(["y", "x"], {"x": 1, "y": 3, "z": 1}) == {"x": 1, "y": 3}
