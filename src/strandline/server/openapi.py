@@ -168,6 +168,8 @@ def _problems(endpoint: Endpoint) -> list[int]:
         found |= {400, 408, 413, 415, 422}
     if endpoint.query is not None:
         found.add(422)
+    if _PARAMETER.search(endpoint.path):
+        found.add(404)
     if endpoint.tag != "operations":
         found.add(503)
     return sorted(found)

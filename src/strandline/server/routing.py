@@ -97,7 +97,8 @@ class Endpoint:
 
     Query parameters in `repeated` may occur several times. `json_parameters` are the parameters of `query` and
     `headers` whose text is JSON, with their types. `problems` are the statuses of errors, without those that
-    any request, body or query can cause. `room` is the room that the handler gets; `app.py` sets it.
+    any request, body, query or path parameter can cause. `room` is the room that the handler gets;
+    `app.py` sets it.
     """
 
     method: str
@@ -117,6 +118,24 @@ class Endpoint:
     binary_type: str | None = None
     error_status: Mapping[str, int] = field(default_factory=dict)
     room: str | None = None
+
+
+def declaring(endpoints: list[Endpoint], tag: str) -> Callable[..., Callable[[Handler], Handler]]:
+    """A decorator that adds an endpoint for the decorated handler; its arguments are the fields of `Endpoint`.
+
+    A type instead of a mapping in `returns` is the type of a response with status 200.
+    """
+
+    def endpoint(method: str, path: str, summary: str, returns: Any, **more: Any) -> Callable[[Handler], Handler]:
+        answers = returns if isinstance(returns, dict) else {200: returns}
+
+        def add(handler: Handler) -> Handler:
+            endpoints.append(Endpoint(method, path, handler, summary, tag, returns=answers, **more))
+            return handler
+
+        return add
+
+    return endpoint
 
 
 class RAW:
