@@ -101,7 +101,6 @@ def _print_counts(found: Sequence[ArchiveStatus]) -> None:
     output.print_table(
         ("event type", "read", "archived", "late", "quarantined", "dropped", "skipped", "lag", "last ready"),
         ((one.event_type, *msgspec.structs.astuple(one.counts), one.lag, one.last_ready) for one in found),
-        "",
     )
     for one in found:
         if one.due:
@@ -118,10 +117,8 @@ def hours(target: Target, event_type: str, start: str | None, end: str | None, s
     """List the hours of EVENT_TYPE with their state, oldest first."""
     with target.open() as rooms:
         found = [*rooms.archive.hours(event_type, start, end, state)]
-    if target.as_json:
-        output.print_json(found)
-        return
-    output.print_table(
+    target.print_table(
+        found,
         ("hour", "state", "revision", "reason"),
         ((one.hour, one.state, one.revision or None, one.reason) for one in found),
         "no hours in this span and state",
@@ -150,10 +147,8 @@ def wait(target: Target, event_type: str, hour: str, timeout: float | None) -> N
     """Return when HOUR of EVENT_TYPE is ready. Exit code 3 if it is not before the timeout."""
     with target.open() as rooms:
         ready = rooms.archive.wait(event_type, hour, timeout)
-    text = (
-        f"{event_type} {hour} is ready: revision {ready.revision}, rows {ready.rows:,}, files {len(ready.files)}"
-    )
-    output.print_done(text, ready, as_json=target.as_json)
+    counts = f"revision {ready.revision}, rows {ready.rows:,}, files {len(ready.files)}"
+    target.print_done(f"{event_type} {hour} is ready: {counts}", ready)
 
 
 @archive.command("verify")
@@ -200,11 +195,8 @@ def replay(target: Target, event_type: str, into: str, start: str | None, end: s
         for replayed in platform.archive.replay(event_type, start, end, into):
             hours, events = hours + 1, events + replayed.events
             count()
-    output.print_done(
-        f"{events:,} events of {hours} hours are in {into}",
-        {"hours": hours, "events": events, "into": into},
-        as_json=target.as_json,
-    )
+    counts = {"hours": hours, "events": events, "into": into}
+    target.print_done(f"{events:,} events of {hours} hours are in {into}", counts)
 
 
 @archive.command("retire")
@@ -218,11 +210,7 @@ def retire(target: Target, event_type: str, at: str | None) -> None:
     """
     with target.open_data() as platform:
         platform.archive.retire(event_type, at)
-    output.print_done(
-        f"{event_type} is archived until {at or 'the next hour'}",
-        {"event_type": event_type},
-        as_json=target.as_json,
-    )
+    target.print_done(f"{event_type} is archived until {at or 'the next hour'}", {"event_type": event_type})
 
 
 @contextmanager

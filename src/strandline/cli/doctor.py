@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,6 @@ import click
 import msgspec
 
 import strandline
-from strandline.cli import output
 from strandline.cli.failures import FAILED
 from strandline.cli.target import Target, on_target
 from strandline.engine import sqlite
@@ -45,10 +44,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 def doctor(target: Target) -> int:
     """Check this machine, the data directory and, with --url, a server."""
     found = list(_checks(target))
-    if target.as_json:
-        output.print_json(found)
-    else:
-        output.print_table(("check", "status", "detail"), ((c.name, c.status, c.detail) for c in found), "")
+    target.print_table(found, ("check", "status", "detail"), map(msgspec.structs.astuple, found))
     return FAILED if any(check.status == "fail" for check in found) else 0
 
 
@@ -123,7 +119,7 @@ def _fsync(place: Path) -> CheckResult:
     """Every acknowledged publish waits for an fsync."""
     try:
         with tempfile.TemporaryFile(dir=place) as file:
-            times = [_timed(lambda: _write_and_sync(file.fileno())) for _ in range(_SYNCS)]
+            times = [_timed_sync(file.fileno()) for _ in range(_SYNCS)]
     except OSError as error:
         return CheckResult("fsync", "fail", f"writing to {place} failed: {error.strerror}; use another directory")
     median = statistics.median(times)
@@ -132,14 +128,11 @@ def _fsync(place: Path) -> CheckResult:
     return CheckResult("fsync", "ok", f"{median:.2f} ms")
 
 
-def _write_and_sync(descriptor: int) -> None:
+def _timed_sync(descriptor: int) -> float:
+    """The milliseconds that a write and its fsync take."""
+    started = time.perf_counter()
     os.write(descriptor, b"\0" * 4096)
     os.fsync(descriptor)
-
-
-def _timed(call: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    call()
     return (time.perf_counter() - started) * 1000
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, BinaryIO, get_args
 
@@ -28,10 +27,8 @@ def list_event_types(target: Target) -> None:
     """Show all event types."""
     with target.open() as rooms:
         found = rooms.log.event_types()
-    if target.as_json:
-        output.print_json(found)
-        return
-    output.print_table(
+    target.print_table(
+        found,
         ("name", "category", "partitions", "strategy", "retention", "owner", "updated (UTC)"),
         (
             (
@@ -56,7 +53,7 @@ def list_event_types(target: Target) -> None:
 def show(target: Target, name: str) -> None:
     """Show event type NAME."""
     with target.open() as rooms:
-        _print(rooms.log.get(name), as_json=target.as_json)
+        _print(target, rooms.log.get(name))
 
 
 def _definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,7 +78,8 @@ def _definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @on_target
 def create(target: Target, name: str | None, key_fields: tuple[str, ...], **options: Any) -> None:
     """Create event type NAME, from options, from a --file, or from both."""
-    fields = _from_file(options.pop("file"))
+    file = options.pop("file")
+    fields = {} if file is None else _json_object(file)
     if name is not None:
         fields["name"] = name
     if "name" not in fields:
@@ -90,7 +88,7 @@ def create(target: Target, name: str | None, key_fields: tuple[str, ...], **opti
         fields["partition_key_fields"] = key_fields
     asked = _event_type(_merged(fields, options))
     with target.open() as rooms:
-        _print(rooms.log.create(asked), as_json=target.as_json, done="created")
+        _print(target, rooms.log.create(asked), done="created")
 
 
 @event_types.command()
@@ -103,9 +101,9 @@ def update(target: Target, name: str, **options: Any) -> None:
         raise click.UsageError("give --file or another option to change something", click.get_current_context())
     file = options.pop("file")
     with target.open() as rooms:
-        fields = _from_file(file) if file is not None else msgspec.to_builtins(rooms.log.get(name))
+        fields = msgspec.to_builtins(rooms.log.get(name)) if file is None else _json_object(file)
         asked = _event_type(_merged({**fields, "name": name}, options))
-        _print(rooms.log.update(asked), as_json=target.as_json, done="updated")
+        _print(target, rooms.log.update(asked), done="updated")
 
 
 @event_types.command()
@@ -114,14 +112,10 @@ def update(target: Target, name: str, **options: Any) -> None:
 @on_target
 def delete(target: Target, name: str, *, yes: bool) -> None:
     """Delete event type NAME with all its events."""
-    if not yes and not target.as_json and sys.stdin.isatty():
-        click.confirm(f"Delete {name} with all its events?", abort=True, err=True)
+    target.confirm(f"Delete {name} with all its events?", yes=yes)
     with target.open() as rooms:
         rooms.log.delete(name)
-    if target.as_json:
-        output.print_json({"deleted": name})
-    else:
-        print(f"deleted {name}")
+    target.print_done(f"deleted {name}", {"deleted": name})
 
 
 @event_types.command("grow")
@@ -132,11 +126,7 @@ def grow(target: Target, name: str, partitions: int) -> None:
     """Grow event type NAME to PARTITIONS partitions while it is written and read."""
     with target.open() as rooms:
         rooms.log.admin.grow(name, partitions)
-    output.print_done(f"{name} has {partitions} partitions", {"partitions": partitions}, as_json=target.as_json)
-
-
-def _from_file(file: BinaryIO | None) -> Fields:
-    return {} if file is None else _json_object(file)
+    target.print_done(f"{name} has {partitions} partitions", {"partitions": partitions})
 
 
 def _json_object(file: BinaryIO) -> Fields:
@@ -164,11 +154,8 @@ def _event_type(fields: Fields) -> EventType:
         raise Invalid(f"the event type is not valid: {error}") from None
 
 
-def _print(kind: EventType, *, as_json: bool, done: str | None = None) -> None:
-    if as_json:
-        output.print_json(kind)
-        return
-    if done is not None:
+def _print(target: Target, kind: EventType, done: str | None = None) -> None:
+    if done is not None and not target.as_json:
         print(f"{done} {kind.name}")
     rows = [
         ("name", kind.name),
@@ -183,4 +170,4 @@ def _print(kind: EventType, *, as_json: bool, done: str | None = None) -> None:
         ("created", kind.created_at),
         ("updated", kind.updated_at),
     ]
-    output.print_table(("field", "value"), rows, "")
+    target.print_table(kind, ("field", "value"), rows)

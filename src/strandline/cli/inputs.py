@@ -24,16 +24,13 @@ def events(file: BinaryIO) -> Iterator[Line]:
     lines = (Line(number, text.strip()) for number, text in enumerate(file, 1))
     for number, text in lines:
         if text.startswith(b"["):
-            yield from _array(text + b"\n" + file.read())
+            items = preparation.to_items(text + b"\n" + file.read(), sys.maxsize)
+            yield from (Line(number, item) for number, item in enumerate(items, 1))
             return
         if text:
             yield Line(number, text)
             break
     yield from (line for line in lines if line.text)
-
-
-def _array(text: bytes) -> Iterator[Line]:
-    return (Line(number, item) for number, item in enumerate(preparation.to_items(text, sys.maxsize), 1))
 
 
 def batches(lines: Iterable[Line], size: int) -> Iterator[Sequence[Line]]:

@@ -24,15 +24,7 @@ def print_json(value: Any) -> None:
     print(msgspec.json.encode(value).decode(), flush=True)
 
 
-def print_done(text: str, value: Any, *, as_json: bool) -> None:
-    """Print a result: a sentence for people, the value for machines."""
-    if as_json:
-        print_json(value)
-    else:
-        print(text)
-
-
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str = "") -> None:
     """Print a table, or the text `empty` if there are no rows."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:

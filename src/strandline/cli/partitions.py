@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from strandline.cli import output
 from strandline.cli.target import Target, on_target
 
 
@@ -15,10 +14,8 @@ def partitions(target: Target, name: str) -> None:
     """Show the oldest and newest offset of every partition of event type NAME."""
     with target.open() as rooms:
         found = rooms.log.partitions(name)
-    if target.as_json:
-        output.print_json(found)
-        return
-    output.print_table(
+    target.print_table(
+        found,
         ("partition", "oldest available", "newest available"),
         ((info.partition, info.oldest_available_offset, info.newest_available_offset) for info in found),
         "no partitions",

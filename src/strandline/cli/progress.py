@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -65,30 +65,23 @@ class _Changes:
                 self._show(job, progress)
 
 
-class _Bars:
+class _Bars(Progress):
     """One bar for each job and event type: the rows that are done, of all rows."""
 
     def __init__(self, console: Console) -> None:
         numbers = "{task.fields[rate]:>9,} rows/s  lag {task.fields[lag]:,}  {task.fields[details]}"
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(numbers))
-        self._bars = Progress(*columns, console=console)
-        self._tasks: dict[tuple[str, str], TaskID] = {}
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        super().__init__(*columns, console=console)
+        self._bars: dict[tuple[str, str], TaskID] = {}
 
     def show(self, job: str, progress: JobProgress) -> None:
         key, lag = (job, progress.event_type), sum(progress.lag.values())
         details = "  ".join(f"{label(name)} {_short(value)}" for name, value in progress.details.items())
         values: dict[str, Any] = {"rate": progress.rows_per_second, "lag": lag, "details": details}
-        if key not in self._tasks:
-            self._tasks[key] = self._bars.add_task(f"{job} {progress.event_type}", **values)
+        if key not in self._bars:
+            self._bars[key] = self.add_task(f"{job} {progress.event_type}", **values)
         done = progress.rows or int(not lag)
-        self._bars.update(self._tasks[key], total=done + lag, completed=done, **values)
+        self.update(self._bars[key], total=done + lag, completed=done, **values)
 
 
 def _short(value: object) -> str:

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import click
 
-from strandline.cli import output
 from strandline.cli.target import Target, on_target
 from strandline.log.model import StorageInfo
 from strandline.log.storage.registry import STORAGE_TYPES
@@ -26,10 +25,8 @@ def list_storages(target: Target) -> None:
     """Show all storages."""
     with target.open() as rooms:
         found = rooms.log.storages()
-    if target.as_json:
-        output.print_json(found)
-        return
-    output.print_table(
+    target.print_table(
+        found,
         ("id", "type", "default", "where", "created"),
         (
             (one.id, one.storage_type, "yes" if one.default else "", one.configuration.location, one.created_at)
@@ -63,7 +60,7 @@ def add(target: Target, storage_id: str, properties: tuple[str, ...], **location
     fields: dict[str, Any] = {"storage_type": name, f"{name}_configuration": configuration}
     with target.open() as rooms:
         added = rooms.log.admin.add_storage(StorageInfo(storage_id, **fields))
-    output.print_done(f"storage {added.id} added", added, as_json=target.as_json)
+    target.print_done(f"storage {added.id} added", added)
 
 
 @storages.command("default")
@@ -73,7 +70,7 @@ def default(target: Target, storage_id: str) -> None:
     """Make storage ID the default for new event types."""
     with target.open() as rooms:
         chosen = rooms.log.admin.set_default_storage(storage_id)
-    output.print_done(f"new event types are stored on {chosen.id}", chosen, as_json=target.as_json)
+    target.print_done(f"new event types are stored on {chosen.id}", chosen)
 
 
 @storages.command("remove")
@@ -83,7 +80,7 @@ def remove(target: Target, storage_id: str) -> None:
     """Remove storage ID. A storage in use and the default cannot be removed."""
     with target.open() as rooms:
         rooms.log.admin.remove_storage(storage_id)
-    output.print_done(f"storage {storage_id} removed", {"removed": storage_id}, as_json=target.as_json)
+    target.print_done(f"storage {storage_id} removed", {"removed": storage_id})
 
 
 def _pairs(properties: tuple[str, ...]) -> dict[str, str]:

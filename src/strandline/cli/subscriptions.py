@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+from typing import Any
 
 import click
 import msgspec
 
-from strandline.cli import output
 from strandline.cli.target import Target, on_target
-from strandline.log.subscriptions import EventTypeStats, Subscription, SubscriptionCursor
+from strandline.log.subscriptions import Subscription, SubscriptionCursor
 from strandline.log.subscriptions.room import Subscriptions
 
 _PAGE = 1000
@@ -28,10 +27,8 @@ def list_subscriptions(target: Target, application: str | None, event_types: tup
     """Show all subscriptions, newest first."""
     with target.open() as rooms:
         found = _all(rooms.log.subscriptions, application, event_types)
-    if target.as_json:
-        output.print_json(found)
-        return
-    output.print_table(
+    target.print_table(
+        found,
         ("id", "application", "group", "event types", "created (UTC)"),
         (
             (
@@ -64,11 +61,10 @@ def show(target: Target, subscription_id: str) -> None:
     with target.open() as rooms:
         found = rooms.log.subscriptions.get(subscription_id)
         cursors = rooms.log.subscriptions.cursors(subscription_id)
-    if target.as_json:
-        output.print_json({**msgspec.to_builtins(found), "cursors": cursors})
-        return
-    _print(found)
-    output.print_table(
+    if not target.as_json:
+        _print(target, found)
+    target.print_table(
+        {**msgspec.to_builtins(found), "cursors": cursors},
         ("event type", "partition", "committed"),
         ((cursor.event_type, cursor.partition, cursor.offset) for cursor in cursors),
         f"no cursors yet; it starts at the {found.read_from}",
@@ -83,24 +79,15 @@ def show(target: Target, subscription_id: str) -> None:
     "--read-from", type=click.Choice(["begin", "end"]), default="end", show_default=True, help="Where to start."
 )
 @on_target
-def create(target: Target, event_types: tuple[str, ...], group: str, application: str, read_from: str) -> None:
+def create(target: Target, group: str, application: str, **fields: Any) -> None:
     """Create a subscription to event types, or show the existing one."""
-    asked = msgspec.convert(
-        {
-            "owning_application": application,
-            "event_types": event_types,
-            "consumer_group": group,
-            "read_from": read_from,
-        },
-        Subscription,
-    )
+    fields |= {"consumer_group": group, "owning_application": application}
+    asked = msgspec.convert(fields, Subscription)
     with target.open() as rooms:
         made, new = rooms.log.subscriptions.create(asked)
-    if target.as_json:
-        output.print_json(made)
-        return
-    print(f"created {made.id}" if new else f"{made.id} exists already")
-    _print(made)
+    if not target.as_json:
+        print(f"created {made.id}" if new else f"{made.id} exists already")
+    _print(target, made)
 
 
 @subscriptions.command()
@@ -109,14 +96,10 @@ def create(target: Target, event_types: tuple[str, ...], group: str, application
 @on_target
 def delete(target: Target, subscription_id: str, *, yes: bool) -> None:
     """Delete subscription ID with its cursors; its streams end."""
-    if not yes and not target.as_json and sys.stdin.isatty():
-        click.confirm(f"Delete subscription {subscription_id} with its cursors?", abort=True, err=True)
+    target.confirm(f"Delete subscription {subscription_id} with its cursors?", yes=yes)
     with target.open() as rooms:
         rooms.log.subscriptions.delete(subscription_id)
-    if target.as_json:
-        output.print_json({"deleted": subscription_id})
-    else:
-        print(f"deleted {subscription_id}")
+    target.print_done(f"deleted {subscription_id}", {"deleted": subscription_id})
 
 
 @subscriptions.command()
@@ -126,18 +109,7 @@ def stats(target: Target, subscription_id: str) -> None:
     """Show the reader and the unconsumed events of every partition of subscription ID."""
     with target.open() as rooms:
         found = rooms.log.subscriptions.stats(subscription_id, show_time_lag=True)
-    if target.as_json:
-        output.print_json(found)
-        return
-    output.print_table(
-        ("event type", "partition", "state", "unconsumed", "behind", "skipped", "stream"),
-        _rows(found),
-        "no partitions",
-    )
-
-
-def _rows(found: list[EventTypeStats]) -> list[tuple[object, ...]]:
-    return [
+    rows = (
         (
             kind.event_type,
             part.partition,
@@ -149,7 +121,9 @@ def _rows(found: list[EventTypeStats]) -> list[tuple[object, ...]]:
         )
         for kind in found
         for part in kind.partitions
-    ]
+    )
+    columns = ("event type", "partition", "state", "unconsumed", "behind", "skipped", "stream")
+    target.print_table(found, columns, rows, "no partitions")
 
 
 @subscriptions.command()
@@ -179,13 +153,11 @@ def reset(
         if not cursors:
             raise click.UsageError("there is no such partition", click.get_current_context())
         rooms.log.subscriptions.reset(subscription_id, cursors)
-    if target.as_json:
-        output.print_json({"reset": [(cursor.event_type, cursor.partition) for cursor in cursors]})
-    else:
-        print(f"reset {len(cursors)} partitions to {where}")
+    places = [(cursor.event_type, cursor.partition) for cursor in cursors]
+    target.print_done(f"reset {len(cursors)} partitions to {where}", {"reset": places})
 
 
-def _print(found: Subscription) -> None:
+def _print(target: Target, found: Subscription) -> None:
     rows = [
         ("id", found.id),
         ("application", found.owning_application),
@@ -195,4 +167,4 @@ def _print(found: Subscription) -> None:
         ("created", found.created_at),
         ("updated", found.updated_at),
     ]
-    output.print_table(("field", "value"), rows, "")
+    target.print_table(found, ("field", "value"), rows)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 import strandline
+from strandline.cli import output
 from strandline.errors import Invalid, NotFound
 
 if TYPE_CHECKING:  # each is loaded only by the commands that need it
@@ -43,6 +45,27 @@ class Target:
                 f"or create it with `strandline up --data {self.data}`"
             )
         return strandline.open(self.data)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask on a terminal, unless `yes` is set. Aborts the command if the answer is no."""
+        if not yes and not self.as_json and sys.stdin.isatty():
+            click.confirm(question, abort=True, err=True)
+
+    def print_done(self, text: str, value: Any) -> None:
+        """Print a result: a sentence for people, the value for machines."""
+        if self.as_json:
+            output.print_json(value)
+        else:
+            print(text)
+
+    def print_table(
+        self, value: Any, columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str = ""
+    ) -> None:
+        """Print a result: a table for people, the value for machines."""
+        if self.as_json:
+            output.print_json(value)
+        else:
+            output.print_table(columns, rows, empty)
 
 
 def _connect(url: str, token: str | None) -> Remote:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from strandline.cli import output
 from strandline.cli.target import Target, on_target
 from strandline.log.model import Timeline
 
@@ -21,10 +20,8 @@ def list_timelines(target: Target, name: str) -> None:
     """Show the timelines of event type NAME, oldest first."""
     with target.open() as rooms:
         found = rooms.log.timelines(name)
-    if target.as_json:
-        output.print_json(found)
-        return
-    output.print_table(
+    target.print_table(
+        found,
         ("order", "storage", "state", "created", "switched", "topic"),
         ((t.order, t.storage_id, _state(t), t.created_at, t.switched_at, t.topic) for t in found),
         "no timelines",
@@ -41,14 +38,10 @@ def switch(target: Target, name: str, storage: str, *, dry_run: bool) -> None:
     with target.open() as rooms:
         if dry_run:
             rooms.log.admin.check_switch(name, storage)
-            output.print_done(
-                f"{name} can be switched to {storage} now", {"possible": True}, as_json=target.as_json
-            )
+            target.print_done(f"{name} can be switched to {storage} now", {"possible": True})
             return
         created = rooms.log.admin.switch(name, storage)
-    output.print_done(
-        f"{name} is on {created.storage_id} now, in timeline {created.order}", created, as_json=target.as_json
-    )
+    target.print_done(f"{name} is on {created.storage_id} now, in timeline {created.order}", created)
 
 
 @timelines.command("status")
@@ -58,14 +51,10 @@ def status(target: Target, name: str) -> None:
     """Show the newest switch of event type NAME and its state."""
     with target.open() as rooms:
         found = rooms.log.admin.current_switch(name)
-    if found is None:
-        output.print_done(f"{name} was never switched", None, as_json=target.as_json)
-        return
-    output.print_done(
-        f"{found.kind} to {found.storage_id}: {found.state} (started {found.started_at})",
-        found,
-        as_json=target.as_json,
-    )
+    text = f"{name} was never switched"
+    if found is not None:
+        text = f"{found.kind} to {found.storage_id}: {found.state} (started {found.started_at})"
+    target.print_done(text, found)
 
 
 @timelines.command("abort")
@@ -75,9 +64,7 @@ def abort(target: Target, name: str) -> None:
     """Abort a switch of event type NAME that is not decided yet."""
     with target.open() as rooms:
         aborted = rooms.log.admin.abort_switch(name)
-    output.print_done(
-        f"the {aborted.kind} of {name} was aborted; publishing continues", aborted, as_json=target.as_json
-    )
+    target.print_done(f"the {aborted.kind} of {name} was aborted; publishing continues", aborted)
 
 
 def _state(timeline: Timeline) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 
@@ -20,9 +19,7 @@ from strandline.archive.room import (
     PeriodStatus,
     parse_span,
 )
-from strandline.client.transport import Params, Transport
-
-_T = TypeVar("_T")
+from strandline.client.transport import Transport
 
 
 class HttpArchive(Archive):
@@ -30,7 +27,7 @@ class HttpArchive(Archive):
         self._transport = transport
 
     def status(self) -> list[ArchiveStatus]:
-        return self._get("/archive", list[ArchiveStatus])
+        return self._transport.get("/archive", list[ArchiveStatus])
 
     def hours(
         self,
@@ -46,20 +43,11 @@ class HttpArchive(Archive):
             query["to"] = _name(end)
         if state is not None:
             query["state"] = state
-        # Errors are raised here, not at the first item.
-        return self._pages(self._get(f"{_path(event_type)}/hours", dict[str, Any], query))
-
-    def _pages(self, page: dict[str, Any]) -> Iterator[HourStatus]:
-        while True:
-            yield from msgspec.convert(page["items"], list[HourStatus])
-            if "next" not in page["_links"]:
-                return
-            link = urlsplit(page["_links"]["next"]["href"])
-            page = self._get(link.path, dict[str, Any], dict(parse_qsl(link.query)))
+        return self._transport.pages(f"{_path(event_type)}/hours", HourStatus, query)
 
     def hour(self, event_type: str, hour: HourName, wait_ms: int = 0) -> HourReport:
         path = f"{_path(event_type)}/hours/{_name(hour)}"
-        return self._get(path, HourReport, {"wait_ms": wait_ms}, wait_s=wait_ms / 1000)
+        return self._transport.get(path, HourReport, {"wait_ms": wait_ms}, wait_s=wait_ms / 1000)
 
     def is_ready(self, event_type: str, hour: HourName) -> bool:
         return self.hour(event_type, hour).state == "ready"
@@ -76,13 +64,10 @@ class HttpArchive(Archive):
 
     def _periods(self, from_ms: int, to_ms: int) -> list[PeriodStatus]:
         span = {"from": hour_name(from_ms), "to": hour_name(min(from_ms + MAX_PERIODS_MS, to_ms))}
-        return self._get("/archive/periods", list[PeriodStatus], span)
+        return self._transport.get("/archive/periods", list[PeriodStatus], span)
 
     def close(self) -> None:
         """Nothing to do: `Remote` closes the transport."""
-
-    def _get(self, path: str, kind: type[_T], query: Params | None = None, wait_s: float = 0.0) -> _T:
-        return msgspec.json.decode(self._transport.get(path, query, wait_s), type=kind)
 
 
 def _path(event_type: str) -> str:

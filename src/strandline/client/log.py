@@ -7,18 +7,16 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar, get_type_hints
-from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import msgspec
 
-from strandline.client.admin import HttpAdmin
+from strandline.client.admin import HttpAdmin, event_type_path
 from strandline.client.lanes import Lanes
 from strandline.client.reading import HttpReader, identity, plan
 from strandline.client.subscriptions import HttpSubscriptions
 from strandline.client.transport import Transport, check
-from strandline.errors import InvalidCursor, NotFound, OutcomeUnknown, StrandlineError, Unavailable
+from strandline.errors import InvalidCursor, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log import preparation
 from strandline.log.model import (
     OUTCOME_UNKNOWN,
@@ -38,8 +36,6 @@ from strandline.log.preparation import Events
 from strandline.log.reading import Batch
 from strandline.log.room import Log, Start
 
-_T = TypeVar("_T")
-_NAME = get_type_hints(EventType, include_extras=True)["name"]
 _REPORTS = {httpx.codes.MULTI_STATUS, httpx.codes.UNPROCESSABLE_ENTITY}
 _THREADS = 8
 _UNKNOWN_PAUSES_S = (0.2, 1.0, 3.0)
@@ -59,36 +55,22 @@ class HttpLog(Log):
     # -- event types
 
     def create(self, event_type: EventType) -> EventType:
-        return self._change("POST", "/event-types", event_type)
+        return self._transport.change("POST", "/event-types", EventType, event_type)
 
     def get(self, name: str) -> EventType:
-        return self._get(_path(name), EventType)
+        return self._transport.get(event_type_path(name), EventType)
 
     def event_types(self) -> list[EventType]:
-        return self._get("/event-types", list[EventType])
+        return self._transport.get("/event-types", list[EventType])
 
     def update(self, event_type: EventType) -> EventType:
-        return self._change("PUT", _path(event_type.name), event_type)
+        return self._transport.change("PUT", event_type_path(event_type.name), EventType, event_type)
 
     def delete(self, name: str) -> None:
-        check(self._transport.write("DELETE", _path(name)), writes=True)
+        check(self._transport.write("DELETE", event_type_path(name)), writes=True)
 
     def schemas(self, name: str) -> list[Schema]:
-        found: list[Schema] = []
-        path, query = _path(name, "schemas"), {"limit": "1000"}
-        while True:
-            page = msgspec.json.decode(self._transport.get(path, query))
-            found.extend(msgspec.convert(page["items"], list[Schema]))
-            following = page["_links"].get("next")
-            if following is None:
-                return found
-            link = urlsplit(following["href"])
-            path, query = link.path, dict(parse_qsl(link.query))
-
-    def _change(self, method: str, path: str, event_type: EventType) -> EventType:
-        response = self._transport.write(method, path, msgspec.json.encode(event_type))
-        check(response, writes=True)
-        return msgspec.json.decode(response.content, type=EventType)
+        return [*self._transport.pages(event_type_path(name, "schemas"), Schema, {"limit": 1000})]
 
     # -- events
 
@@ -113,7 +95,7 @@ class HttpLog(Log):
         return self._post(name, body, len(items), flow_id)
 
     def _post(self, name: str, body: bytes, count: int, flow_id: str | None) -> PublishReport:
-        response = self._transport.write("POST", _path(name, "events"), body, flow_id)
+        response = self._transport.write("POST", event_type_path(name, "events"), body, flow_id)
         if response.status_code in _REPORTS and response.content.startswith(b"["):
             return PublishReport(count, msgspec.json.decode(response.content, type=tuple[ItemResult, ...]))
         check(response, writes=True)
@@ -158,45 +140,30 @@ class HttpLog(Log):
     def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
         # Two requests: the cursors of a thousand partitions are too long for a URL.
         lags = {info.partition: info for info in self.lag(name, cursors)} if cursors else {}
-        found = self._get(_path(name, "partitions"), list[PartitionInfo])
+        found = self._transport.get(event_type_path(name, "partitions"), list[PartitionInfo])
         return [lags.get(info.partition, info) for info in found]
 
     # -- cursors
 
     def distances(self, name: str, queries: Sequence[DistanceQuery]) -> list[Distance]:
-        return self._ask(_path(name, "cursor-distances"), queries, list[Distance])
+        return self._transport.ask(event_type_path(name, "cursor-distances"), queries, list[Distance])
 
     def shift(self, name: str, cursors: Sequence[ShiftedCursor]) -> list[CursorText]:
-        return self._ask(_path(name, "shifted-cursors"), cursors, list[CursorText])
+        return self._transport.ask(event_type_path(name, "shifted-cursors"), cursors, list[CursorText])
 
     def lag(self, name: str, cursors: Sequence[CursorText]) -> list[PartitionInfo]:
-        return self._ask(_path(name, "cursors-lag"), cursors, list[PartitionInfo])
+        return self._transport.ask(event_type_path(name, "cursors-lag"), cursors, list[PartitionInfo])
 
     # -- where it is stored
 
     def timelines(self, name: str) -> list[Timeline]:
-        return self._get(_path(name, "timelines"), list[Timeline])
+        return self._transport.get(event_type_path(name, "timelines"), list[Timeline])
 
     def storages(self) -> list[StorageInfo]:
-        return self._get("/storages", list[StorageInfo])
+        return self._transport.get("/storages", list[StorageInfo])
 
     def close(self) -> None:
         self._lanes.close()
-
-    def _get(self, path: str, kind: type[_T]) -> _T:
-        return msgspec.json.decode(self._transport.get(path), type=kind)
-
-    def _ask(self, path: str, question: Sequence[Any], kind: type[_T]) -> _T:
-        return msgspec.json.decode(self._transport.ask(path, msgspec.json.encode(list(question))), type=kind)
-
-
-def _path(name: str, *rest: str) -> str:
-    # An invalid name such as "../storages" would lead to another resource.
-    try:
-        msgspec.convert(name, _NAME)
-    except msgspec.ValidationError:
-        raise NotFound(f"event type {name!r} does not exist") from None
-    return "/".join(("/event-types", name, *rest))
 
 
 def _lane(name: str) -> tuple[int, str]:

@@ -32,7 +32,7 @@ class Remote(Rooms[Closable]):
 
     def check_ready(self) -> None:
         """Raise Unavailable unless the server accepts requests."""
-        self._transport.get("/ready")
+        self._transport.repeatable("GET", "/ready")
 
     def close(self) -> None:
         super().close()

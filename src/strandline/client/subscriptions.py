@@ -6,14 +6,14 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import msgspec
 import pyarrow as pa
 
 from strandline.client.reading import ARROW_STREAM, record_batches
-from strandline.client.transport import Transport
+from strandline.client.transport import Params, Transport
 from strandline.errors import Conflict, NotFound, Unavailable
 from strandline.log.records import READ
 from strandline.log.subscriptions.model import (
@@ -29,6 +29,7 @@ from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer, Subscrip
 # How long a consumer that lost its stream tries to open another one.
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.2
+_T = TypeVar("_T")
 _PLACE = ("event_type", "partition", "timeline")
 
 
@@ -55,7 +56,7 @@ class HttpSubscriptions(Subscriptions):
         return msgspec.json.decode(response.content, type=Subscription), created
 
     def get(self, subscription_id: str) -> Subscription:
-        return msgspec.json.decode(self._transport.get(_path(subscription_id)), type=Subscription)
+        return self._transport.get(_path(subscription_id), Subscription)
 
     def search(
         self,
@@ -68,8 +69,7 @@ class HttpSubscriptions(Subscriptions):
         query: dict[str, Any] = {"event_type": [*event_types], "limit": limit, "offset": offset}
         if owning_application is not None:
             query["owning_application"] = owning_application
-        page = msgspec.json.decode(self._transport.get("/subscriptions", query))
-        return msgspec.convert(page["items"], list[Subscription])
+        return self._items("/subscriptions", Subscription, query)
 
     def update(self, subscription: Subscription) -> None:
         self._transport.repeatable("PUT", _path(str(subscription.id)), body=msgspec.json.encode(subscription))
@@ -78,7 +78,7 @@ class HttpSubscriptions(Subscriptions):
         self._transport.repeatable("DELETE", _path(subscription_id))
 
     def cursors(self, subscription_id: str) -> list[SubscriptionCursor]:
-        return msgspec.convert(self._items(_path(subscription_id, "cursors")), list[SubscriptionCursor])
+        return self._items(_path(subscription_id, "cursors"), SubscriptionCursor)
 
     def commit(
         self, subscription_id: str, stream_id: str, cursors: Sequence[SubscriptionCursor]
@@ -93,11 +93,11 @@ class HttpSubscriptions(Subscriptions):
         self._transport.repeatable("PATCH", _path(subscription_id, "cursors"), body=_items(cursors))
 
     def stats(self, subscription_id: str, *, show_time_lag: bool = False) -> list[EventTypeStats]:
-        found = self._items(_path(subscription_id, "stats"), show_time_lag=str(show_time_lag).lower())
-        return msgspec.convert(found, list[EventTypeStats])
+        query = {"show_time_lag": str(show_time_lag).lower()}
+        return self._items(_path(subscription_id, "stats"), EventTypeStats, query)
 
-    def _items(self, path: str, **query: str) -> Any:
-        return msgspec.json.decode(self._transport.get(path, query))["items"]
+    def _items(self, path: str, kind: type[_T], query: Params | None = None) -> list[_T]:
+        return [msgspec.convert(item, kind) for item in self._transport.get(path, dict[str, Any], query)["items"]]
 
     def consume(self, subscription_id: str, parameters: StreamParameters = SDK_PARAMETERS) -> Consumer:
         return HttpConsumer(self, self._transport, self.get(subscription_id), parameters)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx
+import msgspec
 
 from strandline.client import problems
 from strandline.errors import Invalid, OutcomeUnknown, Unavailable
@@ -22,6 +24,7 @@ _CONNECT_S = 5.0
 _REFUSED_PAUSES_S = (0.1, 0.3)
 _LIMITS = httpx.Limits(max_connections=200, max_keepalive_connections=20, keepalive_expiry=5)
 _FAILED = 300
+_T = TypeVar("_T")
 
 
 class Transport:
@@ -43,19 +46,38 @@ class Transport:
     def _limits(self, wait_s: float = 0.0) -> httpx.Timeout:
         return httpx.Timeout(self._timeout + wait_s, connect=min(self._timeout, _CONNECT_S))
 
-    def get(self, path: str, params: Params | None = None, wait_s: float = 0.0) -> bytes:
+    def get(self, path: str, kind: type[_T], params: Params | None = None, wait_s: float = 0.0) -> _T:
         """`wait_s`: how long the request asks the server to wait, on top of the timeout."""
-        return self.repeatable("GET", path, params=params, wait_s=wait_s).content
+        response = self.repeatable("GET", path, params=params, wait_s=wait_s)
+        return msgspec.json.decode(response.content, type=kind)
 
-    def ask(self, path: str, body: bytes) -> bytes:
+    def pages(self, path: str, kind: type[_T], params: Params) -> Iterator[_T]:
+        """The items of all pages. The first page is requested at once: its errors are raised here."""
+        return self._items(self.get(path, dict[str, Any], params), kind)
+
+    def _items(self, page: dict[str, Any], kind: type[_T]) -> Iterator[_T]:
+        while True:
+            yield from (msgspec.convert(item, kind) for item in page["items"])
+            if "next" not in page["_links"]:
+                return
+            link = urlsplit(page["_links"]["next"]["href"])
+            page = self.get(link.path, dict[str, Any], dict(parse_qsl(link.query)))
+
+    def ask(self, path: str, question: Sequence[Any], kind: type[_T]) -> _T:
         """A read with parameters that are too long for a URL: a POST that changes nothing."""
-        return self.repeatable("POST", path, body=body).content
+        response = self.repeatable("POST", path, body=msgspec.json.encode(list(question)))
+        return msgspec.json.decode(response.content, type=kind)
+
+    def change(self, method: str, path: str, kind: type[_T], body: Any = None) -> _T:
+        response = self.write(method, path, b"" if body is None else msgspec.json.encode(body))
+        check(response, writes=True)
+        return msgspec.json.decode(response.content, type=kind)
 
     def write(self, method: str, path: str, body: bytes = b"", flow_id: str | None = None) -> httpx.Response:
         """A request that changes something. The caller checks the status of the response."""
-        headers = {"X-Flow-Id": flow_id} if flow_id else {}
+        request = self._request(method, path, body, {"X-Flow-Id": flow_id} if flow_id else {})
         with self._mapped(writes=True):
-            return self._send(method, path, body=body, headers=headers)
+            return self._send(request)
 
     def repeatable(
         self,
@@ -68,29 +90,23 @@ class Transport:
         wait_s: float = 0.0,
     ) -> httpx.Response:
         """An idempotent request: it may be sent twice."""
+        request = self._request(method, path, body, headers or {}, params=params, timeout=self._limits(wait_s))
         with self._mapped(writes=False):
             try:
-                response = self._send(method, path, params=params, body=body, headers=headers, wait_s=wait_s)
+                response = self._send(request)
             except (httpx.ReadError, httpx.RemoteProtocolError):
                 # The pool may return a connection that the server is closing.
-                response = self._send(method, path, params=params, body=body, headers=headers, wait_s=wait_s)
+                response = self._send(request)
         check(response, writes=False)
         return response
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Params | None = None,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        wait_s: float = 0.0,
-    ) -> httpx.Response:
-        typed = {**(headers or {}), "Content-Type": "application/json"} if body else headers
-        request = self._client.build_request(
-            method, path, params=params, content=body or None, headers=typed, timeout=self._limits(wait_s)
-        )
+    def _request(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], **options: Any
+    ) -> httpx.Request:
+        typed = {**headers, "Content-Type": "application/json"} if body else headers
+        return self._client.build_request(method, path, content=body or None, headers=typed, **options)
+
+    def _send(self, request: httpx.Request) -> httpx.Response:
         for pause in _REFUSED_PAUSES_S:
             try:
                 return self._client.send(request)

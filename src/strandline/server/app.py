@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strandline.server import (
     archive_routes,
@@ -26,23 +27,11 @@ from strandline.server import (
     timeline_routes,
 )
 from strandline.server.problems import problem
-from strandline.server.routing import Call, Endpoint, ServerState, to_route
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
+from strandline.server.routing import Call, Endpoint, Serve, ServerState, serving
 
 #: The route modules of every room; each one defines `ENDPOINTS`.
 ROUTES: dict[str, tuple[ModuleType, ...]] = {
-    "log": (
-        event_type_routes,
-        timeline_routes,
-        event_routes,
-        subscription_routes,
-        stream_routes,
-        start_page,
-    ),
+    "log": (event_type_routes, timeline_routes, event_routes, subscription_routes, stream_routes, start_page),
     "archive": (archive_routes,),
 }
 
@@ -68,11 +57,8 @@ def endpoints() -> list[Endpoint]:
     return declared
 
 
-def build(state: ServerState) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    app = Starlette(
-        routes=routes(endpoints(), state),
-        exception_handlers={HTTPException: _http_problem},
-    )
+def build(state: ServerState) -> ASGIApp:
+    app = Starlette(routes=routes(endpoints(), state), exception_handlers={HTTPException: _http_problem})
     # `entry` removes trailing slashes, so no redirect is needed.
     app.router.redirect_slashes = False
     limit = state.settings.max_header_bytes
@@ -97,17 +83,16 @@ def _head_bytes(scope: Scope) -> int:
 
 def routes(declared: Sequence[Endpoint], state: ServerState) -> list[Route]:
     """One route per path: an undeclared method is answered 405, with all declared methods in `Allow`."""
-    by_path: dict[str, dict[str, Route]] = {}
-    for route in (to_route(endpoint, state) for endpoint in declared):
-        for method in route.methods or ():
-            by_path.setdefault(route.path, {})[method] = route
+    by_path: dict[str, dict[str, Serve]] = {}
+    for endpoint in declared:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = serving(endpoint, state)
     return [_dispatching(path, methods) for path, methods in by_path.items()]
 
 
-def _dispatching(path: str, methods: dict[str, Route]) -> Route:
+def _dispatching(path: str, methods: dict[str, Serve]) -> Route:
     async def serve(request: Request) -> Response:
-        answer: Response = await methods[request.method].endpoint(request)
-        return answer
+        # Starlette adds HEAD to a GET route.
+        return await methods["GET" if request.method == "HEAD" else request.method](request)
 
     return Route(path, serve, methods=sorted(methods))
 

@@ -26,7 +26,10 @@ from strandline.archive.room import (
     parse_span,
 )
 from strandline.errors import Invalid
-from strandline.server.routing import Call, Endpoint, json_response
+from strandline.server.routing import Call, Endpoint, declaring, json_response
+
+ENDPOINTS: list[Endpoint] = []
+_endpoint = declaring(ENDPOINTS, "archive")
 
 _POLL_SECONDS = 1.0
 
@@ -59,10 +62,27 @@ class HourPage(msgspec.Struct, frozen=True):
     _links: dict[str, dict[str, str]]
 
 
+@_endpoint("GET", "/archive", "Archived event types: lag, last ready hour, due hours", list[ArchiveStatus])
 async def archive_status(call: Call[Archive]) -> Response:
     return json_response(await call.run(call.room.status))
 
 
+@_endpoint(
+    "GET", "/archive/periods", "Flagged directories of hours and days, of up to 31 days", list[PeriodStatus],
+    query=PeriodsQuery,
+)  # fmt: skip
+async def list_periods(call: Call[Archive]) -> Response:
+    start, end = call.query.start, call.query.end
+    from_ms, to_ms = parse_span(start, end)
+    if to_ms - from_ms > MAX_PERIODS_MS:
+        raise Invalid(f"the span is longer than {MAX_PERIODS_MS // DAY_MS} days; ask for less at once")
+    return json_response(await call.run(lambda: [*call.room.periods(start, end)]))
+
+
+@_endpoint(
+    "GET", "/archive/{name}/hours", "Hours of an event type and their state, oldest first", HourPage,
+    query=HoursQuery,
+)  # fmt: skip
 async def list_hours(call: Call[Archive]) -> Response:
     name, query = call.path("name"), call.query
 
@@ -79,6 +99,10 @@ async def list_hours(call: Call[Archive]) -> Response:
     return json_response({"_links": links, "items": found[: query.limit]})
 
 
+@_endpoint(
+    "GET", "/archive/{name}/hours/{hour}", "One hour with its manifest; can wait until it is ready", HourReport,
+    query=WaitQuery,
+)  # fmt: skip
 async def get_hour(call: Call[Archive]) -> Response:
     place = (call.path("name"), call.path("hour"))
     await _wait_until_ready(call, *place)
@@ -97,41 +121,11 @@ async def _wait_until_ready(call: Call[Archive], name: str, hour: str) -> None:
             await asyncio.wait_for(draining.wait(), min(_POLL_SECONDS, left))
 
 
+@_endpoint(
+    "POST", "/archive/{name}/hours/{hour}/verify",
+    "Check files of a ready hour for some seconds; go on after `next`", HourCheck, query=CheckQuery,
+    problems=(409,),
+)  # fmt: skip
 async def check_hour(call: Call[Archive]) -> Response:
     place = (call.path("name"), call.path("hour"))
     return json_response(await call.run(call.room.check, *place, call.query.after))
-
-
-async def list_periods(call: Call[Archive]) -> Response:
-    start, end = call.query.start, call.query.end
-    from_ms, to_ms = parse_span(start, end)
-    if to_ms - from_ms > MAX_PERIODS_MS:
-        raise Invalid(f"the span is longer than {MAX_PERIODS_MS // DAY_MS} days; ask for less at once")
-    return json_response(await call.run(lambda: [*call.room.periods(start, end)]))
-
-
-_TAG = "archive"
-
-ENDPOINTS = [
-    Endpoint(
-        "GET", "/archive", archive_status, "Archived event types: lag, last ready hour, due hours", _TAG,
-        returns={200: list[ArchiveStatus]},
-    ),
-    Endpoint(
-        "GET", "/archive/periods", list_periods, "Flagged directories of hours and days, of up to 31 days", _TAG,
-        query=PeriodsQuery, returns={200: list[PeriodStatus]},
-    ),
-    Endpoint(
-        "GET", "/archive/{name}/hours", list_hours, "Hours of an event type and their state, oldest first", _TAG,
-        query=HoursQuery, returns={200: HourPage}, problems=(404,),
-    ),
-    Endpoint(
-        "GET", "/archive/{name}/hours/{hour}", get_hour, "One hour with its manifest; can wait until it is ready",
-        _TAG, query=WaitQuery, returns={200: HourReport}, problems=(404,),
-    ),
-    Endpoint(
-        "POST", "/archive/{name}/hours/{hour}/verify", check_hour,
-        "Check files of a ready hour for some seconds; go on after `next`", _TAG,
-        query=CheckQuery, returns={200: HourCheck}, problems=(404, 409),
-    ),
-]  # fmt: skip

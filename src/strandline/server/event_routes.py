@@ -23,8 +23,13 @@ from strandline.log.preparation import unanswered_report
 from strandline.log.room import Log
 from strandline.log.serving import ServedLog
 from strandline.room import CounterMetric
-from strandline.server.routing import INLINE_BYTES, RAW, Call, Endpoint, json_response
+from strandline.server.routing import INLINE_BYTES, RAW, Call, Endpoint, declaring, json_response
 
+ENDPOINTS: list[Endpoint] = []
+_events = declaring(ENDPOINTS, "events")
+_cursors = declaring(ENDPOINTS, "cursors")
+
+_EVENTS = {"type": "array", "items": {"type": "object", "additionalProperties": True}}
 _FLOW_ID = re.compile(r"[ -~]{1,200}").fullmatch
 _PUBLISHED = CounterMetric("strandline_published_events", "Events published.", "event_type")
 _REJECTED = CounterMetric(
@@ -40,6 +45,11 @@ class PartitionQuery(msgspec.Struct, frozen=True):
     consumed_offset: str | None = None
 
 
+@_events(
+    "POST", "/event-types/{name}/events", "Publish a batch of events",
+    {200: None, 207: list[ItemResult], 422: list[ItemResult]}, body=RAW(_EVENTS),
+    headers={"X-Flow-Id": "Stored in the metadata of the events, if they have any."}, problems=(507,),
+)  # fmt: skip
 async def publish(call: Call[ServedLog]) -> Response:
     if call.state.draining.is_set():
         raise Unavailable("this node is stopping; publish to another node", retry_after=1)
@@ -73,6 +83,10 @@ def _flow_id(call: Call[Log]) -> str:
     return given if given and _FLOW_ID(given) else uuid.uuid4().hex
 
 
+@_cursors(
+    "GET", "/event-types/{name}/partitions", "Oldest and newest offsets", list[PartitionInfo],
+    query=PartitionsQuery, json_parameters={"cursors": list[CursorText]}, problems=(400,),
+)  # fmt: skip
 async def list_partitions(call: Call[Log]) -> Response:
     cursors = decode_cursors("cursors", call.query.cursors) if call.query.cursors else []
     return json_response(await call.run(call.room.partitions, call.path("name"), cursors))
@@ -86,6 +100,9 @@ def decode_cursors(name: str, text: str) -> list[CursorText]:
         raise Malformed(f'{name} must be JSON like [{{"partition": "0", "offset": "BEGIN"}}]: {error}') from None
 
 
+@_cursors(
+    "GET", "/event-types/{name}/partitions/{partition}", "One partition", PartitionInfo, query=PartitionQuery
+)
 async def get_partition(call: Call[Log]) -> Response:
     name, wanted = call.path("name"), call.path("partition")
     consumed = call.query.consumed_offset
@@ -102,46 +119,25 @@ async def get_partition(call: Call[Log]) -> Response:
     raise NotFound(f"event type {name!r} has no partition {wanted!r}; it has 0 to {len(found) - 1}")
 
 
+@_cursors(
+    "POST", "/event-types/{name}/cursor-distances", "Events between two cursors", list[Distance],
+    body=list[DistanceQuery],
+)  # fmt: skip
 async def cursor_distances(call: Call[Log]) -> Response:
     return json_response(await call.run(call.room.distances, call.path("name"), call.body))
 
 
+@_cursors(
+    "POST", "/event-types/{name}/shifted-cursors", "Cursors moved by n events", list[CursorText],
+    body=list[ShiftedCursor],
+)  # fmt: skip
 async def shifted_cursors(call: Call[Log]) -> Response:
     return json_response(await call.run(call.room.shift, call.path("name"), call.body))
 
 
+@_cursors(
+    "POST", "/event-types/{name}/cursors-lag", "Number of events after each cursor", list[PartitionInfo],
+    body=list[CursorText],
+)  # fmt: skip
 async def cursors_lag(call: Call[Log]) -> Response:
     return json_response(await call.run(call.room.lag, call.path("name"), call.body))
-
-
-_EVENTS = {"type": "array", "items": {"type": "object", "additionalProperties": True}}
-
-ENDPOINTS = [
-    Endpoint(
-        "POST", "/event-types/{name}/events", publish, "Publish a batch of events", "events",
-        body=RAW(_EVENTS), headers={"X-Flow-Id": "Stored in the metadata of the events, if they have any."},
-        returns={200: None, 207: list[ItemResult], 422: list[ItemResult]},
-        problems=(404, 507),
-    ),
-    Endpoint(
-        "GET", "/event-types/{name}/partitions", list_partitions, "Oldest and newest offsets", "cursors",
-        query=PartitionsQuery, json_parameters={"cursors": list[CursorText]},
-        returns={200: list[PartitionInfo]}, problems=(400, 404),
-    ),
-    Endpoint(
-        "GET", "/event-types/{name}/partitions/{partition}", get_partition, "One partition", "cursors",
-        query=PartitionQuery, returns={200: PartitionInfo}, problems=(404,),
-    ),
-    Endpoint(
-        "POST", "/event-types/{name}/cursor-distances", cursor_distances, "Events between two cursors", "cursors",
-        body=list[DistanceQuery], returns={200: list[Distance]}, problems=(404,),
-    ),
-    Endpoint(
-        "POST", "/event-types/{name}/shifted-cursors", shifted_cursors, "Cursors moved by n events", "cursors",
-        body=list[ShiftedCursor], returns={200: list[CursorText]}, problems=(404,),
-    ),
-    Endpoint(
-        "POST", "/event-types/{name}/cursors-lag", cursors_lag, "Number of events after each cursor", "cursors",
-        body=list[CursorText], returns={200: list[PartitionInfo]}, problems=(404,),
-    ),
-]  # fmt: skip

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
 
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 log = logging.getLogger("strandline.http")
-
-Message = MutableMapping[str, Any]
 
 
 class EventStream(Response):
@@ -30,12 +28,7 @@ class EventStream(Response):
         self._ended = ended
         del self.headers["content-length"]
 
-    async def __call__(
-        self,
-        scope: MutableMapping[str, Any],  # noqa: ARG002 - the ASGI signature
-        receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
-    ) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
         sending = asyncio.create_task(self._send(send))
         listening = asyncio.create_task(_until_disconnected(receive))
         try:
@@ -51,7 +44,7 @@ class EventStream(Response):
             elif isinstance(result, Exception):
                 log.error("a stream failed", exc_info=result)
 
-    async def _send(self, send: Callable[[Message], Awaitable[None]]) -> None:
+    async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for chunk in self._chunks:
             async with asyncio.timeout(self._patience):
@@ -59,6 +52,6 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _until_disconnected(receive: Callable[[], Awaitable[Message]]) -> None:
+async def _until_disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

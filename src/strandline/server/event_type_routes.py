@@ -13,7 +13,10 @@ from strandline.errors import Invalid, NotFound
 from strandline.log import schemas
 from strandline.log.model import EventType, Schema
 from strandline.log.room import Log
-from strandline.server.routing import Call, Endpoint, json_response
+from strandline.server.routing import Call, Endpoint, declaring, json_response
+
+ENDPOINTS: list[Endpoint] = []
+_endpoint = declaring(ENDPOINTS, "event types")
 
 
 class EventTypeQuery(msgspec.Struct, frozen=True):
@@ -34,21 +37,28 @@ class SchemaPage(msgspec.Struct, frozen=True):
     _links: dict[str, dict[str, str]]
 
 
+@_endpoint("GET", "/event-types", "All event types", list[EventType], query=EventTypeQuery)
 async def list_event_types(call: Call[Log]) -> Response:
     owner = call.query.owning_application
     found = await call.run(call.room.event_types)
     return json_response([kind for kind in found if owner is None or kind.owning_application == owner])
 
 
+@_endpoint(
+    "POST", "/event-types", "Create an event type", {201: EventType}, body=EventType, problems=(409, 507),
+    answer_headers={201: {"Location": "The path of the new event type."}},
+)  # fmt: skip
 async def create_event_type(call: Call[Log]) -> Response:
     created = await call.run(call.room.create, call.body)
     return json_response(created, 201, {"Location": f"/event-types/{created.name}"})
 
 
+@_endpoint("GET", "/event-types/{name}", "One event type", EventType)
 async def get_event_type(call: Call[Log]) -> Response:
     return json_response(await call.run(call.room.get, call.path("name")))
 
 
+@_endpoint("PUT", "/event-types/{name}", "Change an event type", EventType, body=EventType, problems=(409, 507))
 async def update_event_type(call: Call[Log]) -> Response:
     name = call.path("name")
     if call.body.name != name:
@@ -57,11 +67,13 @@ async def update_event_type(call: Call[Log]) -> Response:
     return json_response(await call.run(call.room.update, call.body))
 
 
+@_endpoint("DELETE", "/event-types/{name}", "Delete an event type with its events", None, problems=(409, 507))
 async def delete_event_type(call: Call[Log]) -> Response:
     await call.run(call.room.delete, call.path("name"))
     return Response(status_code=200)
 
 
+@_endpoint("GET", "/event-types/{name}/schemas", "All schemas, newest first", SchemaPage, query=Paging)
 async def list_schemas(call: Call[Log]) -> Response:
     found = await call.run(call.room.schemas, call.path("name"))
     start, limit = call.query.offset, call.query.limit
@@ -78,15 +90,10 @@ def _link(base: str, limit: int, offset: int) -> dict[str, str]:
     return {"href": f"{base}?{urlencode({'limit': limit, 'offset': offset})}"}
 
 
-async def get_schema(call: Call[Log]) -> Response:
-    found = await call.run(call.room.schemas, call.path("name"))
-    version = call.path("version")
-    for schema in found:
-        if version in {schema.version, "latest"}:
-            return json_response(schema)
-    raise NotFound(f"there is no schema version {version!r}; the latest is {found[0].version}")
-
-
+@_endpoint(
+    "POST", "/event-types/{name}/schemas", "Add a schema, or find an equal one", {200: Schema, 201: Schema},
+    query=FetchQuery, body=Schema, problems=(409, 507),
+)  # fmt: skip
 async def add_schema(call: Call[Log]) -> Response:
     name = call.path("name")
     if call.query.fetch:
@@ -101,57 +108,21 @@ async def add_schema(call: Call[Log]) -> Response:
     return json_response(updated.schema, 201)
 
 
+@_endpoint("GET", "/event-types/{name}/schemas/{version}", "One schema version, or `latest`", Schema)
+async def get_schema(call: Call[Log]) -> Response:
+    found = await call.run(call.room.schemas, call.path("name"))
+    version = call.path("version")
+    for schema in found:
+        if version in {schema.version, "latest"}:
+            return json_response(schema)
+    raise NotFound(f"there is no schema version {version!r}; the latest is {found[0].version}")
+
+
+@_endpoint("GET", "/registry/enrichment-strategies", "Known enrichment strategies", list[str])
 async def enrichment_strategies(_: Call[Log]) -> Response:
     return json_response(["metadata_enrichment"])
 
 
+@_endpoint("GET", "/registry/partition-strategies", "Known partition strategies", list[str])
 async def partition_strategies(_: Call[Log]) -> Response:
     return json_response(["hash", "random", "user_defined"])
-
-
-_TYPES = "event types"
-
-ENDPOINTS = [
-    Endpoint(
-        "GET", "/event-types", list_event_types, "All event types", _TYPES,
-        query=EventTypeQuery, returns={200: list[EventType]},
-    ),
-    Endpoint(
-        "POST", "/event-types", create_event_type, "Create an event type", _TYPES,
-        body=EventType, returns={201: EventType}, problems=(409, 507),
-        answer_headers={201: {"Location": "The path of the new event type."}},
-    ),
-    Endpoint(
-        "GET", "/event-types/{name}", get_event_type, "One event type", _TYPES,
-        returns={200: EventType}, problems=(404,),
-    ),
-    Endpoint(
-        "PUT", "/event-types/{name}", update_event_type, "Change an event type", _TYPES,
-        body=EventType, returns={200: EventType}, problems=(404, 409, 507),
-    ),
-    Endpoint(
-        "DELETE", "/event-types/{name}", delete_event_type, "Delete an event type with its events", _TYPES,
-        returns={200: None}, problems=(404, 409, 507),
-    ),
-    Endpoint(
-        "GET", "/event-types/{name}/schemas", list_schemas, "All schemas, newest first", _TYPES,
-        query=Paging, returns={200: SchemaPage}, problems=(404,),
-    ),
-    Endpoint(
-        "POST", "/event-types/{name}/schemas", add_schema, "Add a schema, or find an equal one", _TYPES,
-        query=FetchQuery, body=Schema, returns={200: Schema, 201: Schema},
-        problems=(404, 409, 507),
-    ),
-    Endpoint(
-        "GET", "/event-types/{name}/schemas/{version}", get_schema, "One schema version, or `latest`", _TYPES,
-        returns={200: Schema}, problems=(404,),
-    ),
-    Endpoint(
-        "GET", "/registry/enrichment-strategies", enrichment_strategies, "Known enrichment strategies", _TYPES,
-        returns={200: list[str]},
-    ),
-    Endpoint(
-        "GET", "/registry/partition-strategies", partition_strategies, "Known partition strategies", _TYPES,
-        returns={200: list[str]},
-    ),
-]  # fmt: skip

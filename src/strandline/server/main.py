@@ -36,11 +36,8 @@ def run(data: Path, settings: Settings, host: str, port: int, banner: Callable[[
     """Serve a data directory until SIGTERM or SIGINT. `banner` is called with the URL when the node is ready."""
     logging_setup.configure(settings.logs)
     _refuse_taken(host, port)
-    platform = Platform(data, settings, system_clock())
-    try:
+    with Platform(data, settings, system_clock()) as platform:
         asyncio.run(_serve(platform, host, port, banner))
-    finally:
-        platform.close()
     # All our work is done, but Granian's threads may wait for connections that clients keep open.
     sys.stdout.flush()
     sys.stderr.flush()

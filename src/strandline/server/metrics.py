@@ -14,7 +14,7 @@ from strandline.room import CounterMetric, Room
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Metrics:
+class Metrics(Collector):
     """The metrics of the server, the counters of its route modules, and the counters of the rooms."""
 
     def __init__(self, rooms: Collection[Room]) -> None:
@@ -33,7 +33,8 @@ class Metrics:
         )
         self.streams = Gauge("strandline_open_streams", "Streams open now.", registry=self._registry)
         self._counts: dict[CounterMetric, Tally[str]] = {}
-        self._registry.register(_Counts(self._counts, rooms))
+        self._rooms = rooms
+        self._registry.register(self)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         self._requests.labels(method, route, str(status)).inc()
@@ -46,14 +47,9 @@ class Metrics:
     def render(self) -> bytes:
         return generate_latest(self._registry)
 
-
-class _Counts(Collector):
-    def __init__(self, own: dict[CounterMetric, Tally[str]], rooms: Collection[Room]) -> None:
-        self._own = own
-        self._rooms = rooms
-
     def collect(self) -> Iterator[CounterMetricFamily]:
-        for counts in (self._own, *(room.counts() for room in self._rooms)):
+        """The counters of route modules and rooms, for the registry."""
+        for counts in (self._counts, *(room.counts() for room in self._rooms)):
             for metric, values in counts.items():
                 family = CounterMetricFamily(metric.name, metric.help, labels=[metric.label])
                 for label, value in values.items():

@@ -43,7 +43,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """OpenAPI 3.1 for all endpoints."""
     types = _types(endpoints)
     schemas, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
-    known = {id_of(kind): schema for kind, schema in zip(types, schemas, strict=True)}
+    known = {str(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, known)
@@ -60,17 +60,13 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
-def id_of(kind: Any) -> str:
-    return str(kind)
-
-
 def _types(endpoints: Sequence[Endpoint]) -> list[Any]:
-    found: dict[str, Any] = {id_of(Problem): Problem}
+    found: dict[str, Any] = {str(Problem): Problem}
     for endpoint in endpoints:
         own = (endpoint.body, endpoint.query, *endpoint.json_parameters.values(), *endpoint.returns.values())
         for kind in own:
             if kind is not None and not isinstance(kind, RAW):
-                found[id_of(kind)] = kind
+                found[str(kind)] = kind
     return list(found.values())
 
 
@@ -83,7 +79,7 @@ def _operation(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
         "responses": _responses(endpoint, known),
     }
     if endpoint.body is not None:
-        schema = endpoint.body.schema if isinstance(endpoint.body, RAW) else known[id_of(endpoint.body)]
+        schema = endpoint.body.schema if isinstance(endpoint.body, RAW) else known[str(endpoint.body)]
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return operation
 
@@ -117,7 +113,7 @@ def _query(endpoint: Endpoint, known: dict[str, Any]) -> list[dict[str, Any]]:
 def _json(endpoint: Endpoint, name: str, known: dict[str, Any]) -> dict[str, Any] | None:
     """The content of a parameter whose text is JSON; None for other parameters."""
     kind = endpoint.json_parameters.get(name)
-    return kind and {"content": {"application/json": {"schema": known[id_of(kind)]}}}
+    return kind and {"content": {"application/json": {"schema": known[str(kind)]}}}
 
 
 def _parameter(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
@@ -148,7 +144,7 @@ def _responses(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     for status, kind in endpoint.returns.items():
         answer: dict[str, Any] = {"description": "Done" if status < 300 else "The result of every event"}  # noqa: PLR2004
         if kind is not None:
-            answer["content"] = {endpoint.media_type.split(";")[0]: {"schema": known[id_of(kind)]}}
+            answer["content"] = {endpoint.media_type.split(";")[0]: {"schema": known[str(kind)]}}
         if endpoint.binary_type is not None:
             answer["content"][endpoint.binary_type] = {}
         if headers := endpoint.answer_headers.get(status):
@@ -156,7 +152,7 @@ def _responses(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
         found[str(status)] = answer
     for status in _problems(endpoint):
         entry = found.setdefault(str(status), {"description": _PROBLEMS[status]})
-        entry.setdefault("content", {})[MEDIA_TYPE] = {"schema": known[id_of(Problem)]}
+        entry.setdefault("content", {})[MEDIA_TYPE] = {"schema": known[str(Problem)]}
         if status in _RETRY_AFTER:
             entry["headers"] = {"Retry-After": _header("integer", "Seconds to wait before the next attempt.")}
     return dict(sorted(found.items()))
@@ -168,6 +164,8 @@ def _problems(endpoint: Endpoint) -> list[int]:
         found |= {400, 408, 413, 415, 422}
     if endpoint.query is not None:
         found.add(422)
+    if _PARAMETER.search(endpoint.path):
+        found.add(404)
     if endpoint.tag != "operations":
         found.add(503)
     return sorted(found)

@@ -7,17 +7,22 @@ from starlette.responses import Response
 
 from strandline.errors import Unavailable
 from strandline.server import metrics
-from strandline.server.routing import Call, Endpoint, json_response
+from strandline.server.routing import Call, Endpoint, declaring, json_response
+
+ENDPOINTS: list[Endpoint] = []
+_endpoint = declaring(ENDPOINTS, "operations")
 
 
 class Health(msgspec.Struct, frozen=True):
     status: str
 
 
+@_endpoint("GET", "/health", "The process is alive", Health)
 async def health(_: Call[None]) -> Response:
     return json_response(Health("ok"))
 
 
+@_endpoint("GET", "/ready", "The node accepts requests", Health, problems=(503,))
 async def ready(call: Call[None]) -> Response:
     if call.state.draining.is_set():
         raise Unavailable("this node is stopping", retry_after=5)
@@ -26,18 +31,6 @@ async def ready(call: Call[None]) -> Response:
     return json_response(Health("ready"))
 
 
+@_endpoint("GET", "/metrics", "Prometheus metrics", str, media_type=metrics.MEDIA_TYPE)
 async def metrics_page(call: Call[None]) -> Response:
     return Response(call.state.metrics.render(), media_type=metrics.MEDIA_TYPE)
-
-
-ENDPOINTS = [
-    Endpoint("GET", "/health", health, "The process is alive", "operations", returns={200: Health}),
-    Endpoint(
-        "GET", "/ready", ready, "The node accepts requests", "operations",
-        returns={200: Health}, problems=(503,),
-    ),
-    Endpoint(
-        "GET", "/metrics", metrics_page, "Prometheus metrics", "operations",
-        returns={200: str}, media_type=metrics.MEDIA_TYPE,
-    ),
-]  # fmt: skip

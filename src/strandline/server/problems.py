@@ -17,9 +17,6 @@ MEDIA_TYPE = "application/problem+json"
 _CODES = {
     404: "not_found",
     405: "method_not_allowed",
-    412: "invalid_cursor",
-    413: "too_large",
-    415: "unsupported_media_type",
     429: "too_many_streams",
     431: "header_too_large",
 }

@@ -15,7 +15,6 @@ from urllib.parse import quote
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from strandline.errors import Malformed, StrandlineError
 from strandline.logging_setup import fields
@@ -89,6 +88,7 @@ class Call(Generic[_Room_co]):
 
 
 Handler = Callable[[Call[Any]], Awaitable[Response]]
+Serve = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ class Endpoint:
 
     Query parameters in `repeated` may occur several times. `json_parameters` are the parameters of `query` and
     `headers` whose text is JSON, with their types. `problems` are the statuses of errors, without those that
-    any request, body or query can cause. `room` is the room that the handler gets; `app.py` sets it.
+    any request, body, query or path parameter can cause. `room` is the room that the handler gets;
+    `app.py` sets it.
     """
 
     method: str
@@ -119,6 +120,24 @@ class Endpoint:
     room: str | None = None
 
 
+def declaring(endpoints: list[Endpoint], tag: str) -> Callable[..., Callable[[Handler], Handler]]:
+    """A decorator that adds an endpoint for the decorated handler; its arguments are the fields of `Endpoint`.
+
+    A type instead of a mapping in `returns` is the type of a response with status 200.
+    """
+
+    def endpoint(method: str, path: str, summary: str, returns: Any, **more: Any) -> Callable[[Handler], Handler]:
+        answers = returns if isinstance(returns, dict) else {200: returns}
+
+        def add(handler: Handler) -> Handler:
+            endpoints.append(Endpoint(method, path, handler, summary, tag, returns=answers, **more))
+            return handler
+
+        return add
+
+    return endpoint
+
+
 class RAW:
     """A body that is passed on as bytes. `schema` describes it in the OpenAPI document."""
 
@@ -130,7 +149,7 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
     return Response(msgspec.json.encode(value), status, headers=headers, media_type="application/json")
 
 
-def to_route(endpoint: Endpoint, state: ServerState) -> Route:
+def serving(endpoint: Endpoint, state: ServerState) -> Serve:
     room = state.rooms[endpoint.room] if endpoint.room is not None else None
 
     async def serve(request: Request) -> Response:
@@ -142,16 +161,11 @@ def to_route(endpoint: Endpoint, state: ServerState) -> Route:
             state.open_requests -= 1
         seconds = time.perf_counter() - started
         state.metrics.request(endpoint.method, endpoint.path, response.status_code, seconds)
-        log.info(
-            "%s %s",
-            request.method,
-            quote(request.scope["path"]),
-            extra=fields(status=response.status_code, ms=round(seconds * 1000, 1)),
-        )
+        more = fields(status=response.status_code, ms=round(seconds * 1000, 1))
+        log.info("%s %s", request.method, quote(request.scope["path"]), extra=more)
         return response
 
-    # Starlette adds HEAD to a GET route.
-    return Route(endpoint.path, serve, methods=[endpoint.method], name=f"{endpoint.method} {endpoint.path}")
+    return serve
 
 
 async def _answer(endpoint: Endpoint, state: ServerState, room: Room | None, request: Request) -> Response:

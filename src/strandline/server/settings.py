@@ -15,9 +15,7 @@ class ServerSettings:
     max_header_bytes: int = setting(65_536, "Largest request head; a larger one is answered 431.", minimum=8192)
     max_streams: int = setting(1_000, "Most streams open at once on this node; more are answered 429.", minimum=1)
     stalled_client_ms: int = setting(
-        60_000,
-        "How long a client may stall while it sends a request or reads a stream.",
-        minimum=100,
+        60_000, "How long a client may stall while it sends a request or reads a stream.", minimum=100
     )
     drain_timeout_ms: int = setting(10_000, "How long a stopping node waits for requests and streams.", minimum=0)
     threads: int = setting(16, "Threads for blocking storage calls.", minimum=1)

@@ -21,7 +21,7 @@ from strandline.room import CounterMetric
 from strandline.server.event_routes import decode_cursors
 from strandline.server.event_stream import EventStream
 from strandline.server.problems import problem
-from strandline.server.routing import Call, Endpoint, ServerState, log
+from strandline.server.routing import Call, Endpoint, ServerState, declaring, log
 from strandline.server.stream_encoders import (
     ARROW_STREAM,
     JSON_STREAM,
@@ -30,8 +30,13 @@ from strandline.server.stream_encoders import (
     StreamEncoder,
 )
 
+ENDPOINTS: list[Endpoint] = []
+_events = declaring(ENDPOINTS, "events")
+_subscriptions = declaring(ENDPOINTS, "subscriptions")
 _CURSORS = "X-Nakadi-Cursors"
 _STREAM_ID = "X-Nakadi-StreamId"
+_SUBSCRIPTION = "/subscriptions/{subscription_id}/events"
+_ID = {200: {_STREAM_ID: "The id of the stream; commits of its batches must name it."}}
 _STREAMED = CounterMetric("strandline_streamed_events", "Events sent to streams.", "event_type")
 # A pause after the head: some clients take over the socket then, and lose data that arrived with the head.
 _HEAD_START_S = 0.1
@@ -64,6 +69,12 @@ def _wants_arrow(call: Call[ServedLog]) -> bool:
 # -- event types
 
 
+@_events(
+    "GET", "/event-types/{name}/events", "Stream events, starting after cursors", StreamBatch, query=StreamLimits,
+    headers={_CURSORS: "JSON array of cursors to start after; default: the end."},
+    json_parameters={_CURSORS: list[CursorText]}, problems=(400, 412, 429), media_type=JSON_STREAM,
+    binary_type=ARROW_STREAM, error_status={"invalid_cursor": 412},
+)  # fmt: skip
 async def stream(call: Call[ServedLog]) -> Response:
     call.query.check()
     header = call.header(_CURSORS)
@@ -87,10 +98,18 @@ def _cursor(chunk: StreamChunk) -> CursorText:
 # -- subscriptions
 
 
+@_subscriptions(
+    "GET", _SUBSCRIPTION, "Stream a share of the partitions", SubscriptionBatch, query=StreamParameters,
+    problems=(409, 429, 507), media_type=JSON_STREAM, binary_type=ARROW_STREAM, answer_headers=_ID,
+)  # fmt: skip
 async def stream_subscription(call: Call[ServedLog]) -> Response:
     return await _subscription(call, call.query, ())
 
 
+@_subscriptions(
+    "POST", _SUBSCRIPTION, "Stream a share, or chosen partitions", SubscriptionBatch, body=StreamRequest,
+    problems=(409, 429, 507), media_type=JSON_STREAM, binary_type=ARROW_STREAM, answer_headers=_ID,
+)  # fmt: skip
 async def open_subscription_stream(call: Call[ServedLog]) -> Response:
     return await _subscription(call, call.body, call.body.partitions or ())
 
@@ -181,30 +200,3 @@ async def _sleep(state: ServerState, wake: asyncio.Event, seconds: float) -> Non
     finally:
         for wait in waits:
             wait.cancel()
-
-
-_SUBSCRIPTION = "/subscriptions/{subscription_id}/events"
-_ID = {200: {_STREAM_ID: "The id of the stream; commits of its batches must name it."}}
-
-ENDPOINTS = [
-    Endpoint(
-        "GET", "/event-types/{name}/events", stream, "Stream events, starting after cursors", "events",
-        query=StreamLimits,
-        headers={_CURSORS: "JSON array of cursors to start after; default: the end."},
-        json_parameters={_CURSORS: list[CursorText]},
-        returns={200: StreamBatch}, problems=(400, 404, 412, 429),
-        media_type=JSON_STREAM, binary_type=ARROW_STREAM,
-        error_status={"invalid_cursor": 412},
-    ),
-    Endpoint(
-        "GET", _SUBSCRIPTION, stream_subscription, "Stream a share of the partitions", "subscriptions",
-        query=StreamParameters, returns={200: SubscriptionBatch}, problems=(404, 409, 429, 507),
-        media_type=JSON_STREAM, binary_type=ARROW_STREAM, answer_headers=_ID,
-    ),
-    Endpoint(
-        "POST", _SUBSCRIPTION, open_subscription_stream, "Stream a share, or chosen partitions",
-        "subscriptions",
-        body=StreamRequest, returns={200: SubscriptionBatch}, problems=(404, 409, 429, 507),
-        media_type=JSON_STREAM, binary_type=ARROW_STREAM, answer_headers=_ID,
-    ),
-]  # fmt: skip

@@ -17,9 +17,13 @@ from strandline.log.subscriptions.model import (
     Subscription,
     SubscriptionCursor,
 )
-from strandline.server.routing import Call, Endpoint, json_response
+from strandline.server.routing import Call, Endpoint, declaring, json_response
+
+ENDPOINTS: list[Endpoint] = []
+_endpoint = declaring(ENDPOINTS, "subscriptions")
 
 _STREAM_ID = "X-Nakadi-StreamId"
+_WHERE = {"Location": "The path of the subscription.", "Content-Location": "The same: the body is its state."}
 
 
 class SubscriptionsQuery(msgspec.Struct, frozen=True):
@@ -51,12 +55,10 @@ class StatsItems(msgspec.Struct, frozen=True):
     items: list[EventTypeStats]
 
 
-async def create_subscription(call: Call[ServedLog]) -> Response:
-    made, new = await call.run(call.room.subscriptions.create, call.body)
-    where = f"/subscriptions/{made.id}"
-    return json_response(_shown(made), 201 if new else 200, {"Location": where, "Content-Location": where})
-
-
+@_endpoint(
+    "GET", "/subscriptions", "Subscriptions, newest first", SubscriptionPage, query=SubscriptionsQuery,
+    repeated=frozenset({"event_type"}),
+)  # fmt: skip
 async def list_subscriptions(call: Call[ServedLog]) -> Response:
     query: SubscriptionsQuery = call.query
     subscriptions = call.room.subscriptions
@@ -94,26 +96,49 @@ def _shown(subscription: Subscription) -> dict[str, Any]:
     return {name: value for name, value in msgspec.to_builtins(subscription).items() if value is not None}
 
 
+@_endpoint(
+    "POST", "/subscriptions", "Create a subscription, or return the existing one",
+    {200: Subscription, 201: Subscription}, body=Subscription, problems=(507,),
+    answer_headers={200: _WHERE, 201: _WHERE},
+)  # fmt: skip
+async def create_subscription(call: Call[ServedLog]) -> Response:
+    made, new = await call.run(call.room.subscriptions.create, call.body)
+    where = f"/subscriptions/{made.id}"
+    return json_response(_shown(made), 201 if new else 200, {"Location": where, "Content-Location": where})
+
+
+@_endpoint("GET", "/subscriptions/{subscription_id}", "One subscription", Subscription)
 async def get_subscription(call: Call[ServedLog]) -> Response:
     return json_response(_shown(await call.run(call.room.subscriptions.get, call.path("subscription_id"))))
 
 
+@_endpoint(
+    "PUT", "/subscriptions/{subscription_id}", "Change annotations or labels", {204: None}, body=Subscription,
+    problems=(507,),
+)  # fmt: skip
 async def update_subscription(call: Call[ServedLog]) -> Response:
     asked = msgspec.structs.replace(call.body, id=call.path("subscription_id"))
     await call.run(call.room.subscriptions.update, asked)
     return Response(status_code=204)
 
 
+@_endpoint("DELETE", "/subscriptions/{subscription_id}", "Delete it and its cursors", {204: None}, problems=(507,))
 async def delete_subscription(call: Call[ServedLog]) -> Response:
     await call.run(call.room.subscriptions.delete, call.path("subscription_id"))
     return Response(status_code=204)
 
 
+@_endpoint("GET", "/subscriptions/{subscription_id}/cursors", "Committed cursors", CursorItems)
 async def list_subscription_cursors(call: Call[ServedLog]) -> Response:
     found = await call.run(call.room.subscriptions.cursors, call.path("subscription_id"))
     return json_response({"items": found})
 
 
+@_endpoint(
+    "POST", "/subscriptions/{subscription_id}/cursors", "Commit cursors of a stream",
+    {200: CommitItems, 204: None}, body=CursorItems, headers={_STREAM_ID: "The stream that delivered the events."},
+    problems=(409, 507),
+)  # fmt: skip
 async def commit_subscription_cursors(call: Call[ServedLog]) -> Response:
     stream_id = call.header(_STREAM_ID)
     if stream_id is None:
@@ -125,60 +150,19 @@ async def commit_subscription_cursors(call: Call[ServedLog]) -> Response:
     return json_response({"items": results})
 
 
+@_endpoint(
+    "PATCH", "/subscriptions/{subscription_id}/cursors",
+    "Reset cursors to an offset, BEGIN, END or a time; all streams end", {204: None}, body=CursorItems,
+    problems=(507,),
+)  # fmt: skip
 async def reset_subscription_cursors(call: Call[ServedLog]) -> Response:
     await call.run(call.room.subscriptions.reset, call.path("subscription_id"), call.body.items)
     return Response(status_code=204)
 
 
+@_endpoint("GET", "/subscriptions/{subscription_id}/stats", "Readers and backlog", StatsItems, query=StatsQuery)
 async def get_subscription_stats(call: Call[ServedLog]) -> Response:
     subscriptions, subscription_id = call.room.subscriptions, call.path("subscription_id")
     lag = call.query.show_time_lag
     found = await call.run(lambda: subscriptions.stats(subscription_id, show_time_lag=lag))
     return json_response({"items": found})
-
-
-_TAG = "subscriptions"
-_WHERE = {"Location": "The path of the subscription.", "Content-Location": "The same: the body is its state."}
-
-ENDPOINTS = [
-    Endpoint(
-        "GET", "/subscriptions", list_subscriptions, "Subscriptions, newest first", _TAG,
-        query=SubscriptionsQuery, repeated=frozenset({"event_type"}), returns={200: SubscriptionPage},
-    ),
-    Endpoint(
-        "POST", "/subscriptions", create_subscription, "Create a subscription, or return the existing one", _TAG,
-        body=Subscription, returns={200: Subscription, 201: Subscription}, problems=(507,),
-        answer_headers={200: _WHERE, 201: _WHERE},
-    ),
-    Endpoint(
-        "GET", "/subscriptions/{subscription_id}", get_subscription, "One subscription", _TAG,
-        returns={200: Subscription}, problems=(404,),
-    ),
-    Endpoint(
-        "PUT", "/subscriptions/{subscription_id}", update_subscription, "Change annotations or labels", _TAG,
-        body=Subscription, returns={204: None}, problems=(404, 507),
-    ),
-    Endpoint(
-        "DELETE", "/subscriptions/{subscription_id}", delete_subscription, "Delete it and its cursors", _TAG,
-        returns={204: None}, problems=(404, 507),
-    ),
-    Endpoint(
-        "GET", "/subscriptions/{subscription_id}/cursors", list_subscription_cursors, "Committed cursors", _TAG,
-        returns={200: CursorItems}, problems=(404,),
-    ),
-    Endpoint(
-        "POST", "/subscriptions/{subscription_id}/cursors", commit_subscription_cursors,
-        "Commit cursors of a stream", _TAG,
-        body=CursorItems, headers={_STREAM_ID: "The stream that delivered the events."},
-        returns={200: CommitItems, 204: None}, problems=(404, 409, 507),
-    ),
-    Endpoint(
-        "PATCH", "/subscriptions/{subscription_id}/cursors", reset_subscription_cursors,
-        "Reset cursors to an offset, BEGIN, END or a time; all streams end", _TAG,
-        body=CursorItems, returns={204: None}, problems=(404, 507),
-    ),
-    Endpoint(
-        "GET", "/subscriptions/{subscription_id}/stats", get_subscription_stats, "Readers and backlog", _TAG,
-        query=StatsQuery, returns={200: StatsItems}, problems=(404,),
-    ),
-]  # fmt: skip

@@ -12,7 +12,6 @@ from types import ModuleType, SimpleNamespace
 
 import click
 import httpx
-import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -92,7 +91,7 @@ class HttpGreetings(Greetings):
         self._transport = transport
 
     def greet(self, name: str) -> str:
-        return msgspec.json.decode(self._transport.get(f"/greetings/{name}"), type=str)
+        return self._transport.get(f"/greetings/{name}", str)
 
     def close(self) -> None:
         pass
