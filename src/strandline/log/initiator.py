@@ -14,7 +14,7 @@ from strandline import failpoints
 from strandline.clock import Clock, to_rfc3339
 from strandline.errors import Conflict, Invalid, LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log.catalog import Catalog, SwitchEffect
-from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, Timeline
+from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, SwitchKind, Timeline
 from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, decided, encode
 from strandline.log.settings import LogSettings
 from strandline.log.storage import SealableStorage
@@ -58,7 +58,7 @@ class Initiator:
         """Move an event type to another storage while it is written and read."""
         self._refuse_unknown(storage_id)
         topic = f"{entry.event_type.name[:120]}.{uuid.uuid4().hex}"
-        self._run(entry, self._switch_row(entry, "switch", storage_id, topic, entry.event_type.partition_count))
+        self._run(entry, "switch", storage_id, topic, entry.event_type.partition_count)
 
     def check(self, entry: CatalogEntry, storage_id: str) -> None:
         """Raise the error that a switch would fail with: unknown storage, another switch, incompatible nodes."""
@@ -82,7 +82,7 @@ class Initiator:
             raise Invalid(f"{partitions} partitions are too many; at most {self._settings.max_partitions}")
         if partitions == now:
             return
-        self._run(entry, self._switch_row(entry, "grow", active.storage_id, active.topic, partitions))
+        self._run(entry, "grow", active.storage_id, active.topic, partitions)
 
     def abort(self, entry: CatalogEntry, switch: Switch) -> bool:
         """Abort an undecided switch of any node; False if it is done."""
@@ -94,23 +94,11 @@ class Initiator:
                 log.warning("nodes were not notified of the aborted switch; their next poll finds it: %s", error)
         return aborted
 
-    def _switch_row(self, entry: CatalogEntry, kind: str, storage_id: str, topic: str, partitions: int) -> Switch:
-        return msgspec.convert(
-            {
-                "token": str(uuid.uuid4()),
-                "event_type": entry.event_type.name,
-                "kind": kind,
-                "state": State.PREPARING,
-                "storage_id": storage_id,
-                "topic": topic,
-                "partitions": partitions,
-                "initiator": self._node.id,
-                "started_at": to_rfc3339(self._clock.now_ms()),
-            },
-            Switch,
+    def _run(self, entry: CatalogEntry, kind: SwitchKind, storage_id: str, topic: str, partitions: int) -> None:
+        token, name, now = str(uuid.uuid4()), entry.event_type.name, to_rfc3339(self._clock.now_ms())
+        switch = Switch(
+            token, name, kind, State.PREPARING, storage_id, topic, partitions, self._node.id, started_at=now
         )
-
-    def _run(self, entry: CatalogEntry, switch: Switch) -> None:
         run = _SwitchInProgress(entry, switch)
         step = Step.LOCK
         while step is not Step.END:

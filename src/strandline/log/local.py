@@ -216,7 +216,7 @@ class LocalLog(ServedLog, Room):
 
     def shift(self, name: str, cursors: Sequence[ShiftedCursor]) -> list[CursorText]:
         view = self.types.view(name)
-        given = [_parsed(view, CursorText(cursor.partition, cursor.offset)) for cursor in cursors]
+        given = [_parsed(view, cursor) for cursor in cursors]
         spans = view.spans(given)
         shifted = []
         for cursor, (partition, position) in zip(cursors, given, strict=True):

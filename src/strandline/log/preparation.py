@@ -175,7 +175,8 @@ def prepare(
         values = _enrich(compiled, items, events, members, now_ms, flow_id)
     except _Rejected as rejected:
         return _rejection(items, rejected)
-    return Prepared(items, {p: _batch(values, keys, numbers, now_ms) for p, numbers in members.items()}, members)
+    whole = NewRecords(now_ms, values, keys)
+    return Prepared(items, {p: whole.pick(numbers) for p, numbers in members.items()}, members)
 
 
 def undecodable(items: Sequence[bytes]) -> PublishReport | None:
@@ -305,15 +306,6 @@ def _enrich(
         too_long = f"the event has more than {limit} bytes after enrichment"
         raise _Rejected("enriching", {n: too_long for n, value in enumerate(values) if len(value) > limit})
     return values
-
-
-def _batch(
-    values: Sequence[bytes], keys: Sequence[bytes] | None, numbers: Sequence[int], now_ms: int
-) -> NewRecords:
-    if isinstance(numbers, range):
-        own = slice(numbers.start, numbers.stop, numbers.step)
-        return NewRecords(now_ms, values[own], None if keys is None else keys[own])
-    return NewRecords(now_ms, [values[n] for n in numbers], None if keys is None else [keys[n] for n in numbers])
 
 
 def _rejection(events: Sequence[bytes], rejected: _Rejected) -> PublishReport:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+
+_T = TypeVar("_T")
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -58,9 +61,9 @@ class NewRecords:
             return self
         return NewRecords(
             self.timestamp_ms,
-            [self.values[n] for n in numbers],
-            None if self.keys is None else [self.keys[n] for n in numbers],
-            None if self.headers is None else [self.headers[n] for n in numbers],
+            _picked(self.values, numbers),
+            None if self.keys is None else _picked(self.keys, numbers),
+            None if self.headers is None else _picked(self.headers, numbers),
         )
 
     def split(self, max_bytes: int) -> Iterator[NewRecords]:
@@ -68,19 +71,16 @@ class NewRecords:
         start = size = 0
         for at, value in enumerate(self.values):
             if at > start and size + len(value) > max_bytes:
-                yield self._part(start, at)
+                yield self.pick(range(start, at))
                 start, size = at, 0
             size += len(value)
-        yield self._part(start, len(self))
+        yield self.pick(range(start, len(self)))
 
-    def _part(self, start: int, end: int) -> NewRecords:
-        keys, headers = self.keys, self.headers
-        return NewRecords(
-            self.timestamp_ms,
-            self.values[start:end],
-            None if keys is None else keys[start:end],
-            None if headers is None else headers[start:end],
-        )
+
+def _picked(column: Sequence[_T], numbers: Sequence[int]) -> Sequence[_T]:
+    if isinstance(numbers, range):
+        return column[numbers.start : numbers.stop : numbers.step]
+    return [column[n] for n in numbers]
 
 
 def to_arrow(parts: Sequence[NewRecords]) -> tuple[int, pa.RecordBatch]:
