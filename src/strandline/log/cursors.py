@@ -1,12 +1,8 @@
 """Cursor arithmetic over any list of timelines: pure functions.
 
-A position is (timeline order, offset) and is exclusive: reading starts after it. The *index* of a position is the
-number of records that were ever written up to it, counted over all timelines of the partition. The last offset of
-one timeline and −1 of the next have the same index, also across empty timelines. Order, distance, shift and lag
-are arithmetic on indexes.
-
-The canonical position of an index names the record just before it, so no later switch or cleanup changes it. The
-start of a partition is −1 of its first timeline.
+Reading starts after a position. The *index* of a position is the number of records that were ever written up to
+it, over all timelines, so the last offset of one timeline and −1 of the next have the same index. The canonical
+position of an index names the record just before it; that of index 0 is −1 of the first timeline.
 """
 
 from __future__ import annotations
@@ -108,8 +104,7 @@ def at_index(spans: Sequence[Span], index: int) -> Position:
 
 def begin_index(spans: Sequence[Span]) -> int:
     """The smallest index after which all records are available."""
-    before = 0
-    begin = 0
+    before = begin = 0
     for span in spans:
         if span.first > 0:
             begin = before + span.first
@@ -119,16 +114,6 @@ def begin_index(spans: Sequence[Span]) -> int:
 
 def end_index(spans: Sequence[Span]) -> int:
     return sum(span.size for span in spans)
-
-
-def canonical(spans: Sequence[Span], position: Position) -> Position:
-    """The canonical form of a position: equal positions have the same text."""
-    return at_index(spans, index_of(spans, position))
-
-
-def compare(spans: Sequence[Span], left: Position, right: Position) -> int:
-    """Negative, zero or positive, as `left` is before, at or after `right`."""
-    return index_of(spans, left) - index_of(spans, right)
 
 
 def distance(spans: Sequence[Span], initial: Position, final: Position) -> int:

@@ -218,37 +218,30 @@ def _validate(
     failures = dict(broken)
     limit = compiled.max_event_bytes
     if max(map(len, items), default=0) > limit:
-        too_long = {n: f"the event has {len(i)} bytes; at most {limit} are allowed" for n, i in enumerate(items)}
-        failures |= {n: text for n, text in too_long.items() if len(items[n]) > limit}
-    problem = _checker(compiled)
+        for number, size in enumerate(map(len, items)):
+            if size > limit:
+                failures[number] = f"the event has {size} bytes; at most {limit} are allowed"
     for number, event in enumerate(events):
-        if number not in failures and (detail := problem(event)) is not None:
+        if number not in failures and (detail := _problem(compiled, event)) is not None:
             failures[number] = detail
     if failures:
         raise _Rejected("validating", failures)
 
 
-def _checker(compiled: CompiledEventType) -> Callable[[Any], str | None]:
-    category = compiled.entry.event_type.category
-    name = compiled.entry.event_type.name
-    matches = compiled.check
-
-    def plain(event: Any) -> str | None:
-        return matches(event) if isinstance(event, dict) else "an event must be a JSON object"
-
-    def enveloped(event: Any) -> str | None:
-        if not isinstance(event, dict):
-            return "an event must be a JSON object"
-        try:
-            check_metadata(event, name)
-            if category == "data":
-                check_data_event(event)
-                return matches(event["data"])
-        except Invalid as error:
-            return error.detail
-        return matches({key: value for key, value in event.items() if key != "metadata"})
-
-    return plain if category == "undefined" else enveloped
+def _problem(compiled: CompiledEventType, event: Any) -> str | None:
+    kind = compiled.entry.event_type
+    if not isinstance(event, dict):
+        return "an event must be a JSON object"
+    if kind.category == "undefined":
+        return compiled.check(event)
+    try:
+        check_metadata(event, kind.name)
+        if kind.category == "data":
+            check_data_event(event)
+            return compiled.check(event["data"])
+    except Invalid as error:
+        return error.detail
+    return compiled.check({key: value for key, value in event.items() if key != "metadata"})
 
 
 def _place(

@@ -99,7 +99,8 @@ class Upkeep:
         failpoints.hit("upkeep.mark")
         if not self._catalog.remove_timeline(marked, now_ms + self._settings.cleanup_delay_ms):
             return []
-        log.info("a timeline was removed", extra=_fields(marked))
+        about = fields(event_type=timeline.event_type, order=timeline.order, topic=timeline.topic)
+        log.info("a timeline was removed", extra=about)
         removed = Removed(marked, sum(behind.values()))
         self._counts[_REMOVED][timeline.event_type] += 1
         self._counts[_UNREAD][timeline.event_type] += removed.unread
@@ -145,7 +146,3 @@ def _guarded(what: str, unreachable: set[str] | None = None, storage_id: str = "
             unreachable.add(storage_id)
     except Exception:
         log.exception("%s failed; the next round retries it", what)
-
-
-def _fields(timeline: Timeline) -> dict[str, object]:
-    return fields(event_type=timeline.event_type, order=timeline.order, topic=timeline.topic)

@@ -43,7 +43,7 @@ class Hub:
         with self._lock:
             unwatch = self._watcher.watch(session.subscription_id, session.changed)
             self._sessions[session.id] = session
-            session.on_close(lambda: self._forget(session.id, unwatch))
+            session.on_close = lambda: self._forget(session.id, unwatch)
             if not self._started:
                 self._started = True
                 for heartbeat in self._heartbeats:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
+from strandline.errors import Conflict, StrandlineError
 from strandline.log.subscriptions.model import (
     CommitResult,
     DeliveredBatch,
@@ -19,6 +21,10 @@ from strandline.log.subscriptions.model import (
 #: The SDK's defaults: larger batches than Nakadi's defaults, and a shorter flush timeout.
 SDK_PARAMETERS = StreamParameters(max_uncommitted_events=10_000, batch_limit=1_000, batch_flush_timeout=1)
 
+# How long a consumer whose stream ended tries to open another one.
+_PATIENCE_S = 60.0
+_PAUSE_S = 0.2
+
 
 class Consumer(ABC):
     """A reader of a subscription. It opens a new stream whenever its stream ends, until it is closed.
@@ -28,21 +34,41 @@ class Consumer(ABC):
     """
 
     subscription: Subscription
+    _room: Subscriptions
+    #: The errors after which opening another stream is tried again, for a while.
+    _transient: ClassVar[tuple[type[StrandlineError], ...]] = (Conflict,)
 
     @abstractmethod
     def receive(self, timeout: float | None = None) -> DeliveredBatch | None:
         """The next batch; None after `timeout` seconds without events. Without a timeout it waits indefinitely."""
 
-    @abstractmethod
     def commit(self, batch: DeliveredBatch) -> bool:
         """Commit this batch and all before it in its partition. False if they were committed already.
 
         Conflict if the cursors were reset since the batch was sent.
         """
+        cursor = batch.subscription_cursor
+        (result,) = self._room.commit(str(self.subscription.id), batch.stream_id, [cursor])
+        return result.result == "committed"
 
     @abstractmethod
     def close(self) -> None:
         """End the stream; its partitions go to other consumers."""
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Open a stream in place of the closed one."""
+
+    def _reopen(self) -> None:
+        self.close()
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self._open()
+            except self._transient:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_S)
 
     def __iter__(self) -> Iterator[DeliveredBatch]:
         while (batch := self.receive()) is not None:
