@@ -35,8 +35,6 @@ class Refused(Exception):
 
 @dataclass
 class _SwitchInProgress:
-    """One switch in progress."""
-
     entry: CatalogEntry
     switch: Switch
     ends: dict[str, int] = field(default_factory=dict)
@@ -135,17 +133,14 @@ class Initiator:
             raise Refused from Conflict(f"another switch of {run.switch.event_type!r} is under way")
 
     def _record(self, run: _SwitchInProgress) -> None:
-        self._abort_orphan(run)
+        for other in self._catalog.switches.undecided():
+            # An earlier switch whose initiator has lost the lock, because this node holds it.
+            if other.event_type == run.switch.event_type:
+                self._node.abort(run.entry, other)
         try:
             self._catalog.switches.begin(run.entry, run.switch, self._clock.now_ms() + _SWEEP_MS)
         except Conflict as error:
             raise Refused from error
-
-    def _abort_orphan(self, run: _SwitchInProgress) -> None:
-        """Abort an earlier undecided switch. Its initiator has lost the lock, because this node holds it."""
-        for other in self._catalog.switches.undecided():
-            if other.event_type == run.switch.event_type:
-                self._node.abort(run.entry, other)
 
     def _create(self, run: _SwitchInProgress) -> None:
         storage = self._storages.get(run.switch.storage_id)

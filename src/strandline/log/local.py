@@ -14,7 +14,7 @@ from strandline.log import cursors as rules
 from strandline.log import definitions, model
 from strandline.log.admin import LocalAdmin
 from strandline.log.catalog import Catalog
-from strandline.log.cursors import Position, Span
+from strandline.log.cursors import Position
 from strandline.log.event_type_stream import EventTypeStream
 from strandline.log.event_types import EventTypes
 from strandline.log.initiator import Initiator
@@ -38,9 +38,6 @@ from strandline.room import Chore, CounterValues, Room
 _CREATION_MS = 600_000
 _READ_BYTES = 64 << 20
 _IDLE_SECONDS = 5
-
-#: A partition and a position in it; None is BEGIN.
-_Place = tuple[int, Position | None]
 
 
 class LocalLog(ServedLog, Room):
@@ -150,7 +147,10 @@ class LocalLog(ServedLog, Room):
         given = view.positions(cursors)
         spans = view.spans(given.items())
         lags = {p: rules.lag(spans[p], position) for p, position in given.items()}
-        return [_info(p, s, lags.get(p)) for p, s in enumerate(spans)]
+        return [
+            model.PartitionInfo(str(p), rules.oldest_text(s), rules.newest_text(s), lags.get(p))
+            for p, s in enumerate(spans)
+        ]
 
     # -- cursors
 
@@ -158,9 +158,8 @@ class LocalLog(ServedLog, Room):
         view = self.types.view(name)
         pairs = [(_parsed(view, query.initial_cursor), _parsed(view, query.final_cursor)) for query in queries]
         spans = view.spans(itertools.chain(*pairs))
-
-        def distance(query: model.DistanceQuery, pair: tuple[_Place, _Place]) -> model.Distance:
-            (partition, initial), (other, final) = pair
+        found = []
+        for query, ((partition, initial), (other, final)) in zip(queries, pairs, strict=True):
             if partition != other:
                 raise InvalidCursor(
                     f"the cursors belong to different partitions, {partition} and {other}",
@@ -169,19 +168,17 @@ class LocalLog(ServedLog, Room):
             own = spans[partition]
             begin = rules.at_index(own, rules.begin_index(own))
             between = rules.distance(own, initial or begin, final or begin)
-            return model.Distance(query.initial_cursor, query.final_cursor, between)
-
-        return [distance(query, pair) for query, pair in zip(queries, pairs, strict=True)]
+            found.append(model.Distance(query.initial_cursor, query.final_cursor, between))
+        return found
 
     def shift(self, name: str, cursors: Sequence[model.ShiftedCursor]) -> list[model.CursorText]:
         view = self.types.view(name)
         given = [_parsed(view, cursor) for cursor in cursors]
         spans = view.spans(given)
-        shifted = []
-        for cursor, (partition, position) in zip(cursors, given, strict=True):
-            moved = rules.shift(spans[partition], position, cursor.shift)
-            shifted.append(model.CursorText(str(partition), str(moved)))
-        return shifted
+        return [
+            model.CursorText(str(partition), str(rules.shift(spans[partition], position, cursor.shift)))
+            for cursor, (partition, position) in zip(cursors, given, strict=True)
+        ]
 
     def lag(self, name: str, cursors: Sequence[model.CursorText]) -> list[model.PartitionInfo]:
         asked = {cursor.partition for cursor in cursors}
@@ -242,7 +239,7 @@ def _batches(
             unwatch()
 
 
-def _parsed(view: View, cursor: model.CursorText) -> _Place:
+def _parsed(view: View, cursor: model.CursorText) -> tuple[int, Position | None]:
     """The position of a cursor. Cursor arithmetic has its own reason for a malformed offset."""
     try:
         return view.position(cursor)
@@ -250,7 +247,3 @@ def _parsed(view: View, cursor: model.CursorText) -> _Place:
         if error.reason == "INVALID_FORMAT":
             raise InvalidCursor(error.detail, reason="CURSOR_FORMAT_EXCEPTION") from None
         raise
-
-
-def _info(partition: int, spans: Sequence[Span], unconsumed: int | None) -> model.PartitionInfo:
-    return model.PartitionInfo(str(partition), rules.oldest_text(spans), rules.newest_text(spans), unconsumed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -85,14 +85,15 @@ def _picked(column: Sequence[_T], numbers: Sequence[int]) -> Sequence[_T]:
 
 def to_arrow(parts: Sequence[NewRecords]) -> tuple[int, pa.RecordBatch]:
     """The layout number, and one batch of all parts in order; OverflowError above 2 GB."""
-    arrays = [_array(parts[0].values if len(parts) == 1 else _flat(part.values for part in parts), pa.binary())]
+    values = parts[0].values if len(parts) == 1 else [value for part in parts for value in part.values]
+    arrays = [_array(values, pa.binary())]
     number = 0
     if any(part.keys is not None for part in parts):
         number += 1
-        arrays.append(_column(parts, [part.keys for part in parts], pa.binary()))
+        arrays.append(_array([key for p in parts for key in p.keys or [None] * len(p)], pa.binary()))
     if any(part.headers is not None for part in parts):
         number += 2
-        arrays.append(_column(parts, [part.headers for part in parts], HEADERS))
+        arrays.append(_array([own for p in parts for own in p.headers or [None] * len(p)], HEADERS))
     if any(part.timestamp_ms != parts[0].timestamp_ms for part in parts):
         number += _HAS_TIMESTAMPS
         arrays.append(_times([part.timestamp_ms for part in parts], [len(part) for part in parts]))
@@ -101,17 +102,6 @@ def to_arrow(parts: Sequence[NewRecords]) -> tuple[int, pa.RecordBatch]:
 
 def _times(times: Sequence[int], counts: Sequence[int]) -> pa.Array:
     return pa.array(np.repeat(np.array(times, np.int64), counts))
-
-
-def _column(parts: Sequence[NewRecords], lists: Sequence[Sequence[object] | None], kind: pa.DataType) -> pa.Array:
-    filled = (
-        values if values is not None else [None] * len(part) for part, values in zip(parts, lists, strict=True)
-    )
-    return _array(_flat(filled), kind)
-
-
-def _flat(lists: Iterable[Sequence[object]]) -> list[object]:
-    return [value for values in lists for value in values]
 
 
 def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:

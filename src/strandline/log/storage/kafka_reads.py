@@ -171,16 +171,13 @@ class PartitionConsumer:
 
     def _checked(self, message: kafka.Message) -> kafka.KafkaError | None:
         error = message.error()
-        if error is None:
-            return None
-        if error.name() == "_PARTITION_EOF":
+        if error is not None and error.name() == "_PARTITION_EOF":
             # The last offsets may be transaction markers, which are not records.
             self._seen = max(self._seen, _offset(message))
-        elif kafka.says_missing(error):
+            return None
+        if error is not None and kafka.says_missing(error):
             raise kafka.mapped(error, f"reading topic {self.place[0]}")
-        else:
-            return error
-        return None
+        return error
 
     def _start(self) -> kafka.Consumer:
         with kafka.mapping(f"reading topic {self.place[0]}"):

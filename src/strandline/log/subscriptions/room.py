@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import ClassVar, Self
+from contextlib import AbstractContextManager
+from typing import ClassVar
 
 from strandline.errors import Conflict, StrandlineError
 from strandline.log.subscriptions.model import (
@@ -26,7 +26,7 @@ _PATIENCE_S = 60.0
 _PAUSE_S = 0.2
 
 
-class Consumer(ABC):
+class Consumer(AbstractContextManager["Consumer"]):
     """A reader of a subscription. It opens a new stream whenever its stream ends, until it is closed.
 
     Every event is delivered at least once: uncommitted events are delivered again, to this consumer or to another.
@@ -74,12 +74,7 @@ class Consumer(ABC):
         while (batch := self.receive()) is not None:
             yield batch
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

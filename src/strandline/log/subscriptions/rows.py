@@ -49,11 +49,6 @@ def to_shares(found: Iterable[tuple[Any, ...]]) -> list[Share]:
     ]
 
 
-def of_direct(member: Member) -> str | None:
-    """The slots that a member asked for, or None if it takes any."""
-    return None if member.direct is None else text(sorted(member.direct))
-
-
 def to_members(found: Iterable[tuple[Any, ...]]) -> list[Member]:
     return [
         Member(stream, None if direct is None else frozenset(Slot(*slot) for slot in _slots.decode(direct)))

@@ -80,7 +80,7 @@ class SqlStreamLeases(StreamLeases):
                 subscription_id=subscription_id,
                 node=node,
                 epoch=epoch,
-                direct=rows.of_direct(member),
+                direct=None if member.direct is None else rows.text(sorted(member.direct)),
                 boot=tables.clock.boot,
                 expires_ms=tables.clock.now_ms(tx) + tables.lease_ms,
             )
