@@ -85,8 +85,7 @@ class Enricher:
             "version": encode(version),
             "flow_id": encode(flow_id),
         }
-        tail = ",".join(f'"{name}":{value.decode()}' for name, value in self._added.items())
-        self._tail = f",{tail}".encode()
+        self._tail = "".join(f',"{name}":{value.decode()}' for name, value in self._added.items()).encode()
 
     def enrich(self, raw: bytes, metadata: Mapping[str, Any], partition: int) -> bytes:
         """The event with complete metadata; all other bytes are unchanged."""

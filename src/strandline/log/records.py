@@ -118,10 +118,8 @@ def with_offsets(first: int, batches: Sequence[pa.RecordBatch], times: Sequence[
     """
     schema = batches[0].schema
     if len(batches) > 1 and any(batch.schema != schema for batch in batches):
-        complete = [
-            _completed(batch, [time], [batch.num_rows]) for batch, time in zip(batches, times, strict=True)
-        ]
-        whole = pa.concat_batches(complete)
+        each = zip(batches, times, strict=True)
+        whole = pa.concat_batches([_completed(batch, [time], [batch.num_rows]) for batch, time in each])
     else:
         together = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         whole = _completed(together, times, [batch.num_rows for batch in batches])

@@ -141,6 +141,7 @@ class Schedule(Generic[_Key, _Lane]):
         self._limits = limits
         self._eager = eager
         self._flush_ms = limits.flush_ms
+        self._now_ms = now_ms  # of the last `take`
         self._ends_ms = now_ms + limits.lifetime_ms
         self._left = limits.stream_limit or None
         self._lanes: dict[_Key, _Lane] = {}
@@ -154,6 +155,7 @@ class Schedule(Generic[_Key, _Lane]):
 
     def take(self, now_ms: int) -> list[StreamChunk]:
         """All chunks that are due now, in order within each partition."""
+        self._now_ms = now_ms
         ending = now_ms >= self._ends_ms
         chunks = self._chunks(now_ms, ending=ending)
         alive = self._limits.stream_keep_alive_limit
@@ -211,14 +213,9 @@ class StreamState(Schedule[int, Lane]):
     ) -> None:
         super().__init__(limits, now_ms, eager=eager)
         self._lanes = {p: Lane(event_type, p, position, now_ms) for p, position in start.items()}
-        self._now_ms = now_ms
 
     def add(self, batch: Batch) -> None:
         partition = int(batch.partition)
         if partition not in self._lanes:  # the event type has grown
             self._lanes[partition] = Lane(batch.event_type, partition, Position(1, -1), self._now_ms)
         self._lanes[partition].buffer.add(batch)
-
-    def take(self, now_ms: int) -> list[StreamChunk]:
-        self._now_ms = now_ms
-        return super().take(now_ms)

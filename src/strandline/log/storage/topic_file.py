@@ -229,10 +229,8 @@ def _expired(db: sqlite.SqliteConnection, partition: int, before_ms: int, most: 
 
 
 def _weight(batches: Batches) -> float:
-    count = size = 0
-    for batch in batches.values():
-        count += len(batch)
-        size += batch.size
+    count = sum(map(len, batches.values()))
+    size = sum(batch.size for batch in batches.values())
     return max(count / _GROUP_RECORDS, size / _GROUP_BYTES)
 
 
