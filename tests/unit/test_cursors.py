@@ -203,12 +203,16 @@ def test_begin_is_where_the_removed_prefix_ends():
         assert cursors.begin_index(spans) == oracle.removed, spans
 
 
+def canonical(spans: Sequence[Span], position: Position) -> Position:
+    return cursors.at_index(spans, cursors.index_of(spans, position))
+
+
 def test_the_canonical_spelling_names_the_record_just_before():
     """Equal positions become equal texts: the record before them, or −1 of the first timeline."""
     for spans, oracle in checked():
         for position, index in oracle.spellings.items():
             expected = oracle.records[index - 1] if index else Position(1, -1)
-            assert cursors.canonical(spans, position) == expected, (spans, position)
+            assert canonical(spans, position) == expected, (spans, position)
             assert cursors.at_index(spans, index) == expected, (spans, index)
 
 
@@ -219,8 +223,8 @@ def test_the_end_of_a_timeline_equals_the_start_of_the_next():
             between = spans[left.order : right.order - 1]
             same = all(span.size == 0 for span in between)
             end, start = Position(left.order, left.last), Position(right.order, -1)
-            assert (cursors.compare(spans, end, start) == 0) == same, (spans, end, start)
-            assert (cursors.canonical(spans, end) == cursors.canonical(spans, start)) == same
+            assert (cursors.distance(spans, start, end) == 0) == same, (spans, end, start)
+            assert (canonical(spans, end) == canonical(spans, start)) == same
 
 
 def test_order_and_distance_are_those_of_the_flat_list():
@@ -229,7 +233,7 @@ def test_order_and_distance_are_those_of_the_flat_list():
         for (left, i), (right, j) in itertools.product(oracle.spellings.items(), repeat=2):
             assert cursors.distance(spans, left, right) == j - i
             assert cursors.distance(spans, right, left) == i - j
-            compared = cursors.compare(spans, left, right)
+            compared = cursors.distance(spans, right, left)
             assert (compared > 0, compared < 0) == (i > j, i < j)
 
 
@@ -264,7 +268,7 @@ def test_begin_is_the_oldest_available_position():
     for spans, oracle in checked():
         begin = cursors.available(spans, None)
         assert cursors.index_of(spans, begin) == oracle.removed
-        assert begin == cursors.canonical(spans, begin)
+        assert begin == canonical(spans, begin)
         assert cursors.available(spans, begin) == begin
 
 
@@ -286,13 +290,12 @@ def test_an_unknown_timeline_is_named_by_arithmetic_and_unavailable_to_readers(o
     """TIMELINE_NOT_FOUND for distance, UNAVAILABLE with the range for streams."""
     spans = layout([2, 1], 1)
     position = Position(order, -1)
-    for act in (cursors.compare, cursors.distance):
-        with refused("TIMELINE_NOT_FOUND"):
-            act(spans, position, Position(1, 0))
-        with refused("TIMELINE_NOT_FOUND"):
-            act(spans, Position(1, 0), position)
     with refused("TIMELINE_NOT_FOUND"):
-        cursors.canonical(spans, position)
+        cursors.distance(spans, position, Position(1, 0))
+    with refused("TIMELINE_NOT_FOUND"):
+        cursors.distance(spans, Position(1, 0), position)
+    with refused("TIMELINE_NOT_FOUND"):
+        canonical(spans, position)
     with refused("UNAVAILABLE") as caught:
         cursors.available(spans, position)
     assert caught.value.info["oldest_available_offset"] == "001-0001-000000000000000001"
@@ -398,7 +401,7 @@ def test_a_reader_sees_exactly_the_rest_of_many_timelines(made, data):
     target = data.draw(st.integers(oracle.removed, len(oracle.records)))
     moved = cursors.shift(spans, position, target - index)
     assert read_all(spans, moved) == oracle.records[target:]
-    assert cursors.shift(spans, moved, index - target) == cursors.canonical(spans, position)
+    assert cursors.shift(spans, moved, index - target) == canonical(spans, position)
 
 
 # -- later changes
@@ -418,8 +421,8 @@ def test_the_canonical_spelling_outlives_appends_switches_and_removal():
             for removed in (oracle.removed, len(oracle.records)):
                 changed = later(spans, appended, next_sizes, removed)
                 for position, index in oracle.spellings.items():
-                    spelling = cursors.canonical(spans, position)
-                    assert cursors.canonical(changed, spelling) == spelling
+                    spelling = canonical(spans, position)
+                    assert canonical(changed, spelling) == spelling
                     assert cursors.index_of(changed, spelling) == index
 
 
@@ -428,7 +431,7 @@ def test_a_resumed_reader_sees_the_rest_and_what_came_later(made, appended, next
     """From a cursor it was given before a switch a reader goes on with exactly what it had not seen."""
     spans, oracle = made
     position = data.draw(st.sampled_from(sorted(oracle.available)))
-    given_out = cursors.canonical(spans, position)
+    given_out = canonical(spans, position)
     index = oracle.spellings[position]
     changed = later(spans, appended, next_sizes, data.draw(st.integers(oracle.removed, index)))
     everything = Oracle(changed, 0).records

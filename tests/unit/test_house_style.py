@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import statistics
 import subprocess
@@ -163,4 +164,41 @@ def test_no_test_takes_sleep_away_from_everybody():
     found = [
         path.name for path in tests if path.name != Path(__file__).name and patched.search(path.read_text("utf-8"))
     ]
+    assert found == []
+
+
+# Endings that turn one word into another form of itself.
+ENDINGS = {"", "s", "e", "es", "ed", "er", "ers", "or", "ors", "ing", "ings", "ion", "ions", "ation", "ations"}
+_SHORTEST_STEM = 3
+
+
+def differ_by_an_ending(one: str, other: str) -> bool:
+    return any(
+        one[:length] == other[:length] and one[length:] in ENDINGS and other[length:] in ENDINGS
+        for length in range(_SHORTEST_STEM, min(len(one), len(other)) + 1)
+    )
+
+
+def test_one_meaning_per_class_name():
+    """No two classes of one name: a reader must not have to look where a name comes from."""
+    homes: dict[str, list[str]] = {}
+    for module in MODULES:
+        for node in tree(module).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(module.relative_to(SOURCE)))
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
+def test_no_two_modules_differ_by_an_ending():
+    """`publisher` beside `publishing` says nothing about either; packages count as modules."""
+    assert differ_by_an_ending("publisher", "publishing")
+    assert differ_by_an_ending("log", "logs")
+    assert not differ_by_an_ending("stream_routes", "stream_encoders")
+    packages = {module.parent for module in MODULES}
+    found = []
+    for package in sorted(packages):
+        names = {path.stem for path in package.iterdir() if path.suffix == ".py" or path in packages}
+        pairs = itertools.combinations(sorted(names), 2)
+        alike = [pair for pair in pairs if differ_by_an_ending(*pair)]
+        found += [f"{package.relative_to(ROOT)}: {one}, {other}" for one, other in alike]
     assert found == []

@@ -10,7 +10,7 @@ from strandline.log import cursors
 from strandline.log.cursors import Position, Span
 from strandline.log.event_types import EventTypes
 from strandline.log.model import Timeline
-from strandline.log.ranges import PartitionRange, Piece, cut
+from strandline.log.ranges import PartitionRange, pieces
 from strandline.log.settings import LogSettings
 
 
@@ -57,11 +57,6 @@ class Source:
     ) -> PartitionRange:
         """The records between two positions, as a value with which another process can read them."""
         spans = snapshot.spans[partition]
-        storages = self._event_types.storages()
-        timelines = {timeline.order: timeline for timeline in snapshot.timelines}
-        between = cut(spans, cursors.index_of(spans, start), cursors.index_of(spans, end))
-        pieces = tuple(
-            Piece(span.order, storages[timelines[span.order].storage_id], timelines[span.order].topic, first, last)
-            for span, first, last in between
-        )
-        return PartitionRange(event_type, partition, pieces, str(self._data.resolve()), self._settings)
+        between = cursors.index_of(spans, start), cursors.index_of(spans, end)
+        found = pieces(snapshot.timelines, self._event_types.storages(), spans, *between)
+        return PartitionRange(event_type, partition, found, str(self._data.resolve()), self._settings)

@@ -26,9 +26,6 @@ from strandline.log.subscriptions.model import (
 )
 from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer, Subscriptions
 
-# How long a consumer that lost its stream tries to open another one.
-_PATIENCE_S = 60.0
-_PAUSE_S = 0.2
 _T = TypeVar("_T")
 _PLACE = ("event_type", "partition", "timeline")
 
@@ -104,6 +101,8 @@ class HttpSubscriptions(Subscriptions):
 
 
 class HttpConsumer(Consumer):
+    _transient = (Conflict, Unavailable)
+
     def __init__(
         self,
         room: HttpSubscriptions,
@@ -146,24 +145,6 @@ class HttpConsumer(Consumer):
             return next(self._incoming, None)
         except (Unavailable, httpx.TransportError):
             return None
-
-    def _reopen(self) -> None:
-        self.close()
-        deadline = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                self._open()
-            except (Conflict, Unavailable):
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_PAUSE_S)
-            else:
-                return
-
-    def commit(self, batch: DeliveredBatch) -> bool:
-        cursor = batch.subscription_cursor
-        (result,) = self._room.commit(str(self.subscription.id), batch.stream_id, [cursor])
-        return result.result == "committed"
 
     def close(self) -> None:
         self._opened.close()

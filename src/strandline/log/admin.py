@@ -21,8 +21,7 @@ class LocalAdmin(Admin):
 
     def add_storage(self, storage: StorageInfo) -> StorageInfo:
         storage.configuration.check()
-        stored = msgspec.structs.replace(storage, default=False)
-        self._catalog.storages.add(stored)
+        self._catalog.storages.add(msgspec.structs.replace(storage, default=False))
         return self._storage(storage.id)
 
     def set_default_storage(self, storage_id: str) -> StorageInfo:
@@ -63,5 +62,4 @@ class LocalAdmin(Admin):
         return aborted
 
     def grow(self, name: str, partitions: int) -> None:
-        entry = self._event_types.entry(name)
-        self._initiator.grow(entry, partitions)
+        self._initiator.grow(self._event_types.entry(name), partitions)

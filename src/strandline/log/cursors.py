@@ -1,19 +1,16 @@
 """Cursor arithmetic over any list of timelines: pure functions.
 
-A position is (timeline order, offset) and is exclusive: reading starts after it. The *index* of a position is the
-number of records that were ever written up to it, counted over all timelines of the partition. The last offset of
-one timeline and −1 of the next have the same index, also across empty timelines. Order, distance, shift and lag
-are arithmetic on indexes.
-
-The canonical position of an index names the record just before it, so no later switch or cleanup changes it. The
-start of a partition is −1 of its first timeline.
+Reading starts after a position. The *index* of a position is the number of records that were ever written up to
+it, over all timelines, so the last offset of one timeline and −1 of the next have the same index. The canonical
+position of an index names the record just before it; that of index 0 is −1 of the first timeline.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from strandline.errors import InvalidCursor, Unavailable
@@ -85,50 +82,35 @@ def parse(text: str) -> Position | None:
     )
 
 
+def starts(spans: Sequence[Span]) -> Iterator[tuple[int, Span]]:
+    """Each timeline with the index of its start."""
+    return zip(accumulate((span.size for span in spans), initial=0), spans, strict=False)
+
+
 def index_of(spans: Sequence[Span], position: Position) -> int:
     """The number of records that were ever written up to and including the position."""
-    before = 0
-    for span in spans:
+    for start, span in starts(spans):
         if span.order == position.order:
             _check_offset(span, position)
-            return before + position.offset + 1
-        before += span.size
+            return start + position.offset + 1
     raise InvalidCursor(f"there is no timeline {position.order} ({position})", reason="TIMELINE_NOT_FOUND")
 
 
 def at_index(spans: Sequence[Span], index: int) -> Position:
     """The canonical position of an index within the timelines."""
-    before = 0
-    for span in spans:
-        if before < index <= before + span.size:
-            return Position(span.order, index - before - 1)
-        before += span.size
+    for start, span in starts(spans):
+        if start < index <= start + span.size:
+            return Position(span.order, index - start - 1)
     return Position(spans[0].order, -1)
 
 
 def begin_index(spans: Sequence[Span]) -> int:
     """The smallest index after which all records are available."""
-    before = 0
-    begin = 0
-    for span in spans:
-        if span.first > 0:
-            begin = before + span.first
-        before += span.size
-    return begin
+    return max((start + span.first for start, span in starts(spans) if span.first > 0), default=0)
 
 
 def end_index(spans: Sequence[Span]) -> int:
     return sum(span.size for span in spans)
-
-
-def canonical(spans: Sequence[Span], position: Position) -> Position:
-    """The canonical form of a position: equal positions have the same text."""
-    return at_index(spans, index_of(spans, position))
-
-
-def compare(spans: Sequence[Span], left: Position, right: Position) -> int:
-    """Negative, zero or positive, as `left` is before, at or after `right`."""
-    return index_of(spans, left) - index_of(spans, right)
 
 
 def distance(spans: Sequence[Span], initial: Position, final: Position) -> int:
@@ -213,11 +195,9 @@ def lag(spans: Sequence[Span], position: Position | None) -> int:
 def oldest_text(spans: Sequence[Span]) -> str:
     """Nakadi's oldest available offset: of the oldest record, or of the next one if the partition is empty."""
     begin = begin_index(spans)
-    before = 0
-    for span in spans:
-        if begin < before + span.size or not span.closed:
-            return str(Position(span.order, max(begin - before, 0)))
-        before += span.size
+    for start, span in starts(spans):
+        if begin < start + span.size or not span.closed:
+            return str(Position(span.order, max(begin - start, 0)))
     return str(Position(spans[-1].order, spans[-1].size))
 
 
@@ -231,17 +211,10 @@ def read_next(spans: Sequence[Span], position: Position) -> tuple[Span, int] | N
 
     At the end of a closed timeline it continues with the next one. Empty and removed timelines are skipped.
     """
-    passed = False
     for span in spans:
-        if span.order == position.order:
-            passed = True
-            start = position.offset + 1
-        elif passed:
-            start = 0
-        else:
-            continue
-        if max(start, span.first) <= span.last:
-            return span, max(start, span.first)
+        offset = max(position.offset + 1, span.first) if span.order == position.order else span.first
+        if span.order >= position.order and offset <= span.last:
+            return span, offset
     return None
 
 

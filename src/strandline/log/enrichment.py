@@ -16,9 +16,11 @@ from strandline.clock import parse_rfc3339
 from strandline.errors import Invalid
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
+_BARE = frozenset({"eid", "occurred_at"})
+_REWRITTEN = frozenset({"event_type", "flow_id", "partition"})
 _OWN = ("received_at", "version", "published_by")
 _STRINGS = ("event_type", "flow_id", "partition", "partition_compaction_key")
-_KNOWN = frozenset({"eid", "occurred_at", "parent_eids", "span_ctx", *_STRINGS, *_OWN})
+_KNOWN = frozenset({*_BARE, "parent_eids", "span_ctx", *_STRINGS, *_OWN})
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -31,12 +33,8 @@ def check_metadata(event: Mapping[str, Any], event_type: str) -> None:
     if not isinstance(eid, str) or not _UUID(eid):
         raise Invalid(f"metadata.eid must be a UUID like 105a76d8-db49-4144-ace7-e683e8f4ba46, not {eid!r:.60}")
     _check_time(metadata.get("occurred_at"))
-    if metadata.keys() <= _BARE:
-        return
-    _check_optional(metadata, event_type)
-
-
-_BARE = frozenset({"eid", "occurred_at"})
+    if not metadata.keys() <= _BARE:
+        _check_optional(metadata, event_type)
 
 
 def _check_time(text: Any) -> None:
@@ -87,8 +85,7 @@ class Enricher:
             "version": encode(version),
             "flow_id": encode(flow_id),
         }
-        tail = ",".join(f'"{name}":{value.decode()}' for name, value in self._added.items())
-        self._tail = f",{tail}".encode()
+        self._tail = "".join(f',"{name}":{value.decode()}' for name, value in self._added.items()).encode()
 
     def enrich(self, raw: bytes, metadata: Mapping[str, Any], partition: int) -> bytes:
         """The event with complete metadata; all other bytes are unchanged."""
@@ -109,6 +106,3 @@ class Enricher:
                 fields[name] = msgspec.Raw(value)
         fields["partition"] = str(partition)
         return msgspec.json.encode(fields)
-
-
-_REWRITTEN = frozenset({"event_type", "flow_id", "partition"})

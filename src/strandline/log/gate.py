@@ -30,7 +30,7 @@ class Gate:
         self._max_waiting = max_waiting
         self._on_drained = drained
         self._lock = threading.Lock()
-        self._held = False
+        self.held = False
         self._running = 0
         self._parked: deque[Callable[[], None]] = deque()
         self._waiting: deque[Waiting] = deque()
@@ -38,7 +38,7 @@ class Gate:
     def enter(self, publish: Waiting) -> None:
         """Start the publish now, or when the gate opens."""
         with self._lock:
-            open_ = not self._held and not self._parked and not self._waiting
+            open_ = not self.held and not self._parked and not self._waiting
             if open_:
                 self._running += 1
             elif len(self._waiting) < self._max_waiting:
@@ -53,7 +53,7 @@ class Gate:
         """Report that a started publish has its outcome."""
         with self._lock:
             self._running -= 1
-            drained = self._held and not self._running
+            drained = self.held and not self._running
         if drained:
             self._on_drained()
 
@@ -73,17 +73,13 @@ class Gate:
             self._parked[0]()
             with self._lock:
                 self._parked.popleft()
-        if not self._held:
+        if not self.held:
             self.release()
 
     def hold(self) -> None:
         """Start no new publish until `release`."""
         with self._lock:
-            self._held = True
-
-    @property
-    def held(self) -> bool:
-        return self._held
+            self.held = True
 
     @property
     def drained(self) -> bool:
@@ -96,11 +92,11 @@ class Gate:
         while True:
             with self._lock:
                 if self._parked or not self._waiting:
-                    self._held = False
+                    self.held = False
                     return
                 publish = self._waiting.popleft()
                 self._running += 1
-                self._held = True
+                self.held = True
             publish.start()
 
     def expire(self, now_ms: int) -> None:

@@ -14,7 +14,7 @@ from strandline import failpoints
 from strandline.clock import Clock, to_rfc3339
 from strandline.errors import Conflict, Invalid, LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log.catalog import Catalog, SwitchEffect
-from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, Timeline
+from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, SwitchKind, Timeline
 from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, decided, encode
 from strandline.log.open_storages import Storages, unseal
 from strandline.log.settings import LogSettings
@@ -35,8 +35,6 @@ class Refused(Exception):
 
 @dataclass
 class _SwitchInProgress:
-    """One switch in progress."""
-
     entry: CatalogEntry
     switch: Switch
     ends: dict[str, int] = field(default_factory=dict)
@@ -58,7 +56,7 @@ class Initiator:
         """Move an event type to another storage while it is written and read."""
         self._refuse_unknown(storage_id)
         topic = f"{entry.event_type.name[:120]}.{uuid.uuid4().hex}"
-        self._run(entry, self._switch_row(entry, "switch", storage_id, topic, entry.event_type.partition_count))
+        self._run(entry, "switch", storage_id, topic, entry.event_type.partition_count)
 
     def check(self, entry: CatalogEntry, storage_id: str) -> None:
         """Raise the error that a switch would fail with: unknown storage, another switch, incompatible nodes."""
@@ -82,7 +80,7 @@ class Initiator:
             raise Invalid(f"{partitions} partitions are too many; at most {self._settings.max_partitions}")
         if partitions == now:
             return
-        self._run(entry, self._switch_row(entry, "grow", active.storage_id, active.topic, partitions))
+        self._run(entry, "grow", active.storage_id, active.topic, partitions)
 
     def abort(self, entry: CatalogEntry, switch: Switch) -> bool:
         """Abort an undecided switch of any node; False if it is done."""
@@ -94,23 +92,11 @@ class Initiator:
                 log.warning("nodes were not notified of the aborted switch; their next poll finds it: %s", error)
         return aborted
 
-    def _switch_row(self, entry: CatalogEntry, kind: str, storage_id: str, topic: str, partitions: int) -> Switch:
-        return msgspec.convert(
-            {
-                "token": str(uuid.uuid4()),
-                "event_type": entry.event_type.name,
-                "kind": kind,
-                "state": State.PREPARING,
-                "storage_id": storage_id,
-                "topic": topic,
-                "partitions": partitions,
-                "initiator": self._node.id,
-                "started_at": to_rfc3339(self._clock.now_ms()),
-            },
-            Switch,
+    def _run(self, entry: CatalogEntry, kind: SwitchKind, storage_id: str, topic: str, partitions: int) -> None:
+        token, name, now = str(uuid.uuid4()), entry.event_type.name, to_rfc3339(self._clock.now_ms())
+        switch = Switch(
+            token, name, kind, State.PREPARING, storage_id, topic, partitions, self._node.id, started_at=now
         )
-
-    def _run(self, entry: CatalogEntry, switch: Switch) -> None:
         run = _SwitchInProgress(entry, switch)
         step = Step.LOCK
         while step is not Step.END:
@@ -147,17 +133,14 @@ class Initiator:
             raise Refused from Conflict(f"another switch of {run.switch.event_type!r} is under way")
 
     def _record(self, run: _SwitchInProgress) -> None:
-        self._abort_orphan(run)
+        for other in self._catalog.switches.undecided():
+            # An earlier switch whose initiator has lost the lock, because this node holds it.
+            if other.event_type == run.switch.event_type:
+                self._node.abort(run.entry, other)
         try:
             self._catalog.switches.begin(run.entry, run.switch, self._clock.now_ms() + _SWEEP_MS)
         except Conflict as error:
             raise Refused from error
-
-    def _abort_orphan(self, run: _SwitchInProgress) -> None:
-        """Abort an earlier undecided switch. Its initiator has lost the lock, because this node holds it."""
-        for other in self._catalog.switches.undecided():
-            if other.event_type == run.switch.event_type:
-                self._node.abort(run.entry, other)
 
     def _create(self, run: _SwitchInProgress) -> None:
         storage = self._storages.get(run.switch.storage_id)

@@ -11,25 +11,13 @@ from concurrent.futures import Future
 from strandline.clock import Clock, to_rfc3339
 from strandline.errors import Conflict, InvalidCursor
 from strandline.log import cursors as rules
-from strandline.log import definitions
+from strandline.log import definitions, model
 from strandline.log.admin import LocalAdmin
 from strandline.log.catalog import Catalog
-from strandline.log.cursors import Position, Span
+from strandline.log.cursors import Position
 from strandline.log.event_type_stream import EventTypeStream
 from strandline.log.event_types import EventTypes
 from strandline.log.initiator import Initiator
-from strandline.log.model import (
-    CursorText,
-    Distance,
-    DistanceQuery,
-    EventType,
-    PartitionInfo,
-    PublishReport,
-    Schema,
-    ShiftedCursor,
-    StorageInfo,
-    Timeline,
-)
 from strandline.log.node import Node
 from strandline.log.open_storages import Storages
 from strandline.log.preparation import Events
@@ -50,9 +38,6 @@ from strandline.room import Chore, CounterValues, Room
 _CREATION_MS = 600_000
 _READ_BYTES = 64 << 20
 _IDLE_SECONDS = 5
-
-#: A partition and a position in it; None is BEGIN.
-_Place = tuple[int, Position | None]
 
 
 class LocalLog(ServedLog, Room):
@@ -82,7 +67,7 @@ class LocalLog(ServedLog, Room):
 
     # -- event types
 
-    def create(self, event_type: EventType) -> EventType:
+    def create(self, event_type: model.EventType) -> model.EventType:
         now_ms = self._clock.now_ms()
         complete = definitions.new(event_type, self._settings, now_ms)
         storage = next((s for s in self._catalog.storages.list() if s.default), None)
@@ -91,7 +76,9 @@ class LocalLog(ServedLog, Room):
                 f"there is no storage for events yet; add one of type {SHARED_TYPES} first (POST /storages)"
             )
         topic = f"{complete.name[:120]}.{uuid.uuid4().hex}"
-        timeline = Timeline(str(uuid.uuid4()), complete.name, 1, storage.id, topic, created_at=to_rfc3339(now_ms))
+        timeline = model.Timeline(
+            str(uuid.uuid4()), complete.name, 1, storage.id, topic, created_at=to_rfc3339(now_ms)
+        )
         # The topic is recorded before it exists, so that a sweep deletes it after a crash at any later step.
         self._catalog.mark_for_deletion(storage.id, topic, now_ms + _CREATION_MS)
         retention_ms = complete.retention_ms(self._settings.retention_ms)
@@ -105,13 +92,13 @@ class LocalLog(ServedLog, Room):
             raise
         return complete
 
-    def get(self, name: str) -> EventType:
+    def get(self, name: str) -> model.EventType:
         return self.types.entry(name).event_type
 
-    def event_types(self) -> list[EventType]:
+    def event_types(self) -> list[model.EventType]:
         return [entry.event_type for entry in self._catalog.entries()]
 
-    def update(self, event_type: EventType) -> EventType:
+    def update(self, event_type: model.EventType) -> model.EventType:
         entry = self.types.entry(event_type.name)
         changed = definitions.changed(entry.event_type, event_type, self._settings, self._clock.now_ms())
         self._catalog.update(entry, changed)
@@ -125,15 +112,15 @@ class LocalLog(ServedLog, Room):
         self._catalog.delete(entry, self._clock.now_ms())
         self.upkeep.sweep({(timeline.storage_id, timeline.topic) for timeline in entry.timelines})
 
-    def schemas(self, name: str) -> list[Schema]:
+    def schemas(self, name: str) -> list[model.Schema]:
         return self._catalog.schemas(self.types.entry(name))
 
     # -- events
 
-    def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[PublishReport]:
+    def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[model.PublishReport]:
         return self._publisher.submit(name, events, flow_id)
 
-    def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
+    def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> model.PublishReport:
         return self._publisher.publish(name, events, flow_id)
 
     def read(
@@ -146,62 +133,33 @@ class LocalLog(ServedLog, Room):
         batch_size: int = 10_000,
     ) -> Iterator[Batch]:
         reader = self.types.reader(name, start)
-        ends = {} if follow else self._ends(name)
-        return self._batches(reader, ends, follow=follow, limit=limit, batch_size=batch_size)
-
-    def _batches(
-        self,
-        reader: Reader,
-        ends: Mapping[int, Position],
-        *,
-        follow: bool,
-        limit: int | None,
-        batch_size: int,
-    ) -> Iterator[Batch]:
-        left = limit
-        wakeup = threading.Event()
-        unwatch = reader.watch(wakeup.set) if follow else None
-        try:
-            while left is None or left > 0:
-                wakeup.clear()
-                batches = reader.poll(batch_size if left is None else min(batch_size, left), _READ_BYTES)
-                for batch in batches:
-                    left = None if left is None else left - len(batch)
-                    yield batch
-                if follow and not batches:
-                    # With a timeout: the deletion of the event type does not wake a watch on its topic.
-                    wakeup.wait(_IDLE_SECONDS)
-                elif not follow and (not batches or reader.reached(ends)):
-                    return
-        finally:
-            if unwatch is not None:
-                unwatch()
-
-    def _ends(self, name: str) -> dict[int, Position]:
-        spans = self.types.view(name).spans()
-        return {p: rules.at_index(s, rules.end_index(s)) for p, s in enumerate(spans)}
+        spans = [] if follow else self.types.view(name).spans()
+        ends = {p: rules.at_index(s, rules.end_index(s)) for p, s in enumerate(spans)}
+        return _batches(reader, None if follow else ends, limit, batch_size)
 
     def stream(self, name: str, start: Start, limits: StreamLimits, wake: Wake, *, eager: bool) -> EventTypeStream:
         reader = self.types.reader(name, start)
         state = StreamState(name, limits, reader.positions, self._clock.steady_ms(), eager=eager)
         return EventTypeStream(reader, state, self._clock, wake)
 
-    def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
+    def partitions(self, name: str, cursors: Sequence[model.CursorText] = ()) -> list[model.PartitionInfo]:
         view = self.types.view(name)
         given = view.positions(cursors)
         spans = view.spans(given.items())
         lags = {p: rules.lag(spans[p], position) for p, position in given.items()}
-        return [_info(p, s, lags.get(p)) for p, s in enumerate(spans)]
+        return [
+            model.PartitionInfo(str(p), rules.oldest_text(s), rules.newest_text(s), lags.get(p))
+            for p, s in enumerate(spans)
+        ]
 
     # -- cursors
 
-    def distances(self, name: str, queries: Sequence[DistanceQuery]) -> list[Distance]:
+    def distances(self, name: str, queries: Sequence[model.DistanceQuery]) -> list[model.Distance]:
         view = self.types.view(name)
         pairs = [(_parsed(view, query.initial_cursor), _parsed(view, query.final_cursor)) for query in queries]
         spans = view.spans(itertools.chain(*pairs))
-
-        def distance(query: DistanceQuery, pair: tuple[_Place, _Place]) -> Distance:
-            (partition, initial), (other, final) = pair
+        found = []
+        for query, ((partition, initial), (other, final)) in zip(queries, pairs, strict=True):
             if partition != other:
                 raise InvalidCursor(
                     f"the cursors belong to different partitions, {partition} and {other}",
@@ -210,30 +168,28 @@ class LocalLog(ServedLog, Room):
             own = spans[partition]
             begin = rules.at_index(own, rules.begin_index(own))
             between = rules.distance(own, initial or begin, final or begin)
-            return Distance(query.initial_cursor, query.final_cursor, between)
+            found.append(model.Distance(query.initial_cursor, query.final_cursor, between))
+        return found
 
-        return [distance(query, pair) for query, pair in zip(queries, pairs, strict=True)]
-
-    def shift(self, name: str, cursors: Sequence[ShiftedCursor]) -> list[CursorText]:
+    def shift(self, name: str, cursors: Sequence[model.ShiftedCursor]) -> list[model.CursorText]:
         view = self.types.view(name)
-        given = [_parsed(view, CursorText(cursor.partition, cursor.offset)) for cursor in cursors]
+        given = [_parsed(view, cursor) for cursor in cursors]
         spans = view.spans(given)
-        shifted = []
-        for cursor, (partition, position) in zip(cursors, given, strict=True):
-            moved = rules.shift(spans[partition], position, cursor.shift)
-            shifted.append(CursorText(str(partition), str(moved)))
-        return shifted
+        return [
+            model.CursorText(str(partition), str(rules.shift(spans[partition], position, cursor.shift)))
+            for cursor, (partition, position) in zip(cursors, given, strict=True)
+        ]
 
-    def lag(self, name: str, cursors: Sequence[CursorText]) -> list[PartitionInfo]:
+    def lag(self, name: str, cursors: Sequence[model.CursorText]) -> list[model.PartitionInfo]:
         asked = {cursor.partition for cursor in cursors}
         return [info for info in self.partitions(name, cursors) if info.partition in asked]
 
     # -- where it is stored
 
-    def timelines(self, name: str) -> list[Timeline]:
+    def timelines(self, name: str) -> list[model.Timeline]:
         return [*self.types.entry(name).timelines]
 
-    def storages(self) -> list[StorageInfo]:
+    def storages(self) -> list[model.StorageInfo]:
         return self._catalog.storages.list()
 
     # -- for the process that runs the room
@@ -259,7 +215,31 @@ class LocalLog(ServedLog, Room):
         self._storages.close()
 
 
-def _parsed(view: View, cursor: CursorText) -> _Place:
+def _batches(
+    reader: Reader, ends: Mapping[int, Position] | None, limit: int | None, batch_size: int
+) -> Iterator[Batch]:
+    """Read up to the ends of the partitions; without them, wait for more records."""
+    left = limit
+    wakeup = threading.Event()
+    unwatch = reader.watch(wakeup.set) if ends is None else None
+    try:
+        while left is None or left > 0:
+            wakeup.clear()
+            batches = reader.poll(batch_size if left is None else min(batch_size, left), _READ_BYTES)
+            for batch in batches:
+                left = None if left is None else left - len(batch)
+                yield batch
+            if ends is not None and (not batches or reader.reached(ends)):
+                return
+            if not batches:
+                # With a timeout: the deletion of the event type does not wake a watch on its topic.
+                wakeup.wait(_IDLE_SECONDS)
+    finally:
+        if unwatch is not None:
+            unwatch()
+
+
+def _parsed(view: View, cursor: model.CursorText) -> tuple[int, Position | None]:
     """The position of a cursor. Cursor arithmetic has its own reason for a malformed offset."""
     try:
         return view.position(cursor)
@@ -267,7 +247,3 @@ def _parsed(view: View, cursor: CursorText) -> _Place:
         if error.reason == "INVALID_FORMAT":
             raise InvalidCursor(error.detail, reason="CURSOR_FORMAT_EXCEPTION") from None
         raise
-
-
-def _info(partition: int, spans: Sequence[Span], unconsumed: int | None) -> PartitionInfo:
-    return PartitionInfo(str(partition), rules.oldest_text(spans), rules.newest_text(spans), unconsumed)

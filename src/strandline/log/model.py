@@ -21,6 +21,7 @@ CompatibilityMode = Literal["forward", "compatible", "none"]
 CleanupPolicy = Literal["delete"]
 Step = Literal["none", "validating", "partitioning", "enriching", "publishing"]
 PublishingStatus = Literal["submitted", "failed", "aborted"]
+SwitchKind = Literal["switch", "grow"]
 
 OUTCOME_UNKNOWN = "outcome_unknown"
 _NON_NEGATIVE = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -125,7 +126,7 @@ class Switch(msgspec.Struct, frozen=True):
 
     token: str
     event_type: str
-    kind: Literal["switch", "grow"]
+    kind: SwitchKind
     state: State
     storage_id: str
     topic: str
@@ -155,9 +156,7 @@ class CursorText(msgspec.Struct, frozen=True):
     offset: str | None = None
 
 
-class ShiftedCursor(msgspec.Struct, frozen=True):
-    partition: str | None = None
-    offset: str | None = None
+class ShiftedCursor(CursorText, frozen=True):
     shift: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] = 0
 
 
@@ -166,9 +165,7 @@ class DistanceQuery(msgspec.Struct, frozen=True):
     final_cursor: CursorText
 
 
-class Distance(msgspec.Struct, frozen=True):
-    initial_cursor: CursorText
-    final_cursor: CursorText
+class Distance(DistanceQuery, frozen=True):
     distance: int
 
 

@@ -21,7 +21,7 @@ from strandline.log.gate import Gate
 from strandline.log.model import CatalogEntry, Switch
 from strandline.log.open_storages import Storages, unseal
 from strandline.log.settings import LogSettings
-from strandline.log.switching import NodeAction, Phase, State, node_action
+from strandline.log.switching import NodeAction, Phase, node_action
 
 log = logging.getLogger(__name__)
 
@@ -219,9 +219,8 @@ class Node:
         if not self._catalog.switches.abort(switch.token):
             return False
         log.warning("the switch of %s was aborted", switch.event_type)
-        active = entry.active
         if switch.kind == "switch":
-            unseal(self._storages, active, switch.token)
+            unseal(self._storages, entry.active, switch.token)
             self._catalog.mark_for_deletion(switch.storage_id, switch.topic, self._clock.now_ms())
         self._wakeup.set()
         return True
@@ -236,4 +235,4 @@ class Node:
 
 
 def decided(switch: Switch | None) -> bool:
-    return switch is None or switch.state in {State.DONE, State.ABORTED}
+    return switch is None or switch.state.final

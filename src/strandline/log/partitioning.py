@@ -74,17 +74,13 @@ def key_reader(paths: Sequence[str], category: Category) -> Callable[[Mapping[st
 
     For `data` events paths start below `data`, as in Nakadi. The function raises Invalid if a field is missing.
     """
-    steps = [(path, _steps(path, category)) for path in paths]
+    above = ["data"] if category == "data" else []
+    steps = [(path, [*above, *path.split(".")]) for path in paths]
 
     def read(event: Mapping[str, Any]) -> bytes:
         return ",".join([_field(event, path, names) for path, names in steps]).encode()
 
     return read
-
-
-def _steps(path: str, category: Category) -> list[str]:
-    names = path.split(".")
-    return ["data", *names] if category == "data" else names
 
 
 def _field(event: Any, path: str, names: Sequence[str]) -> str:

@@ -175,7 +175,8 @@ def prepare(
         values = _enrich(compiled, items, events, members, now_ms, flow_id)
     except _Rejected as rejected:
         return _rejection(items, rejected)
-    return Prepared(items, {p: _batch(values, keys, numbers, now_ms) for p, numbers in members.items()}, members)
+    whole = NewRecords(now_ms, values, keys)
+    return Prepared(items, {p: whole.pick(numbers) for p, numbers in members.items()}, members)
 
 
 def undecodable(items: Sequence[bytes]) -> PublishReport | None:
@@ -217,37 +218,30 @@ def _validate(
     failures = dict(broken)
     limit = compiled.max_event_bytes
     if max(map(len, items), default=0) > limit:
-        too_long = {n: f"the event has {len(i)} bytes; at most {limit} are allowed" for n, i in enumerate(items)}
-        failures |= {n: text for n, text in too_long.items() if len(items[n]) > limit}
-    problem = _checker(compiled)
+        for number, size in enumerate(map(len, items)):
+            if size > limit:
+                failures[number] = f"the event has {size} bytes; at most {limit} are allowed"
     for number, event in enumerate(events):
-        if number not in failures and (detail := problem(event)) is not None:
+        if number not in failures and (detail := _problem(compiled, event)) is not None:
             failures[number] = detail
     if failures:
         raise _Rejected("validating", failures)
 
 
-def _checker(compiled: CompiledEventType) -> Callable[[Any], str | None]:
-    category = compiled.entry.event_type.category
-    name = compiled.entry.event_type.name
-    matches = compiled.check
-
-    def plain(event: Any) -> str | None:
-        return matches(event) if isinstance(event, dict) else "an event must be a JSON object"
-
-    def enveloped(event: Any) -> str | None:
-        if not isinstance(event, dict):
-            return "an event must be a JSON object"
-        try:
-            check_metadata(event, name)
-            if category == "data":
-                check_data_event(event)
-                return matches(event["data"])
-        except Invalid as error:
-            return error.detail
-        return matches({key: value for key, value in event.items() if key != "metadata"})
-
-    return plain if category == "undefined" else enveloped
+def _problem(compiled: CompiledEventType, event: Any) -> str | None:
+    kind = compiled.entry.event_type
+    if not isinstance(event, dict):
+        return "an event must be a JSON object"
+    if kind.category == "undefined":
+        return compiled.check(event)
+    try:
+        check_metadata(event, kind.name)
+        if kind.category == "data":
+            check_data_event(event)
+            return compiled.check(event["data"])
+    except Invalid as error:
+        return error.detail
+    return compiled.check({key: value for key, value in event.items() if key != "metadata"})
 
 
 def _place(
@@ -305,15 +299,6 @@ def _enrich(
         too_long = f"the event has more than {limit} bytes after enrichment"
         raise _Rejected("enriching", {n: too_long for n, value in enumerate(values) if len(value) > limit})
     return values
-
-
-def _batch(
-    values: Sequence[bytes], keys: Sequence[bytes] | None, numbers: Sequence[int], now_ms: int
-) -> NewRecords:
-    if isinstance(numbers, range):
-        own = slice(numbers.start, numbers.stop, numbers.step)
-        return NewRecords(now_ms, values[own], None if keys is None else keys[own])
-    return NewRecords(now_ms, [values[n] for n in numbers], None if keys is None else [keys[n] for n in numbers])
 
 
 def _rejection(events: Sequence[bytes], rejected: _Rejected) -> PublishReport:

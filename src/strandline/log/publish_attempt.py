@@ -23,7 +23,7 @@ from strandline.log.event_types import EventTypes
 from strandline.log.model import CatalogEntry, PublishReport, Timeline
 from strandline.log.node import Node
 from strandline.log.open_storages import Storages, unseal
-from strandline.log.preparation import CompiledEventType, Prepared
+from strandline.log.preparation import Prepared
 from strandline.log.storage import UNKNOWN, Placed, SealableStorage
 from strandline.log.switching import PublisherAction, State, after_append, on_sealed
 
@@ -111,9 +111,10 @@ class PublishAttempt:
 
     def _start(self) -> None:
         compiled = self._context.event_types.compiled(self._name)
-        prepared = preparation.prepare(
-            compiled, self._done.items, self._context.clock.now_ms(), self._flow_id or _flow_id(compiled)
-        )
+        # Only the metadata of the other categories has a flow id.
+        made = "" if compiled.entry.event_type.category == "undefined" else uuid.uuid4().hex
+        now_ms = self._context.clock.now_ms()
+        prepared = preparation.prepare(compiled, self._done.items, now_ms, self._flow_id or made)
         if isinstance(prepared, PublishReport):
             self._finish(prepared)
         elif not prepared.count:
@@ -175,7 +176,8 @@ class PublishAttempt:
         if late:
             self._append(entry.active, late)
         else:
-            self._finish(preparation.report(self._prepared, self._result()))
+            whole = {p: Placed(offsets, self._errors.get(p)) for p, offsets in self._offsets.items()}
+            self._finish(preparation.report(self._prepared, whole))
 
     def _note(self, members: Members, placed: Mapping[int, Placed]) -> None:
         """Keep the offsets of these records, because the publish is spread over several timelines."""
@@ -186,9 +188,6 @@ class PublishAttempt:
                 self._offsets[partition][number] = offset
             if part.error is not None:
                 self._errors[partition] = part.error
-
-    def _result(self) -> dict[int, Placed]:
-        return {p: Placed(offsets, self._errors.get(p)) for p, offsets in self._offsets.items()}
 
     def _entry(self) -> CatalogEntry:
         return self._context.event_types.entry(self._name)
@@ -236,8 +235,3 @@ def _state(entry: CatalogEntry, timeline: Timeline) -> State | None:
     switch = entry.switch
     # A decided switch has closed an older timeline, or was aborted.
     return switch.state if switch is not None and switch.kind == "switch" and not switch.state.final else None
-
-
-def _flow_id(compiled: CompiledEventType) -> str:
-    """A generated flow id for categories whose metadata has one, else an empty string."""
-    return "" if compiled.entry.event_type.category == "undefined" else uuid.uuid4().hex

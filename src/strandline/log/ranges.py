@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -18,8 +18,8 @@ import msgspec
 import pyarrow as pa
 
 from strandline.errors import InvalidCursor, NotFound, Unavailable
-from strandline.log.cursors import Position, Span
-from strandline.log.model import StorageInfo
+from strandline.log.cursors import Position, Span, starts
+from strandline.log.model import StorageInfo, Timeline
 from strandline.log.open_storages import Storages
 from strandline.log.reading import Batch
 from strandline.log.settings import LogSettings
@@ -77,14 +77,23 @@ class PartitionRange:
         return any(piece.storage.configuration.local for piece in self.pieces)
 
 
+def pieces(
+    timelines: Iterable[Timeline], storages: Mapping[str, StorageInfo], spans: Sequence[Span], start: int, end: int
+) -> tuple[Piece, ...]:
+    """The records of a partition between two indexes."""
+    own = {timeline.order: timeline for timeline in timelines}
+    return tuple(
+        Piece(span.order, storages[own[span.order].storage_id], own[span.order].topic, first, last)
+        for span, first, last in cut(spans, start, end)
+    )
+
+
 def cut(spans: Sequence[Span], start: int, end: int) -> Iterator[tuple[Span, int, int]]:
     """The timelines between two indexes, each with its first and last offset; expired offsets are left out."""
-    before = 0
-    for span in spans:
+    for before, span in starts(spans):
         first, last = max(start - before, span.first), min(end - before, span.size) - 1
         if first <= last:
             yield span, first, last
-        before += span.size
 
 
 def read_range(wanted: PartitionRange) -> Iterator[Batch]:

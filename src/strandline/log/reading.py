@@ -133,7 +133,7 @@ class View:
                     timeline.order,
                     bounds[partition].first,
                     bounds[partition].last,
-                    closed=_closed(timeline),
+                    closed=timeline.latest_position is not None,
                     closing=closing and timeline is self.entry.active,
                 )
                 for timeline, bounds in zip(self.entry.timelines, per_timeline, strict=True)
@@ -223,10 +223,6 @@ def _time(text: str) -> int:
         return clock.parse_rfc3339(text)
     except ValueError as error:
         raise InvalidCursor(str(error), reason="INVALID_FORMAT") from None
-
-
-def _closed(timeline: Timeline) -> bool:
-    return timeline.latest_position is not None
 
 
 def _of_all(timeline: Timeline, found: list[Bounds], count: int) -> list[Bounds]:

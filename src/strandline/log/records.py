@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+
+_T = TypeVar("_T")
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -58,9 +61,9 @@ class NewRecords:
             return self
         return NewRecords(
             self.timestamp_ms,
-            [self.values[n] for n in numbers],
-            None if self.keys is None else [self.keys[n] for n in numbers],
-            None if self.headers is None else [self.headers[n] for n in numbers],
+            _picked(self.values, numbers),
+            None if self.keys is None else _picked(self.keys, numbers),
+            None if self.headers is None else _picked(self.headers, numbers),
         )
 
     def split(self, max_bytes: int) -> Iterator[NewRecords]:
@@ -68,31 +71,29 @@ class NewRecords:
         start = size = 0
         for at, value in enumerate(self.values):
             if at > start and size + len(value) > max_bytes:
-                yield self._part(start, at)
+                yield self.pick(range(start, at))
                 start, size = at, 0
             size += len(value)
-        yield self._part(start, len(self))
+        yield self.pick(range(start, len(self)))
 
-    def _part(self, start: int, end: int) -> NewRecords:
-        keys, headers = self.keys, self.headers
-        return NewRecords(
-            self.timestamp_ms,
-            self.values[start:end],
-            None if keys is None else keys[start:end],
-            None if headers is None else headers[start:end],
-        )
+
+def _picked(column: Sequence[_T], numbers: Sequence[int]) -> Sequence[_T]:
+    if isinstance(numbers, range):
+        return column[numbers.start : numbers.stop : numbers.step]
+    return [column[n] for n in numbers]
 
 
 def to_arrow(parts: Sequence[NewRecords]) -> tuple[int, pa.RecordBatch]:
     """The layout number, and one batch of all parts in order; OverflowError above 2 GB."""
-    arrays = [_array(parts[0].values if len(parts) == 1 else _flat(part.values for part in parts), pa.binary())]
+    values = parts[0].values if len(parts) == 1 else [value for part in parts for value in part.values]
+    arrays = [_array(values, pa.binary())]
     number = 0
     if any(part.keys is not None for part in parts):
         number += 1
-        arrays.append(_column(parts, [part.keys for part in parts], pa.binary()))
+        arrays.append(_array([key for p in parts for key in p.keys or [None] * len(p)], pa.binary()))
     if any(part.headers is not None for part in parts):
         number += 2
-        arrays.append(_column(parts, [part.headers for part in parts], HEADERS))
+        arrays.append(_array([own for p in parts for own in p.headers or [None] * len(p)], HEADERS))
     if any(part.timestamp_ms != parts[0].timestamp_ms for part in parts):
         number += _HAS_TIMESTAMPS
         arrays.append(_times([part.timestamp_ms for part in parts], [len(part) for part in parts]))
@@ -101,17 +102,6 @@ def to_arrow(parts: Sequence[NewRecords]) -> tuple[int, pa.RecordBatch]:
 
 def _times(times: Sequence[int], counts: Sequence[int]) -> pa.Array:
     return pa.array(np.repeat(np.array(times, np.int64), counts))
-
-
-def _column(parts: Sequence[NewRecords], lists: Sequence[Sequence[object] | None], kind: pa.DataType) -> pa.Array:
-    filled = (
-        values if values is not None else [None] * len(part) for part, values in zip(parts, lists, strict=True)
-    )
-    return _array(_flat(filled), kind)
-
-
-def _flat(lists: Iterable[Sequence[object]]) -> list[object]:
-    return [value for values in lists for value in values]
 
 
 def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
@@ -128,10 +118,8 @@ def with_offsets(first: int, batches: Sequence[pa.RecordBatch], times: Sequence[
     """
     schema = batches[0].schema
     if len(batches) > 1 and any(batch.schema != schema for batch in batches):
-        complete = [
-            _completed(batch, [time], [batch.num_rows]) for batch, time in zip(batches, times, strict=True)
-        ]
-        whole = pa.concat_batches(complete)
+        each = zip(batches, times, strict=True)
+        whole = pa.concat_batches([_completed(batch, [time], [batch.num_rows]) for batch, time in each])
     else:
         together = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         whole = _completed(together, times, [batch.num_rows for batch in batches])

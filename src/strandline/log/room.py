@@ -6,26 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
-from strandline.log.model import (
-    CursorText,
-    Distance,
-    DistanceQuery,
-    EventType,
-    PartitionInfo,
-    PublishReport,
-    Schema,
-    ShiftedCursor,
-    StorageInfo,
-    Switch,
-    Timeline,
-)
+from strandline.log import model
 from strandline.log.preparation import Events
 from strandline.log.reading import Batch
 from strandline.log.subscriptions.model import ReadFrom, StreamParameters, Subscription
 from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer, Subscriptions
 
 #: `"BEGIN"`, `"END"`, or for some partitions the offset to start after (others are not read).
-Start = str | Mapping[str, str] | Sequence[CursorText]
+Start = str | Mapping[str, str] | Sequence[model.CursorText]
 
 
 class Log(ABC):
@@ -39,19 +27,19 @@ class Log(ABC):
     # -- event types
 
     @abstractmethod
-    def create(self, event_type: EventType) -> EventType:
+    def create(self, event_type: model.EventType) -> model.EventType:
         """Create an event type and return it as stored. Conflict if the name is taken."""
 
     @abstractmethod
-    def get(self, name: str) -> EventType:
+    def get(self, name: str) -> model.EventType:
         """The event type of that name, or NotFound."""
 
     @abstractmethod
-    def event_types(self) -> list[EventType]:
+    def event_types(self) -> list[model.EventType]:
         """All event types by name."""
 
     @abstractmethod
-    def update(self, event_type: EventType) -> EventType:
+    def update(self, event_type: model.EventType) -> model.EventType:
         """Change an event type and return it as stored. Invalid if a change is not allowed."""
 
     @abstractmethod
@@ -59,19 +47,19 @@ class Log(ABC):
         """Delete an event type with all its events. Conflict if it has subscriptions."""
 
     @abstractmethod
-    def schemas(self, name: str) -> list[Schema]:
+    def schemas(self, name: str) -> list[model.Schema]:
         """All schemas that the event type ever had, newest first."""
 
     # -- events
 
     @abstractmethod
-    def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[PublishReport]:
+    def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[model.PublishReport]:
         """Start a publish and return at once. The future gets the report when the events are durable.
 
         Publishes that one thread starts one after the other keep their order in every partition.
         """
 
-    def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
+    def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> model.PublishReport:
         """Publish and wait for the report. It is not retried: an unknown outcome is reported as such."""
         return self.submit(name, events, flow_id=flow_id).result()
 
@@ -92,7 +80,7 @@ class Log(ABC):
         """
 
     @abstractmethod
-    def partitions(self, name: str, cursors: Sequence[CursorText] = ()) -> list[PartitionInfo]:
+    def partitions(self, name: str, cursors: Sequence[model.CursorText] = ()) -> list[model.PartitionInfo]:
         """Oldest and newest offset of every partition; with a cursor, also the number of events after it."""
 
     def subscribe(
@@ -115,25 +103,25 @@ class Log(ABC):
     # -- cursors
 
     @abstractmethod
-    def distances(self, name: str, queries: Sequence[DistanceQuery]) -> list[Distance]:
+    def distances(self, name: str, queries: Sequence[model.DistanceQuery]) -> list[model.Distance]:
         """The number of events between two cursors of a partition."""
 
     @abstractmethod
-    def shift(self, name: str, cursors: Sequence[ShiftedCursor]) -> list[CursorText]:
+    def shift(self, name: str, cursors: Sequence[model.ShiftedCursor]) -> list[model.CursorText]:
         """Each cursor moved by its number of events; both positions must be available."""
 
     @abstractmethod
-    def lag(self, name: str, cursors: Sequence[CursorText]) -> list[PartitionInfo]:
+    def lag(self, name: str, cursors: Sequence[model.CursorText]) -> list[model.PartitionInfo]:
         """The number of events after each cursor."""
 
     # -- where it is stored
 
     @abstractmethod
-    def timelines(self, name: str) -> list[Timeline]:
+    def timelines(self, name: str) -> list[model.Timeline]:
         """The storage epochs of an event type, oldest first."""
 
     @abstractmethod
-    def storages(self) -> list[StorageInfo]:
+    def storages(self) -> list[model.StorageInfo]:
         """All storages by id."""
 
     @abstractmethod
@@ -145,11 +133,11 @@ class Admin(ABC):
     """What an operator changes while the log runs."""
 
     @abstractmethod
-    def add_storage(self, storage: StorageInfo) -> StorageInfo:
+    def add_storage(self, storage: model.StorageInfo) -> model.StorageInfo:
         """Add a storage. Conflict if the id is taken."""
 
     @abstractmethod
-    def set_default_storage(self, storage_id: str) -> StorageInfo:
+    def set_default_storage(self, storage_id: str) -> model.StorageInfo:
         """Use this storage for new event types."""
 
     @abstractmethod
@@ -157,7 +145,7 @@ class Admin(ABC):
         """Remove a storage. Conflict if it is in use or the default."""
 
     @abstractmethod
-    def switch(self, name: str, storage_id: str) -> Timeline:
+    def switch(self, name: str, storage_id: str) -> model.Timeline:
         """Move an event type to another storage while it is written and read; its new timeline.
 
         Atomic: it happens completely or not at all. Conflict if another switch of the event type is in progress,
@@ -165,15 +153,15 @@ class Admin(ABC):
         """
 
     @abstractmethod
-    def check_switch(self, name: str, storage_id: str) -> list[Timeline]:
+    def check_switch(self, name: str, storage_id: str) -> list[model.Timeline]:
         """A dry run: raises the same errors as `switch` but changes nothing; returns the current timelines."""
 
     @abstractmethod
-    def current_switch(self, name: str) -> Switch | None:
+    def current_switch(self, name: str) -> model.Switch | None:
         """The newest switch of an event type, in any state."""
 
     @abstractmethod
-    def abort_switch(self, name: str) -> Switch:
+    def abort_switch(self, name: str) -> model.Switch:
         """Abort the switch that is not decided yet. Conflict if there is no such switch."""
 
     @abstractmethod

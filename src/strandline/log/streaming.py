@@ -6,7 +6,7 @@ import random
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -23,6 +23,8 @@ _HOUR_MS = 3_600_000
 _QUIET_MS = 15_000
 # Buffered records above this size are sent early, which limits the memory of a stream.
 _BUFFER_BYTES = 16 << 20
+_LEAST_LANE_BYTES = 1 << 18
+_LEAST_READ = 1000
 
 _Seconds = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
@@ -103,8 +105,8 @@ class RecordBuffer:
         return records
 
 
-class _Lane:
-    """One partition of the stream."""
+class Lane:
+    """One partition of a stream."""
 
     def __init__(self, event_type: str, partition: int, position: Position, now_ms: int) -> None:
         self.event_type = event_type
@@ -115,9 +117,9 @@ class _Lane:
         self.buffer = RecordBuffer()
 
     def take(self, most: int, now_ms: int) -> StreamChunk:
-        """Up to `most` records of one timeline; a keep-alive if the buffer is empty."""
+        """Up to `most` records of one timeline; a keep-alive if there are none."""
         self.flushed_ms = now_ms
-        if not self.buffer.count:
+        if not self.buffer.count or not most:
             self.keep_alives += 1
             return StreamChunk(self.event_type, self.partition, self.sent, None)
         self.keep_alives = 0
@@ -125,11 +127,80 @@ class _Lane:
         return StreamChunk(self.event_type, self.partition, self.sent, records)
 
 
-class StreamState:
+_Key = TypeVar("_Key")
+_Lane = TypeVar("_Lane", bound=Lane)
+
+
+class Schedule(Generic[_Key, _Lane]):
     """Collects records that were read and decides what to send now, how long to wait and when to stop.
 
     An eager stream sends records at once instead of waiting to fill a batch.
     """
+
+    def __init__(self, limits: StreamLimits, now_ms: int, *, eager: bool) -> None:
+        self._limits = limits
+        self._eager = eager
+        self._flush_ms = limits.flush_ms
+        self._now_ms = now_ms  # of the last `take`
+        self._ends_ms = now_ms + limits.lifetime_ms
+        self._left = limits.stream_limit or None
+        self._lanes: dict[_Key, _Lane] = {}
+        self.finished = False
+
+    def wanted(self) -> int:
+        """The number of records to read now."""
+        waiting = sum(lane.buffer.count for lane in self._lanes.values())
+        room = max(self._limits.batch_limit * len(self._lanes), _LEAST_READ) - waiting
+        return max(room if self._left is None else min(room, self._left - waiting), 0)
+
+    def take(self, now_ms: int) -> list[StreamChunk]:
+        """All chunks that are due now, in order within each partition."""
+        self._now_ms = now_ms
+        ending = now_ms >= self._ends_ms
+        chunks = self._chunks(now_ms, ending=ending)
+        alive = self._limits.stream_keep_alive_limit
+        if alive and self._lanes and all(lane.keep_alives >= alive for lane in self._lanes.values()):
+            ending = True
+        self.finished = ending or self._left == 0
+        return chunks
+
+    def _chunks(self, now_ms: int, *, ending: bool) -> list[StreamChunk]:
+        chunks: list[StreamChunk] = []
+        for lane in self._lanes.values():
+            while self._due(lane, now_ms, ending=ending):
+                chunks.append(self._chunk(lane, now_ms))
+        return chunks
+
+    def _due(self, lane: _Lane, now_ms: int, *, ending: bool) -> bool:
+        if self._left == 0:
+            return False
+        most = self._most(lane)
+        full = lane.buffer.count >= most or lane.buffer.bytes >= self._lane_bytes()
+        if lane.buffer.count and most and (ending or self._eager or full):
+            return True
+        return now_ms - lane.flushed_ms >= self._flush_ms and not ending
+
+    def _most(self, lane: _Lane) -> int:  # noqa: ARG002 - for subclasses
+        """The most records that the next chunk of the partition may have."""
+        return self._limits.batch_limit if self._left is None else min(self._limits.batch_limit, self._left)
+
+    def _lane_bytes(self) -> int:
+        return max(_BUFFER_BYTES // max(len(self._lanes), 1), _LEAST_LANE_BYTES)
+
+    def _chunk(self, lane: _Lane, now_ms: int) -> StreamChunk:
+        chunk = lane.take(self._most(lane), now_ms)
+        if self._left is not None and chunk.records is not None:
+            self._left -= chunk.records.num_rows
+        return chunk
+
+    def wait_ms(self, now_ms: int) -> int:
+        """The time until a chunk is due if no more records arrive."""
+        due = [self._ends_ms, *(lane.flushed_ms + self._flush_ms for lane in self._lanes.values())]
+        return max(min(due) - now_ms, 0)
+
+
+class StreamState(Schedule[int, Lane]):
+    """The schedule of a stream that starts at cursors of the client."""
 
     def __init__(
         self,
@@ -140,62 +211,11 @@ class StreamState:
         *,
         eager: bool = False,
     ) -> None:
-        self._event_type = event_type
-        self._limits = limits
-        self._eager = eager
-        self._flush_ms = limits.flush_ms
-        self._now_ms = now_ms
-        self._ends_ms = now_ms + limits.lifetime_ms
-        self._left = limits.stream_limit or None
-        self._lanes = {p: _Lane(event_type, p, position, now_ms) for p, position in start.items()}
-        self._lane_bytes = max(_BUFFER_BYTES // max(len(start), 1), 1 << 18)
-        self.finished = False
-
-    def wanted(self) -> int:
-        """The number of records to read now."""
-        waiting = sum(lane.buffer.count for lane in self._lanes.values())
-        room = max(self._limits.batch_limit * len(self._lanes), 1000) - waiting
-        return max(room if self._left is None else min(room, self._left - waiting), 0)
+        super().__init__(limits, now_ms, eager=eager)
+        self._lanes = {p: Lane(event_type, p, position, now_ms) for p, position in start.items()}
 
     def add(self, batch: Batch) -> None:
         partition = int(batch.partition)
         if partition not in self._lanes:  # the event type has grown
-            self._lanes[partition] = _Lane(self._event_type, partition, Position(1, -1), self._now_ms)
+            self._lanes[partition] = Lane(batch.event_type, partition, Position(1, -1), self._now_ms)
         self._lanes[partition].buffer.add(batch)
-
-    def take(self, now_ms: int) -> list[StreamChunk]:
-        """All chunks that are due now, in order within each partition."""
-        self._now_ms = now_ms
-        ending = now_ms >= self._ends_ms
-        chunks: list[StreamChunk] = []
-        for lane in self._lanes.values():
-            while self._due(lane, now_ms, ending=ending):
-                chunks.append(self._chunk(lane, now_ms))
-        alive = self._limits.stream_keep_alive_limit
-        if alive and all(lane.keep_alives >= alive for lane in self._lanes.values()):
-            ending = True
-        self.finished = ending or self._left == 0
-        return chunks
-
-    def _due(self, lane: _Lane, now_ms: int, *, ending: bool) -> bool:
-        if self._left == 0:
-            return False
-        if lane.buffer.count and (ending or self._eager):
-            return True
-        if lane.buffer.count >= self._limits.batch_limit or lane.buffer.bytes >= self._lane_bytes:
-            return True
-        if self._left is not None and 0 < self._left <= lane.buffer.count:
-            return True
-        return now_ms - lane.flushed_ms >= self._flush_ms and not ending
-
-    def _chunk(self, lane: _Lane, now_ms: int) -> StreamChunk:
-        most = self._limits.batch_limit if self._left is None else min(self._limits.batch_limit, self._left)
-        chunk = lane.take(most, now_ms)
-        if self._left is not None and chunk.records is not None:
-            self._left -= chunk.records.num_rows
-        return chunk
-
-    def wait_ms(self, now_ms: int) -> int:
-        """The time until a chunk is due if no more records arrive."""
-        due = min((lane.flushed_ms + self._flush_ms for lane in self._lanes.values()), default=self._ends_ms)
-        return max(min(due, self._ends_ms) - now_ms, 0)

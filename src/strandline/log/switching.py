@@ -1,14 +1,14 @@
 """The rules of a timeline switch: pure functions, so that every interleaving can be tested without I/O.
 
-The catalog alone decides. A switch is a row with a token and a state, which changes only by compare-and-set:
-`preparing` → `closing` → `done`, or `aborted` from either. The initiator goes through `Step`s. Every node,
-publisher and reader derives its action from the row, so a process that crashed, paused or was late finds the
-decision there. Locks and versions (coordination) only keep publishers from running into an undecided switch.
+A switch is a row of the catalog with a token and a state, which changes only by compare-and-set: `preparing` →
+`closing` → `done`, or `aborted` from either. The initiator goes through `Step`s. Every node, publisher and reader
+derives its action from the row. Locks and versions only keep publishers from running into an undecided switch.
 """
 
 from __future__ import annotations
 
 import enum
+from itertools import pairwise
 
 
 class State(enum.StrEnum):
@@ -61,23 +61,8 @@ class Outcome(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
-_FORWARD = {
-    Step.LOCK: Step.RECORD,
-    Step.RECORD: Step.CREATE,
-    Step.CREATE: Step.WARM,
-    Step.WARM: Step.HOLD,
-    Step.HOLD: Step.CLOSE,
-    Step.CLOSE: Step.SEAL,
-    Step.SEAL: Step.SNAPSHOT,
-    Step.SNAPSHOT: Step.COMMIT,
-    Step.COMMIT: Step.UNLOCK,
-    Step.INSPECT: Step.UNLOCK,
-    Step.ABORT: Step.UNSEAL,
-    Step.UNSEAL: Step.DISCARD,
-    Step.DISCARD: Step.UNLOCK,
-    Step.UNLOCK: Step.ANNOUNCE,
-    Step.ANNOUNCE: Step.END,
-}
+# The steps are declared in the order in which they succeed each other, except that these two skip the cleanup.
+_FORWARD = dict(pairwise(Step)) | {Step.COMMIT: Step.UNLOCK, Step.INSPECT: Step.UNLOCK}
 # The step after one that did not succeed; ABORT for those that are not listed.
 _NOT_OK = {
     (Step.LOCK, Outcome.REFUSED): Step.END,

@@ -81,7 +81,7 @@ class Upkeep:
         found: list[Removed] = []
         for entry in self._catalog.entries():
             retention_ms = entry.event_type.retention_ms(self._settings.retention_ms)
-            with _guarded(f"removing timelines of {entry.event_type.name}"):
+            with guarded(f"removing timelines of {entry.event_type.name}"):
                 for timeline in expiry.removable(entry.timelines, retention_ms, now_ms):
                     behind = unread(self._subscriptions, entry.id, timeline)
                     found += self._removed(timeline, behind, now_ms)
@@ -99,7 +99,8 @@ class Upkeep:
         failpoints.hit("upkeep.mark")
         if not self._catalog.remove_timeline(marked, now_ms + self._settings.cleanup_delay_ms):
             return []
-        log.info("a timeline was removed", extra=_fields(marked))
+        about = fields(event_type=timeline.event_type, order=timeline.order, topic=timeline.topic)
+        log.info("a timeline was removed", extra=about)
         removed = Removed(marked, sum(behind.values()))
         self._counts[_REMOVED][timeline.event_type] += 1
         self._counts[_UNREAD][timeline.event_type] += removed.unread
@@ -111,7 +112,7 @@ class Upkeep:
         for storage_id, topic in self._catalog.topics_to_delete(self._clock.now_ms()):
             if storage_id in unreachable or (among is not None and (storage_id, topic) not in among):
                 continue
-            with _guarded(f"deleting topic {topic}", unreachable, storage_id):
+            with guarded(f"deleting topic {topic}", unreachable, storage_id):
                 failpoints.hit("upkeep.delete")
                 self._storages.get(storage_id).delete_topic(topic)
                 failpoints.hit("upkeep.forget")
@@ -125,7 +126,7 @@ class Upkeep:
             retention_ms = entry.event_type.retention_ms(self._settings.retention_ms)
             for timeline in entry.timelines:
                 if timeline.cleaned_up_at is None and timeline.storage_id not in unreachable:
-                    with _guarded(f"purging topic {timeline.topic}", unreachable, timeline.storage_id):
+                    with guarded(f"purging topic {timeline.topic}", unreachable, timeline.storage_id):
                         storage = self._storages.get(timeline.storage_id)
                         storage.retain(timeline.topic, retention_ms)
                         removed += storage.purge(timeline.topic, self._clock.now_ms() - retention_ms)
@@ -135,7 +136,7 @@ class Upkeep:
 
 
 @contextmanager
-def _guarded(what: str, unreachable: set[str] | None = None, storage_id: str = "") -> Iterator[None]:
+def guarded(what: str, unreachable: set[str] | None = None, storage_id: str = "") -> Iterator[None]:
     """Log a failure and continue. An unavailable storage is added to `unreachable`, so that it is skipped."""
     try:
         yield
@@ -145,7 +146,3 @@ def _guarded(what: str, unreachable: set[str] | None = None, storage_id: str = "
             unreachable.add(storage_id)
     except Exception:
         log.exception("%s failed; the next round retries it", what)
-
-
-def _fields(timeline: Timeline) -> dict[str, object]:
-    return fields(event_type=timeline.event_type, order=timeline.order, topic=timeline.topic)

@@ -13,7 +13,7 @@ from strandline.errors import Invalid, InvalidCursor
 from strandline.log import cursors
 from strandline.log.cursors import Position, Resumed, Span, resume
 from strandline.log.model import StorageInfo
-from strandline.log.ranges import PartitionRange, Piece, cut, patiently
+from strandline.log.ranges import PartitionRange, Piece, patiently, pieces
 from strandline.log.reading import View
 from strandline.pipeline import positions
 from strandline.pipeline.options import ReadOptions
@@ -124,18 +124,23 @@ class Planner:
         if self._is_of_deleted(name, snapshot, end):
             return
         began = QueryPosition(end.id, end.began) if end.began else start
-        timelines = {timeline.order: timeline for timeline in snapshot.view.entry.timelines}
         resumed = self._resumed(name, snapshot, began)
         for partition in sorted(map(int, end.cursors)):
             last = resume(snapshot.spans[partition], _position(end.cursors[str(partition)]), self._policy)
-            pieces = tuple(
-                Piece(span.order, storages[timelines[span.order].storage_id], timelines[span.order].topic, *part)
-                for span, *part in cut(snapshot.spans[partition], resumed[partition].index, last.index)
-            )
-            if pieces:
-                data, settings = str(self._platform.data.resolve()), self._platform.settings.log
-                skip_expired = self._policy != "fail"
-                yield PartitionRange(name, partition, pieces, data, settings, skip_expired=skip_expired)
+            between = resumed[partition].index, last.index
+            found = pieces(snapshot.view.entry.timelines, storages, snapshot.spans[partition], *between)
+            if found:
+                yield self._range(name, partition, found)
+
+    def _range(self, name: str, partition: int, found: tuple[Piece, ...]) -> PartitionRange:
+        return PartitionRange(
+            name,
+            partition,
+            found,
+            str(self._platform.data.resolve()),
+            self._platform.settings.log,
+            skip_expired=self._policy != "fail",
+        )
 
     def _snapshot(self, name: str) -> _Snapshot:
         view = patiently(lambda: self._platform.log.types.view(name))

@@ -145,22 +145,15 @@ ON CONFLICT (owner) DO UPDATE SET boot = excluded.boot, expires_ms = excluded.ex
 -- name: expire_owners
 DELETE FROM archive_owners WHERE boot <> :boot OR expires_ms <= :now_ms;
 
--- name: owners (sqlite)
-SELECT owner, told FROM archive_owners WHERE boot = :boot AND expires_ms > :now_ms ORDER BY owner;
-
--- name: owners (postgres)
-SELECT owner, told FROM archive_owners
-WHERE expires_ms > coalesce(CAST(:now_ms AS BIGINT), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+-- name: owners
+SELECT owner, told FROM archive_owners WHERE boot = :boot
+    AND expires_ms > coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
 ORDER BY owner;
 
--- name: has_lease (sqlite)
+-- name: has_lease
 SELECT 1 FROM archive_leases l JOIN archive_owners o ON o.owner = l.owner
-WHERE l.name = :name AND l.owner = :owner AND o.boot = :boot AND o.expires_ms > :now_ms;
-
--- name: has_lease (postgres)
-SELECT 1 FROM archive_leases l JOIN archive_owners o ON o.owner = l.owner
-WHERE l.name = :name AND l.owner = :owner
-    AND o.expires_ms > coalesce(CAST(:now_ms AS BIGINT), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+WHERE l.name = :name AND l.owner = :owner AND o.boot = :boot
+    AND o.expires_ms > coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
 
 -- name: take
 INSERT INTO archive_leases AS l (name, owner) SELECT :name, owner FROM archive_owners WHERE owner = :owner
@@ -201,10 +194,7 @@ DELETE FROM archive_partitions WHERE event_type = :event_type;
 -- name: forget_barriers
 DELETE FROM archive_hours WHERE event_type = :event_type AND revision = 0;
 
--- name: own (sqlite)
-SELECT 1 FROM archive_types WHERE event_type = :event_type AND epoch = :epoch;
-
--- name: own (postgres)
+-- name: own
 -- The row stays locked until the commit: changes of one event type wait for each other.
 SELECT 1 FROM archive_types WHERE event_type = :event_type AND epoch = :epoch FOR NO KEY UPDATE;
 

@@ -64,7 +64,6 @@ CREATE TABLE doomed_topics (
 );
 
 -- name: migration_2 (sqlite)
--- A removed timeline has no `storage_id`; its definition still has the storage.
 ALTER TABLE timelines RENAME TO timelines_1;
 CREATE TABLE timelines (
     id             TEXT PRIMARY KEY,

@@ -64,18 +64,15 @@ class KafkaStorage(Storage):
         self._closed = False
 
     def create_topic(self, topic: str, partitions: int, retention_ms: int) -> None:
-        self._refuse_closed()
-        self._topics.create(topic, partitions, retention_ms)
+        self._open_topics().create(topic, partitions, retention_ms)
 
     def delete_topic(self, topic: str) -> None:
-        self._refuse_closed()
-        self._topics.delete(topic)
+        self._open_topics().delete(topic)
         self._consumers.drop(topic)
         self._watcher.notify(topic)
 
     def make_ready(self, topic: str) -> None:
-        self._refuse_closed()
-        self._topics.count(topic)
+        self._open_topics().count(topic)
         self._appender.make_ready(topic)
 
     def append(
@@ -90,7 +87,6 @@ class KafkaStorage(Storage):
         return future
 
     def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int) -> pa.RecordBatch:
-        self._refuse_closed()
         self._refuse_missing(topic, partition)
         consumer = self._consumers.take(topic, partition, offset)
         try:
@@ -103,11 +99,9 @@ class KafkaStorage(Storage):
         return batch
 
     def bounds_of(self, topics: Sequence[str]) -> list[list[Bounds]]:
-        self._refuse_closed()
-        return self._topics.bounds(topics)
+        return self._open_topics().bounds(topics)
 
     def find(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        self._refuse_closed()
         self._refuse_missing(topic, partition)
         return self._topics.find(topic, partition, timestamp_ms)
 
@@ -115,16 +109,14 @@ class KafkaStorage(Storage):
         return self._watcher.watch(topic, callback)
 
     def purge(self, topic: str, before_ms: int) -> int:  # noqa: ARG002 - Kafka's own retention does it
-        self._refuse_closed()
+        self._open_topics()
         return 0
 
     def retain(self, topic: str, retention_ms: int) -> None:
-        self._refuse_closed()
-        self._topics.retain(topic, retention_ms)
+        self._open_topics().retain(topic, retention_ms)
 
     def grow(self, topic: str, partitions: int) -> None:
-        self._refuse_closed()
-        self._topics.grow(topic, partitions)
+        self._open_topics().grow(topic, partitions)
 
     def tidy(self) -> None:
         self._consumers.expire()
@@ -140,9 +132,10 @@ class KafkaStorage(Storage):
         self._admin.poll(0)  # the driver writes its log lines in this call
 
     def _refuse_missing(self, topic: str, partition: int) -> None:
-        if not self._topics.has(topic, partition):
+        if not self._open_topics().has(topic, partition):
             raise NotFound(f"the topic has no partition {partition}")
 
-    def _refuse_closed(self) -> None:
+    def _open_topics(self) -> Topics:
         if self._closed:
             raise Unavailable("the storage is closed")
+        return self._topics

@@ -69,7 +69,7 @@ class Part:
     def __init__(self, append: Append, records: NewRecords) -> None:
         self.records = records
         self.sent = 0
-        self._append = append
+        self.append = append
         self._groups: list[DeliveryGroup] = []
         # A report is matched by its value. If values repeat, every record gets a group of its own.
         self._most = _GROUP_RECORDS if len({*records.values}) == len(records) else 1
@@ -82,7 +82,7 @@ class Part:
     def end(self, group: DeliveryGroup, sent: int) -> None:
         """The driver accepted the records before number `sent`."""
         if sent > self.sent:
-            self._append.open += 1
+            self.append.open += 1
             self._groups.append(group)
             group.expect(sent)
         self.sent = sent
@@ -97,15 +97,11 @@ class Part:
         failure: StrandlineError = OutcomeUnknown("Kafka did not report the offset of the record")
         if error is not None:
             failure = kafka.undelivered(error, seconds)
-            self._append.topic_missing |= kafka.says_missing(error)
+            self.append.topic_missing |= kafka.says_missing(error)
         unknown = isinstance(failure, OutcomeUnknown)
         if self._error is None or unknown:
             self._error = failure
         return UNKNOWN if unknown else FAILED
-
-    def answered(self) -> None:
-        """All records of a group have their report."""
-        self._append.close_one()
 
     def placed(self) -> Placed:
         """The outcome of all records, once all reports have arrived."""
@@ -158,7 +154,7 @@ class DeliveryGroup:
                 self._stored -= 1
                 self._others[message.value() or b""] = self._part.failed(error, message.latency())
             if len(offsets) == self._stored:
-                self._part.answered()
+                self._part.append.close_one()
 
         return delivered
 

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import islice, takewhile
 from operator import itemgetter
 from typing import Any, cast
 
@@ -59,45 +58,35 @@ class ConsumerCache:
     def give_back(self, used: PartitionConsumer) -> None:
         if not used.started:
             return  # it has fetched nothing
+        self.expire()
         now = time.monotonic()
         with self._lock:
-            gone = self._idle_since(now - _IDLE_SECONDS)
-            if len(self._idle) >= self._limit:
-                gone += self._idle_since(now - _LIKELY_SECONDS, most=1)
-            if self._closed or len(self._idle) >= self._limit:
-                gone.append(used)
+            full = len(self._idle) >= self._limit
+            if self._closed or (full and next(iter(self._idle.values())) > now - _LIKELY_SECONDS):
+                gone: PartitionConsumer | None = used
             else:
+                gone = self._idle.popitem(last=False)[0] if full else None
                 self._idle[used] = now
-        for old in gone:
-            old.close()
+        if gone is not None:
+            gone.close()
 
     def drop(self, topic: str) -> None:
         """Close the consumers of a deleted topic."""
-        with self._lock:
-            gone = [kept for kept in self._idle if kept.place[0] == topic]
-            for old in gone:
-                del self._idle[old]
-        for old in gone:
-            old.close()
+        self._close(lambda kept, _: kept.place[0] == topic)
 
     def expire(self) -> None:
-        with self._lock:
-            gone = self._idle_since(time.monotonic() - _IDLE_SECONDS)
-        for old in gone:
-            old.close()
-
-    def _idle_since(self, moment: float, most: int | None = None) -> list[PartitionConsumer]:
-        """Remove and return the consumers that have not been used since then."""
-        gone = [*islice(takewhile(lambda kept: self._idle[kept] <= moment, self._idle), most)]
-        for old in gone:
-            del self._idle[old]
-        return gone
+        moment = time.monotonic() - _IDLE_SECONDS
+        self._close(lambda _, since: since <= moment)
 
     def close(self) -> None:
+        self._closed = True
+        self._close(lambda *_: True)
+
+    def _close(self, which: Callable[[PartitionConsumer, float], bool]) -> None:
         with self._lock:
-            self._closed = True
-            gone = [*self._idle]
-            self._idle.clear()
+            gone = [kept for kept, since in self._idle.items() if which(kept, since)]
+            for old in gone:
+                del self._idle[old]
         for old in gone:
             old.close()
 
@@ -182,16 +171,13 @@ class PartitionConsumer:
 
     def _checked(self, message: kafka.Message) -> kafka.KafkaError | None:
         error = message.error()
-        if error is None:
-            return None
-        if error.name() == "_PARTITION_EOF":
+        if error is not None and error.name() == "_PARTITION_EOF":
             # The last offsets may be transaction markers, which are not records.
             self._seen = max(self._seen, _offset(message))
-        elif kafka.says_missing(error):
+            return None
+        if error is not None and kafka.says_missing(error):
             raise kafka.mapped(error, f"reading topic {self.place[0]}")
-        else:
-            return error
-        return None
+        return error
 
     def _start(self) -> kafka.Consumer:
         with kafka.mapping(f"reading topic {self.place[0]}"):

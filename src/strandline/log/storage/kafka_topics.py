@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,8 +167,13 @@ class Topics:
 
     def ends(self, topics: Sequence[str]) -> dict[str, object]:
         """The ends of all partitions of each topic, or the error of its lookup; one request for all topics."""
-        found: dict[str, object] = {topic: self._known_count(topic) for topic in topics}
-        counts = {topic: count for topic, count in found.items() if isinstance(count, int)}
+        found: dict[str, object] = {}
+        counts: dict[str, int] = {}
+        for topic in topics:
+            try:
+                counts[topic] = self._counts.get(topic) or self.count(topic)
+            except StrandlineError as error:
+                found[topic] = error
         places = [(topic, partition) for topic, count in counts.items() for partition in range(count)]
         offsets = self._offsets(places, kafka.OffsetSpec.latest())
         for topic, count in counts.items():
@@ -177,12 +183,6 @@ class Topics:
                 self.forget(topic)
                 found[topic] = error
         return found
-
-    def _known_count(self, topic: str) -> int | StrandlineError:
-        try:
-            return self._counts.get(topic) or self.count(topic)
-        except StrandlineError as error:
-            return error
 
     def _offsets(self, places: Sequence[_Place], spec: Any) -> dict[_Place, int | StrandlineError]:
         """The offset of each place, or its error. Retries while the leader of a partition moves."""
@@ -227,15 +227,11 @@ class Topics:
         """The description of each topic; None for a topic that does not exist."""
         names = kafka.TopicCollection([*topics])
         described = self._admin.describe_topics(names, request_timeout=_REQUEST_SECONDS)
-        return {topic: self._description(topic, future) for topic, future in described.items()}
-
-    @staticmethod
-    def _description(topic: str, future: Future[Any]) -> Any:
-        try:
-            with kafka.mapping(f"looking for topic {topic}"):
-                return future.result()
-        except NotFound:
-            return None
+        found: dict[str, Any] = dict.fromkeys(topics)
+        for topic, future in described.items():
+            with suppress(NotFound), kafka.mapping(f"looking for topic {topic}"):
+                found[topic] = future.result()
+        return found
 
     def _led(self, topic: str) -> bool:
         found = self._describe([topic])[topic]

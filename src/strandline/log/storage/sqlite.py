@@ -75,41 +75,41 @@ class SqliteStorage(SealableStorage):
         self._watcher.notify(topic)
 
     def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int) -> pa.RecordBatch:
-        with self._file(topic) as file:
-            return file.read(partition, offset, max_records, max_bytes)
+        with self._using(topic) as opened:
+            return opened.file.read(partition, offset, max_records, max_bytes)
 
     def bounds_of(self, topics: Sequence[str]) -> list[list[Bounds]]:
-        return [self._bounds(topic) for topic in topics]
-
-    def _bounds(self, topic: str) -> list[Bounds]:
-        with self._file(topic) as file:
-            return file.bounds()
+        found = []
+        for topic in topics:
+            with self._using(topic) as opened:
+                found.append(opened.file.bounds())
+        return found
 
     def find(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        with self._file(topic) as file:
-            return file.find(partition, timestamp_ms)
+        with self._using(topic) as opened:
+            return opened.file.find(partition, timestamp_ms)
 
     def watch(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
         return self._watcher.watch(topic, callback)
 
     def seal(self, topic: str, token: str) -> None:
-        with self._file(topic) as file:
-            file.seal(token)
+        with self._using(topic) as opened:
+            opened.file.seal(token)
 
     def unseal(self, topic: str, token: str) -> None:
-        with self._file(topic) as file:
-            file.unseal(token)
+        with self._using(topic) as opened:
+            opened.file.unseal(token)
 
     def purge(self, topic: str, before_ms: int) -> int:
-        with self._file(topic) as file:
-            return file.purge(before_ms)
+        with self._using(topic) as opened:
+            return opened.file.purge(before_ms)
 
     def retain(self, topic: str, retention_ms: int) -> None:  # noqa: ARG002 - see `purge`
         self._refuse_closed()
 
     def grow(self, topic: str, partitions: int) -> None:
-        with self._file(topic) as file:
-            file.grow(partitions)
+        with self._using(topic) as opened:
+            opened.file.grow(partitions)
 
     def tidy(self) -> None:
         with self._lock:
@@ -147,11 +147,6 @@ class SqliteStorage(SealableStorage):
                 return opened.number, opened.file.data_version()
         except Exception as error:  # noqa: BLE001 - a broken file must not hide changes of the others
             return error
-
-    @contextmanager
-    def _file(self, topic: str) -> Iterator[TopicFile]:
-        with self._using(topic) as opened:
-            yield opened.file
 
     @contextmanager
     def _using(self, topic: str) -> Iterator[_Opened]:

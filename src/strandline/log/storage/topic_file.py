@@ -187,18 +187,14 @@ class TopicFile:
         """Delete one part, so that appends can run between two parts. Returns 0 when nothing is left."""
         removed, left = 0, _GROUP_BYTES
         with self._changing() as db:
-            for partition, bounds in enumerate(self._bounds_in(db)):
+            for partition, first, _ in db.execute(_SQL["bounds"]):
                 until, size = _expired(db, partition, before_ms, left)
                 if size:
                     db.execute(_SQL["purge"], (partition, until))
                     db.execute(_SQL["set_purged"], (until, partition))
-                    removed += until - bounds.first
+                    removed += until - first
                     left -= size
         return removed
-
-    @staticmethod
-    def _bounds_in(db: sqlite.SqliteConnection) -> list[Bounds]:
-        return [Bounds(first, last) for _, first, last in db.execute(_SQL["bounds"])]
 
     def grow(self, partitions: int) -> None:
         with self._changing() as db:
@@ -233,10 +229,8 @@ def _expired(db: sqlite.SqliteConnection, partition: int, before_ms: int, most: 
 
 
 def _weight(batches: Batches) -> float:
-    count = size = 0
-    for batch in batches.values():
-        count += len(batch)
-        size += batch.size
+    count = sum(map(len, batches.values()))
+    size = sum(batch.size for batch in batches.values())
     return max(count / _GROUP_RECORDS, size / _GROUP_BYTES)
 
 

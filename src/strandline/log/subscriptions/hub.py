@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import uuid
 from collections.abc import Callable
 
 from strandline.engine.heartbeat import Heartbeat
 from strandline.engine.watcher import Watcher
-from strandline.errors import StrandlineError
 from strandline.log.subscriptions.port import StreamLeases
 from strandline.log.subscriptions.session import StreamSession
-
-log = logging.getLogger(__name__)
+from strandline.log.upkeep import guarded
 
 # How late the expired commit timeout of a client that reads no data may be noticed.
 _LONGEST_PAUSE_S = 1.0
@@ -43,7 +40,7 @@ class Hub:
         with self._lock:
             unwatch = self._watcher.watch(session.subscription_id, session.changed)
             self._sessions[session.id] = session
-            session.on_close(lambda: self._forget(session.id, unwatch))
+            session.on_close = lambda: self._forget(session.id, unwatch)
             if not self._started:
                 self._started = True
                 for heartbeat in self._heartbeats:
@@ -69,9 +66,11 @@ class Hub:
     def _tend(self) -> None:
         sessions = self._open()
         for session in sessions:
-            _guarded(session.check)
+            with guarded("the upkeep of a subscription's stream"):
+                session.check()
         for subscription_id in {session.subscription_id for session in sessions}:
-            _guarded(self._upkeep, subscription_id)
+            with guarded("the upkeep of a subscription"):
+                self._upkeep(subscription_id)
 
     def close(self) -> None:
         for heartbeat in self._heartbeats:
@@ -79,13 +78,3 @@ class Hub:
         for session in self._open():
             session.close()
         self._watcher.close()
-
-
-def _guarded(act: Callable[..., None], *arguments: str) -> None:
-    """An error of one stream must not stop the upkeep of the others."""
-    try:
-        act(*arguments)
-    except StrandlineError as error:
-        log.warning("the upkeep of a subscription's stream failed; retrying: %s", error.detail)
-    except Exception:
-        log.exception("the upkeep of a subscription's stream failed; retrying")

@@ -12,32 +12,17 @@ from contextlib import suppress
 import msgspec
 
 from strandline.clock import Clock, to_rfc3339
-from strandline.errors import Conflict, Invalid, InvalidCursor, NotFound
+from strandline.errors import Invalid, InvalidCursor, NotFound
 from strandline.log.event_types import EventTypes
 from strandline.log.model import CatalogEntry
+from strandline.log.reading import View
 from strandline.log.serving import ServedSubscriptions, Wake
 from strandline.log.settings import LogSections
 from strandline.log.subscriptions import model, places, rules, stats
 from strandline.log.subscriptions.hub import Hub
-from strandline.log.subscriptions.model import (
-    CommitResult,
-    DeliveredBatch,
-    EventTypePartition,
-    EventTypeStats,
-    Member,
-    Share,
-    Slot,
-    StreamParameters,
-    Subscription,
-    SubscriptionCursor,
-)
 from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer
 from strandline.log.subscriptions.session import StreamSession
-
-# How long a consumer whose stream ended waits for a free slot.
-_PATIENCE_S = 60.0
-_PAUSE_S = 0.2
 
 
 class LocalSubscriptions(ServedSubscriptions):
@@ -56,7 +41,7 @@ class LocalSubscriptions(ServedSubscriptions):
 
     # -- definitions
 
-    def create(self, subscription: Subscription) -> tuple[Subscription, bool]:
+    def create(self, subscription: model.Subscription) -> tuple[model.Subscription, bool]:
         if (found := self._store.find(subscription)) is not None:
             return found, False
         asked = model.complete(subscription, str(uuid.uuid4()), to_rfc3339(self._clock.now_ms()))
@@ -64,7 +49,7 @@ class LocalSubscriptions(ServedSubscriptions):
         initial = asked.initial_cursors or ()
         if others := {cursor.event_type for cursor in initial} - {*asked.event_types}:
             raise Invalid(f"initial_cursors name {min(others)!r}, which the subscription does not read")
-        shares: list[Share] = []
+        shares: list[model.Share] = []
         if asked.read_from == "cursors":
             for entry in entries:
                 view = places.view_of(self._event_types, entry.event_type.name, entry.id)
@@ -79,7 +64,7 @@ class LocalSubscriptions(ServedSubscriptions):
         except NotFound:
             raise Invalid(f"event type {name!r} does not exist; create it first") from None
 
-    def get(self, subscription_id: str) -> Subscription:
+    def get(self, subscription_id: str) -> model.Subscription:
         found = self._store.get(subscription_id)
         if found is None:
             raise NotFound(f"subscription {subscription_id!r} does not exist; list the subscriptions to find it")
@@ -92,10 +77,10 @@ class LocalSubscriptions(ServedSubscriptions):
         *,
         limit: int = 1000,
         offset: int = 0,
-    ) -> list[Subscription]:
+    ) -> list[model.Subscription]:
         return self._store.search(owning_application, event_types, limit=limit, offset=offset)
 
-    def update(self, subscription: Subscription) -> None:
+    def update(self, subscription: model.Subscription) -> None:
         before = self.get(str(subscription.id))
         rules.changed(before, subscription)
         after = msgspec.structs.replace(
@@ -112,37 +97,33 @@ class LocalSubscriptions(ServedSubscriptions):
 
     # -- cursors
 
-    def cursors(self, subscription_id: str) -> list[SubscriptionCursor]:
+    def cursors(self, subscription_id: str) -> list[model.SubscriptionCursor]:
         self.get(subscription_id)
         shares, _ = self._store.layout(subscription_id)
         return [_cursor(share) for share in shares]
 
     def commit(
-        self, subscription_id: str, stream_id: str, cursors: Sequence[SubscriptionCursor]
-    ) -> list[CommitResult]:
-        types = self.get(subscription_id).event_types
-        for cursor in cursors:
-            if cursor.event_type not in types:
-                raise Invalid(f"the subscription does not read {cursor.event_type!r}")
-        views = {
-            name: places.view_of(self._event_types, name) for name in {cursor.event_type for cursor in cursors}
-        }
+        self, subscription_id: str, stream_id: str, cursors: Sequence[model.SubscriptionCursor]
+    ) -> list[model.CommitResult]:
+        subscription = self.get(subscription_id)
+        names = dict.fromkeys(cursor.event_type for cursor in cursors)
+        views = {name: self._view(subscription, name) for name in names}
         commits = [places.committed(views[cursor.event_type], cursor) for cursor in cursors]
         verdicts = self._store.commit(subscription_id, stream_id, commits)
         self._hub.changed(subscription_id)
-        return [CommitResult(cursor, verdict) for cursor, verdict in zip(cursors, verdicts, strict=True)]
+        return [model.CommitResult(cursor, verdict) for cursor, verdict in zip(cursors, verdicts, strict=True)]
 
-    def reset(self, subscription_id: str, cursors: Sequence[SubscriptionCursor] = ()) -> None:
+    def _view(self, subscription: model.Subscription, name: str) -> View:
+        if name not in subscription.event_types:
+            raise Invalid(f"the subscription does not read {name!r}")
+        return places.view_of(self._event_types, name)
+
+    def reset(self, subscription_id: str, cursors: Sequence[model.SubscriptionCursor] = ()) -> None:
         subscription = self.get(subscription_id)
         slots = [(cursor.event_type, cursor.partition) for cursor in cursors]
         if len({*slots}) < len(slots):
             raise Invalid("there are two cursors for one partition; give only one")
-        shares: list[Share] = []
-        for cursor in cursors:
-            if cursor.event_type not in subscription.event_types:
-                raise Invalid(f"the subscription does not read {cursor.event_type!r}")
-            view = places.view_of(self._event_types, cursor.event_type)
-            shares.append(places.target(view, cursor))
+        shares = [places.target(self._view(subscription, cursor.event_type), cursor) for cursor in cursors]
         self._initialise(subscription, ignoring={share.event_type for share in shares})
         if shares:
             self._store.reset(subscription_id, shares)
@@ -150,7 +131,7 @@ class LocalSubscriptions(ServedSubscriptions):
 
     # -- reading
 
-    def stats(self, subscription_id: str, *, show_time_lag: bool = False) -> list[EventTypeStats]:
+    def stats(self, subscription_id: str, *, show_time_lag: bool = False) -> list[model.EventTypeStats]:
         subscription = self.get(subscription_id)
         shares, members = self._store.layout(subscription_id)
         now_ms = self._clock.now_ms() if show_time_lag else None
@@ -161,18 +142,18 @@ class LocalSubscriptions(ServedSubscriptions):
             for name in subscription.event_types
         ]
 
-    def status(self, subscription_id: str) -> list[EventTypeStats]:
+    def status(self, subscription_id: str) -> list[model.EventTypeStats]:
         shares, members = self._store.layout(subscription_id)
         return stats.status(shares, members)
 
-    def consume(self, subscription_id: str, parameters: StreamParameters = SDK_PARAMETERS) -> Consumer:
+    def consume(self, subscription_id: str, parameters: model.StreamParameters = SDK_PARAMETERS) -> Consumer:
         return LocalConsumer(self, self.get(subscription_id), parameters)
 
     def open(
         self,
         subscription_id: str,
-        parameters: StreamParameters,
-        partitions: Sequence[EventTypePartition],
+        parameters: model.StreamParameters,
+        partitions: Sequence[model.EventTypePartition],
         wake: Wake,
         *,
         eager: bool,
@@ -184,20 +165,18 @@ class LocalSubscriptions(ServedSubscriptions):
         subscription = self.get(subscription_id)
         self._initialise(subscription)
         direct = frozenset(self._slot(subscription, asked) for asked in partitions) or None
-        self._store.leases.join(subscription_id, Member(stream_id, direct), self._hub.node)
+        self._store.leases.join(subscription_id, model.Member(stream_id, direct), self._hub.node)
         self._hub.add(session)
         return session
 
-    def _slot(self, subscription: Subscription, asked: EventTypePartition) -> Slot:
-        if asked.event_type not in subscription.event_types:
-            raise Invalid(f"the subscription does not read {asked.event_type!r}")
-        view = places.view_of(self._event_types, asked.event_type)
-        return Slot(view.entry.id, view.partition(asked.partition))
+    def _slot(self, subscription: model.Subscription, asked: model.EventTypePartition) -> model.Slot:
+        view = self._view(subscription, asked.event_type)
+        return model.Slot(view.entry.id, view.partition(asked.partition))
 
-    def _initialise(self, subscription: Subscription, ignoring: set[str] | None = None) -> None:
+    def _initialise(self, subscription: model.Subscription, ignoring: set[str] | None = None) -> None:
         """Add a cursor to every partition without one. Event types in `ignoring` may have been created again."""
         shares, _ = self._store.layout(str(subscription.id))
-        new: list[Share] = []
+        new: list[model.Share] = []
         for name in subscription.event_types:
             known = [share for share in shares if share.event_type == name]
             if known and ignoring and name in ignoring:
@@ -223,23 +202,30 @@ class LocalSubscriptions(ServedSubscriptions):
         self._hub.close()
 
 
-def _cursor(share: Share) -> SubscriptionCursor:
-    return SubscriptionCursor(share.event_type, str(share.slot.partition), str(share.position), str(uuid.uuid4()))
+def _cursor(share: model.Share) -> model.SubscriptionCursor:
+    return model.SubscriptionCursor(
+        share.event_type, str(share.slot.partition), str(share.position), str(uuid.uuid4())
+    )
 
 
 class LocalConsumer(Consumer):
-    def __init__(self, room: LocalSubscriptions, subscription: Subscription, parameters: StreamParameters) -> None:
+    _room: LocalSubscriptions
+
+    def __init__(
+        self, room: LocalSubscriptions, subscription: model.Subscription, parameters: model.StreamParameters
+    ) -> None:
         self.subscription = subscription
         self._room = room
         self._parameters = parameters
         self._woken = threading.Event()
-        self._ready: deque[DeliveredBatch] = deque()
-        self._session = self._open()
+        self._ready: deque[model.DeliveredBatch] = deque()
+        self._open()
 
-    def _open(self) -> StreamSession:
-        return self._room.open(str(self.subscription.id), self._parameters, (), self._woken.set, eager=True)
+    def _open(self) -> None:
+        wake = self._woken.set
+        self._session = self._room.open(str(self.subscription.id), self._parameters, (), wake, eager=True)
 
-    def receive(self, timeout: float | None = None) -> DeliveredBatch | None:
+    def receive(self, timeout: float | None = None) -> model.DeliveredBatch | None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ready:
             self._woken.clear()
@@ -258,25 +244,7 @@ class LocalConsumer(Consumer):
         for chunk in self._session.step():
             if chunk.records is not None:
                 place = (chunk.event_type, str(chunk.partition), chunk.position.order)
-                self._ready.append(DeliveredBatch(*place, chunk.records, self._session.id))
-
-    def _reopen(self) -> None:
-        self._session.close()
-        deadline = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                self._session = self._open()
-            except Conflict:
-                if time.monotonic() > deadline:
-                    raise
-                self._woken.wait(_PAUSE_S)
-            else:
-                return
-
-    def commit(self, batch: DeliveredBatch) -> bool:
-        cursor = batch.subscription_cursor
-        (result,) = self._room.commit(str(self.subscription.id), batch.stream_id, [cursor])
-        return result.result == "committed"
+                self._ready.append(model.DeliveredBatch(*place, chunk.records, self._session.id))
 
     def close(self) -> None:
         self._session.close()

@@ -25,11 +25,14 @@ _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _COMMIT_S = 60
 
 
-class SubscriptionCursor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A place in one partition of one event type. The token is opaque and comes from the server."""
-
+class EventTypePartition(msgspec.Struct, frozen=True):
     event_type: str
     partition: str
+
+
+class SubscriptionCursor(EventTypePartition, frozen=True, omit_defaults=True):
+    """A place in one partition of one event type. The token is opaque and comes from the server."""
+
     offset: str
     cursor_token: str | None = None
 
@@ -78,11 +81,6 @@ class CommitResult(msgspec.Struct, frozen=True):
 
     cursor: SubscriptionCursor
     result: Verdict
-
-
-class EventTypePartition(msgspec.Struct, frozen=True):
-    event_type: str
-    partition: str
 
 
 class StreamParameters(msgspec.Struct, frozen=True):

@@ -2,58 +2,72 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Self
+from contextlib import AbstractContextManager
+from typing import ClassVar
 
-from strandline.log.subscriptions.model import (
-    CommitResult,
-    DeliveredBatch,
-    EventTypeStats,
-    StreamParameters,
-    Subscription,
-    SubscriptionCursor,
-)
+from strandline.errors import Conflict, StrandlineError
+from strandline.log.subscriptions import model
 
 #: The SDK's defaults: larger batches than Nakadi's defaults, and a shorter flush timeout.
-SDK_PARAMETERS = StreamParameters(max_uncommitted_events=10_000, batch_limit=1_000, batch_flush_timeout=1)
+SDK_PARAMETERS = model.StreamParameters(max_uncommitted_events=10_000, batch_limit=1_000, batch_flush_timeout=1)
+
+# How long a consumer whose stream ended tries to open another one.
+_PATIENCE_S = 60.0
+_PAUSE_S = 0.2
 
 
-class Consumer(ABC):
+class Consumer(AbstractContextManager["Consumer"]):
     """A reader of a subscription. It opens a new stream whenever its stream ends, until it is closed.
 
     Every event is delivered at least once: uncommitted events are delivered again, to this consumer or to another.
     One thread may use it, but any thread may commit.
     """
 
-    subscription: Subscription
+    subscription: model.Subscription
+    _room: Subscriptions
+    #: The errors after which opening another stream is tried again, for a while.
+    _transient: ClassVar[tuple[type[StrandlineError], ...]] = (Conflict,)
 
     @abstractmethod
-    def receive(self, timeout: float | None = None) -> DeliveredBatch | None:
+    def receive(self, timeout: float | None = None) -> model.DeliveredBatch | None:
         """The next batch; None after `timeout` seconds without events. Without a timeout it waits indefinitely."""
 
-    @abstractmethod
-    def commit(self, batch: DeliveredBatch) -> bool:
+    def commit(self, batch: model.DeliveredBatch) -> bool:
         """Commit this batch and all before it in its partition. False if they were committed already.
 
         Conflict if the cursors were reset since the batch was sent.
         """
+        cursor = batch.subscription_cursor
+        (result,) = self._room.commit(str(self.subscription.id), batch.stream_id, [cursor])
+        return result.result == "committed"
 
     @abstractmethod
     def close(self) -> None:
         """End the stream; its partitions go to other consumers."""
 
-    def __iter__(self) -> Iterator[DeliveredBatch]:
+    @abstractmethod
+    def _open(self) -> None:
+        """Open a stream in place of the closed one."""
+
+    def _reopen(self) -> None:
+        self.close()
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self._open()
+            except self._transient:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_S)
+
+    def __iter__(self) -> Iterator[model.DeliveredBatch]:
         while (batch := self.receive()) is not None:
             yield batch
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -61,14 +75,14 @@ class Subscriptions(ABC):
     """The subscriptions and their cursors. Thread-safe and synchronous."""
 
     @abstractmethod
-    def create(self, subscription: Subscription) -> tuple[Subscription, bool]:
+    def create(self, subscription: model.Subscription) -> tuple[model.Subscription, bool]:
         """The subscription with that owner, event types and group, created if needed; and whether it is new.
 
         Invalid if an event type does not exist.
         """
 
     @abstractmethod
-    def get(self, subscription_id: str) -> Subscription:
+    def get(self, subscription_id: str) -> model.Subscription:
         """The subscription of that id, or NotFound."""
 
     @abstractmethod
@@ -79,11 +93,11 @@ class Subscriptions(ABC):
         *,
         limit: int = 1000,
         offset: int = 0,
-    ) -> list[Subscription]:
+    ) -> list[model.Subscription]:
         """The subscriptions of the owner that read all of the event types, newest first."""
 
     @abstractmethod
-    def update(self, subscription: Subscription) -> None:
+    def update(self, subscription: model.Subscription) -> None:
         """Change annotations, labels and authorization; nothing else of a subscription can change."""
 
     @abstractmethod
@@ -91,20 +105,20 @@ class Subscriptions(ABC):
         """Delete a subscription with its cursors; its streams end."""
 
     @abstractmethod
-    def cursors(self, subscription_id: str) -> list[SubscriptionCursor]:
+    def cursors(self, subscription_id: str) -> list[model.SubscriptionCursor]:
         """The committed cursors; empty before the first stream of a subscription that begins at BEGIN or END."""
 
     @abstractmethod
     def commit(
-        self, subscription_id: str, stream_id: str, cursors: Sequence[SubscriptionCursor]
-    ) -> list[CommitResult]:
+        self, subscription_id: str, stream_id: str, cursors: Sequence[model.SubscriptionCursor]
+    ) -> list[model.CommitResult]:
         """Move cursors forward to positions that a stream has delivered.
 
         Allowed until 60 s after the end of the stream. Conflict if the cursors were reset since it began.
         """
 
     @abstractmethod
-    def reset(self, subscription_id: str, cursors: Sequence[SubscriptionCursor] = ()) -> None:
+    def reset(self, subscription_id: str, cursors: Sequence[model.SubscriptionCursor] = ()) -> None:
         """Set cursors anywhere: to an offset, BEGIN, END or a time like 2024-05-01T12:00:00Z.
 
         All streams end, and their later commits are refused. Without cursors, it only creates the cursors of
@@ -112,9 +126,9 @@ class Subscriptions(ABC):
         """
 
     @abstractmethod
-    def stats(self, subscription_id: str, *, show_time_lag: bool = False) -> list[EventTypeStats]:
+    def stats(self, subscription_id: str, *, show_time_lag: bool = False) -> list[model.EventTypeStats]:
         """The stream of each partition, and the number of its unread events."""
 
     @abstractmethod
-    def consume(self, subscription_id: str, parameters: StreamParameters = SDK_PARAMETERS) -> Consumer:
+    def consume(self, subscription_id: str, parameters: model.StreamParameters = SDK_PARAMETERS) -> Consumer:
         """Open a consumer. Conflict if the subscription has as many consumers as partitions."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from strandline.errors import Invalid, NotFound
+from strandline.errors import NotFound
 from strandline.log.cursors import Position
 from strandline.log.subscriptions import rules
 from strandline.log.subscriptions.model import Member, Share, Slot, Subscription
@@ -41,22 +41,12 @@ def of_assignment(subscription_id: str, slot: Slot, owner: str | None, heir: str
     return {"subscription_id": subscription_id, **of_slot(slot), "owner": owner, "heir": heir}
 
 
-def to_share(
-    event_type_id: str,
-    partition: int,
-    event_type: str,
-    timeline: int,
-    offset: int,
-    skipped: int,
-    owner: str | None,
-    heir: str | None,
-) -> Share:
-    return Share(Slot(event_type_id, partition), event_type, Position(timeline, offset), skipped, owner, heir)
-
-
-def of_direct(member: Member) -> str | None:
-    """The slots that a member asked for, or None if it takes any."""
-    return None if member.direct is None else text(sorted(member.direct))
+def to_shares(found: Iterable[tuple[Any, ...]]) -> list[Share]:
+    """From rows of event type id, partition, event type, timeline, position, skipped events, owner and heir."""
+    return [
+        Share(Slot(event_type_id, partition), event_type, Position(timeline, offset), *rest)
+        for event_type_id, partition, event_type, timeline, offset, *rest in found
+    ]
 
 
 def to_members(found: Iterable[tuple[Any, ...]]) -> list[Member]:
@@ -68,7 +58,3 @@ def to_members(found: Iterable[tuple[Any, ...]]) -> list[Member]:
 
 def missing(subscription_id: str) -> NotFound:
     return NotFound(f"subscription {subscription_id!r} does not exist; list the subscriptions to find it")
-
-
-def not_read(event_type: str, partition: int) -> Invalid:
-    return Invalid(f"the subscription has no cursor for partition {partition} of {event_type!r}")

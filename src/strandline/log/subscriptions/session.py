@@ -50,11 +50,8 @@ class StreamSession:
         self._held: set[Slot] = set()
         self._lock = threading.Lock()
         self._changed = True
-        self._on_close: Callable[[], None] = _nothing
-
-    def on_close(self, callback: Callable[[], None]) -> None:
-        """Register the callback for the end of the stream."""
-        self._on_close = callback
+        #: Called when the stream is closed.
+        self.on_close: Callable[[], None] = lambda: None
 
     def changed(self) -> None:
         """Cursors or slots of the subscription may have changed."""
@@ -94,7 +91,7 @@ class StreamSession:
             self._end(None)
             while self._readers:
                 self._readers.popitem()[1][1]()
-        self._on_close()
+        self.on_close()
 
     def _end(self, why: str | None) -> None:
         if self.finished:
@@ -178,7 +175,3 @@ class StreamSession:
         elif slots := self._delivery.given_up():
             self._store.leases.release(self.id, slots)
             self.changed()
-
-
-def _nothing() -> None:
-    pass

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from strandline.engine.database import Database, LeaseClock, Tables, Transaction, is_plain
-from strandline.errors import NotFound
+from strandline.errors import Invalid, NotFound
 from strandline.log.cursors import Position
 from strandline.log.subscriptions import rows, rules
 from strandline.log.subscriptions.model import Member, Share, Slot, Stored, Subscription, Verdict
@@ -59,7 +59,7 @@ def _touch(tx: Transaction, subscription_id: str) -> None:
 
 
 def _shares(tx: Transaction, subscription_id: str) -> list[Share]:
-    return [rows.to_share(*found) for found in tx.run("shares", subscription_id=subscription_id)]
+    return rows.to_shares(tx.run("shares", subscription_id=subscription_id))
 
 
 class SqlStreamLeases(StreamLeases):
@@ -80,7 +80,7 @@ class SqlStreamLeases(StreamLeases):
                 subscription_id=subscription_id,
                 node=node,
                 epoch=epoch,
-                direct=rows.of_direct(member),
+                direct=None if member.direct is None else rows.text(sorted(member.direct)),
                 boot=tables.clock.boot,
                 expires_ms=tables.clock.now_ms(tx) + tables.lease_ms,
             )
@@ -90,7 +90,7 @@ class SqlStreamLeases(StreamLeases):
 
     def held(self, stream_id: str) -> list[Share] | None:
         found = self._tables.fetch("held", stream_id=stream_id, **self._tables.clock.parameters())
-        return [rows.to_share(*one) for one in found if one[0] is not None] if found else None
+        return rows.to_shares(row for row in found if row[0] is not None) if found else None
 
     def renew(self, node: str, stream_ids: Sequence[str]) -> None:
         tables, boot = self._tables, self._tables.clock.boot
@@ -205,7 +205,7 @@ class SqlSubscriptions(SubscriptionStore):
         # A commit may happen between the two reads.
         alive = self._tables.clock.parameters()
         members = rows.to_members(self._tables.fetch("members", subscription_id=subscription_id, **alive))
-        shares = [rows.to_share(*row) for row in self._tables.fetch("shares", subscription_id=subscription_id)]
+        shares = rows.to_shares(self._tables.fetch("shares", subscription_id=subscription_id))
         ids = {member.id for member in members}
         return [rules.without_dead(share, ids) for share in shares], members
 
@@ -256,7 +256,7 @@ def _commit(tx: Transaction, subscription_id: str, commit: Commit) -> Verdict:
     where = {"subscription_id": subscription_id, "event_type": event_type, "partition": partition}
     found = tx.run("committed", **where) if is_plain(event_type) else []
     if not found:
-        raise rows.not_read(event_type, partition)
+        raise Invalid(f"the subscription has no cursor for partition {partition} of {event_type!r}")
     verdict = rules.verdict(Position(*found[0]), position)
     if verdict == "committed":
         timeline, offset = position

@@ -77,12 +77,11 @@ def _assignment(share: Share, members: Sequence[Member]) -> PartitionStats:
 def _measured(view: View, share: Share, members: Sequence[Member], now_ms: int | None) -> PartitionStats:
     spans = view.spans()[share.slot.partition]
     resumed = places.resumed(spans, share.position)
+    age_s = None if now_ms is None else _age_s(view, share.slot.partition, resumed.position, now_ms)
     return msgspec.structs.replace(
         _assignment(share, members),
         unconsumed_events=cursors.end_index(spans) - resumed.index,
-        consumer_lag_seconds=None
-        if now_ms is None
-        else _age_s(view, share.slot.partition, resumed.position, now_ms),
+        consumer_lag_seconds=age_s,
         skipped_events=share.skipped + resumed.skipped,
     )
 

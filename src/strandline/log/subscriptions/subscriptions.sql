@@ -58,10 +58,7 @@ CREATE INDEX subscription_streams_of_node ON subscription_streams (node);
 -- As in SQLite, where leases expire on the boot clock; in PostgreSQL they always expire on the server's clock.
 ALTER TABLE subscription_streams ADD COLUMN boot TEXT NOT NULL DEFAULT '';
 
--- name: lock (sqlite)
-SELECT epoch FROM subscriptions WHERE id = :subscription_id;
-
--- name: lock (postgres)
+-- name: lock
 SELECT epoch FROM subscriptions WHERE id = :subscription_id FOR NO KEY UPDATE;
 
 -- name: insert
@@ -145,14 +142,9 @@ WHERE subscription_id = :subscription_id AND event_type = :event_type AND partit
 INSERT INTO subscription_streams (id, subscription_id, node, epoch, direct, boot, expires_ms)
 VALUES (:id, :subscription_id, :node, :epoch, :direct, :boot, :expires_ms);
 
--- name: members (sqlite)
+-- name: members
 SELECT id, direct FROM subscription_streams
-WHERE subscription_id = :subscription_id AND ended_ms IS NULL AND boot = :boot AND expires_ms > :now_ms
-ORDER BY number;
-
--- name: members (postgres)
-SELECT id, direct FROM subscription_streams
-WHERE subscription_id = :subscription_id AND ended_ms IS NULL
+WHERE subscription_id = :subscription_id AND ended_ms IS NULL AND boot = :boot
     AND expires_ms > coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
 ORDER BY number;
 
@@ -163,19 +155,12 @@ WHERE id = :stream_id AND subscription_id = :subscription_id AND boot = :boot;
 -- name: subscription_of
 SELECT subscription_id FROM subscription_streams WHERE id = :stream_id;
 
--- name: held (sqlite)
+-- name: held
 -- A live stream has at least one row; without slots, it is a row of NULLs.
 SELECT c.event_type_id, c.partition, c.event_type, c.timeline, c.position, c.skipped, c.owner, c.heir
 FROM subscription_streams s LEFT JOIN subscription_cursors c
     ON c.subscription_id = s.subscription_id AND c.owner = s.id
-WHERE s.id = :stream_id AND s.ended_ms IS NULL AND s.boot = :boot AND s.expires_ms > :now_ms
-ORDER BY c.event_type, c.partition;
-
--- name: held (postgres)
-SELECT c.event_type_id, c.partition, c.event_type, c.timeline, c.position, c.skipped, c.owner, c.heir
-FROM subscription_streams s LEFT JOIN subscription_cursors c
-    ON c.subscription_id = s.subscription_id AND c.owner = s.id
-WHERE s.id = :stream_id AND s.ended_ms IS NULL
+WHERE s.id = :stream_id AND s.ended_ms IS NULL AND s.boot = :boot
     AND s.expires_ms > coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
 ORDER BY c.event_type, c.partition;
 
