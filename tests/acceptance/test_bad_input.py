@@ -30,7 +30,9 @@ FINE: dict[tuple[str, str], Any] = {
 
 def path_of(endpoint: Any, name: str = "plain") -> str:
     path: str = endpoint.path
-    return path.replace("{name}", name).replace("{partition}", "0").replace("{version}", "latest")
+    for part, text in {"name": name, "partition": "0", "version": "latest", "hour": "2026-11-15T12"}.items():
+        path = path.replace(f"{{{part}}}", text)
+    return path
 
 
 def named(endpoint: Any) -> str:
