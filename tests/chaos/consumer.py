@@ -28,6 +28,8 @@ PARAMETERS = {
     "commit_timeout": COMMIT_TIMEOUT_S,
 }
 PAUSE_S = 0.05
+# A node that has not answered for this long is asleep; another one is asked.
+ASLEEP_S = 10
 
 
 class Journal:
@@ -111,6 +113,7 @@ def take_sdk(journal: Journal, consumer, batch) -> None:
 
 def main(kind: str, path: str, subscription: str, data: str, *urls: str) -> None:
     journal = Journal(path)
+    subscribers.CLIENT = httpx.Client(timeout=ASLEEP_S, limits=httpx.Limits(max_keepalive_connections=0))
     try:
         if kind == "http":
             consume_http(journal, subscription, [*urls])

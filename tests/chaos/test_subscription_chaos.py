@@ -11,12 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 from cluster import SESSION_MS, Cluster, asleep
-from consumer import COMMIT_TIMEOUT_S, WINDOW
+from consumer import ASLEEP_S, COMMIT_TIMEOUT_S, WINDOW
 from journals import Cursors, Journals, Stored
 from ledger import Ledger
 from load import start_publishers, stop_publishers
 
-from services import CLIENT, DEADLINE_S, Process, Server, environment, until
+from services import CLIENT, Process, Server, environment, until
 
 PARTITIONS = 6
 CONSUMERS = ["http", "http", "sdk", "sdk", "local"]
@@ -72,7 +72,8 @@ class Watch(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        with httpx.Client(timeout=DEADLINE_S) as client:
+        # A node that is asleep must not keep this thread from asking the others.
+        with httpx.Client(timeout=ASLEEP_S) as client:
             while not self._stopping.wait(0.05):
                 for path in self._paths:
                     self._look(client, path)
