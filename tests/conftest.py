@@ -14,7 +14,7 @@ from services.postgres import PostgresServer
 from services.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 from services.zookeeper import ZookeeperServer
 
-# How long an example takes says something about the machine, not about what is tested.
+# The time that an example takes depends on the machine, so no deadline is set.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
@@ -28,28 +28,28 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperServer]:
-    """The one ZooKeeper of a test run; every test has a root of its own. After a kill or pause: `bring_back`."""
+    """The one ZooKeeper of a test run; every test has its own root. Call `bring_back` after `kill` or `pause`."""
     with ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """The one PostgreSQL of a test run; every test has its own database. After a kill or pause: `bring_back`."""
+    """The PostgreSQL of a test run; every test has its own database. Call `bring_back` after `kill` or `pause`."""
     with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsCluster]:
-    """The one HDFS of a test run; every test has a folder of its own."""
+    """The one HDFS of a test run; every test has its own folder."""
     with HdfsCluster(tmp_path_factory.mktemp("hdfs")) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The one S3 server of a test run; every test has a prefix of its own. Its keys are in the environment."""
+    """The one S3 server of a test run; every test has its own prefix. The access keys are in the environment."""
     with pytest.MonkeyPatch.context() as patch, S3Server(tmp_path_factory.mktemp("s3")) as server:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)

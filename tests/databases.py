@@ -1,4 +1,4 @@
-"""Databases for contract tests, by address: that of a PostgreSQL database, or `sqlite:` and a file."""
+"""Opens databases for contract tests by address: a PostgreSQL URL, or `sqlite:` and the path of a file."""
 
 from __future__ import annotations
 

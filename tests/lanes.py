@@ -1,6 +1,6 @@
-"""Runs all tests but the slow ones in two lanes side by side: much of what takes long is waiting.
+"""Runs all tests except the slow ones in two parallel lanes, because tests spend much of their time waiting.
 
-Those that run whole servers and kill them have a lane of their own; the output of the others comes at the end.
+Tests that run whole servers and kill them have their own lane. The output of the other lane is printed at the end.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""A wire to a server that loses what a test wants it to lose."""
+"""A TCP proxy that drops a request or an answer when a test asks for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 
 class LossyProxy:
-    """Passes bytes on between clients and a server, until it is told to lose some and break the connection."""
+    """Forwards bytes between clients and a server. It can drop one request or answer and close that connection."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
@@ -21,11 +21,11 @@ class LossyProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose_answer_to(self, marker: bytes) -> None:
-        """The next request that contains these bytes reaches the server, its answer does not come back."""
+        """Forward the next request that contains these bytes, but drop its answer."""
         self._arm("answer", marker)
 
     def lose_request(self, marker: bytes) -> None:
-        """The next request that contains these bytes does not reach the server."""
+        """Drop the next request that contains these bytes."""
         self._arm("request", marker)
 
     def _arm(self, what: str, marker: bytes) -> None:

@@ -1,6 +1,6 @@
-"""Another process at the same place as a test: the test sends it calls, and it answers.
+"""A second process that works on the same data as a test: the test sends calls, and the process answers.
 
-The test's side is `Peer`. The process is a short script that opens the place and calls `serve`.
+The test uses `Peer`. The process is a short script that opens the data and calls `serve`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strandline.errors import StrandlineError
 
 
 class Peer:
-    """Calls are answered in order; `send` and `receive` are the halves of a call."""
+    """Calls are answered in order. `call` is `send` followed by `receive`."""
 
     def __init__(self, script: Path, *arguments: str, **env: str) -> None:
         self._process = subprocess.Popen(
@@ -51,14 +51,14 @@ class Peer:
         self._process.stdin.flush()
 
     def receive(self) -> Any:
-        """The next answer, or its error raised."""
+        """Return the next answer, or raise its error."""
         answer, error = self._answers.get(timeout=DEADLINE_S)
         if error is not None:
             raise error
         return answer
 
     def ended(self) -> int:
-        """Wait until the process has been killed; the signal."""
+        """Wait until the process has been killed; returns the signal."""
         return -self._process.wait(DEADLINE_S)
 
     def stop(self) -> None:
@@ -73,14 +73,14 @@ class Peer:
         os.kill(self._process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """`kill -9`, of a stopped process as well."""
+        """`kill -9`. It also ends a stopped process."""
         self._process.kill()
         self._process.wait(DEADLINE_S)
         self._process.stdin.close()
 
 
 def serve(place: Any, *acts: Callable[..., Any]) -> None:
-    """Run every call that comes: the act of that name on the place, or the place's own method."""
+    """Run every call that arrives: the act with that name, or else the method of the place."""
     named = {act.__name__: act for act in acts}
     say("ready")
     while True:
@@ -95,6 +95,6 @@ def serve(place: Any, *acts: Callable[..., Any]) -> None:
 
 
 def say(answer: Any, error: StrandlineError | None = None) -> None:
-    """Answer a call. An act that never returns can answer several times."""
+    """Answer a call. An act that does not return can send several answers."""
     pickle.dump((answer, error), sys.stdout.buffer)
     sys.stdout.buffer.flush()

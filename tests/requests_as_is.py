@@ -1,4 +1,4 @@
-"""Requests exactly as given, and a node with one event type of every kind to send bad ones to."""
+"""Sends requests exactly as given, to a node that has one event type of every kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_EVENT = 10_000
 EID = "105a76d8-db49-4144-ace7-e683e8f4ba46"
 METADATA = {"eid": EID, "occurred_at": "2024-05-01T12:00:00Z"}
 NUMBERED = '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}'
-#: Its event types.
+#: The event types of the node.
 DEFINITIONS: dict[str, dict[str, Any]] = {
     "placed": {"partitions": 2, "partition_strategy": "user_defined"},
     "plain": {},
@@ -44,7 +44,7 @@ class Answer:
 def send(
     server: Server, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
 ) -> Answer:
-    """One request, its path and body exactly as given; values that are not bytes are sent as JSON."""
+    """Send one request with its path and body exactly as given. Values that are not bytes are sent as JSON."""
     if body is not None and not isinstance(body, bytes | Iterator):
         body = json.dumps(body).encode()
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=DEADLINE_S)
@@ -52,7 +52,7 @@ def send(
         connection.request(method, path, body, headers or {}, encode_chunked=isinstance(body, Iterator))
         response = connection.getresponse()
         received = {name.lower(): value for name, value in response.getheaders()}
-        # A stream that opens where it should not would go on for an hour.
+        # Do not read a stream that was opened by mistake: it would last an hour.
         text = b"" if received.get("content-type") == JSON_STREAM else response.read()
         return Answer(response.status, received, text)
     finally:
@@ -70,7 +70,7 @@ def assert_problem(answer: Answer, status: int, word: str = "") -> dict[str, Any
 
 
 def contents(server: Server) -> dict[str, Any]:
-    """Everything there is: definitions, and how far each partition goes."""
+    """All definitions, and the ends of all partitions."""
     kinds = send(server, "GET", "/event-types").json
     ends = {k["name"]: send(server, "GET", f"/event-types/{k['name']}/partitions").json for k in kinds}
     return {"event types": kinds, "partitions": ends}

@@ -23,7 +23,7 @@ def create_event_type(url: str, name: str, partitions: int = 4, **more: Any) -> 
 
 
 def vanish(data: Path, name: str) -> None:
-    """Delete an event type although it has a subscription, which a node does that has not seen it yet."""
+    """Delete an event type that has a subscription, as a node does that has not seen the subscription yet."""
     with strandline.open(data) as platform:
         platform.log._catalog.delete(platform.log.types.entry(name), platform.clock.now_ms())
 
@@ -48,7 +48,7 @@ def stats(url: str, subscription_id: str, **query: Any) -> list[dict[str, Any]]:
 
 
 def streams(url: str, subscription_id: str) -> list[str]:
-    """The stream of every partition that is settled, in order."""
+    """The stream id of every partition in order, or an empty text if the partition is not assigned."""
     return [p["stream_id"] if p["state"] == "assigned" else "" for p in stats(url, subscription_id)]
 
 
@@ -56,7 +56,7 @@ def streams(url: str, subscription_id: str) -> list[str]:
 def open_stream(
     url: str, subscription_id: str, **parameters: Any
 ) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
-    """The id of a new stream and its batches, keep-alives included."""
+    """Open a stream; yields its id and its batches, including keep-alives."""
     limits = {"batch_flush_timeout": 1, **parameters}
     path = f"{url}/subscriptions/{subscription_id}/events"
     with CLIENT.stream("GET", path, params=limits) as response:
@@ -78,7 +78,7 @@ def commit(url: str, subscription_id: str, stream_id: str, *cursors: dict[str, A
 
 @dataclass
 class Ledger:
-    """What was delivered when, and what was certainly committed when, over all subscribers of a test."""
+    """When events were delivered and when their commits were confirmed, over all subscribers of a test."""
 
     delivered: list[tuple[float, int]] = field(default_factory=list)
     committed: dict[int, float] = field(default_factory=dict)
@@ -94,13 +94,13 @@ class Ledger:
                 self.committed.setdefault(number, time.monotonic())
 
     def repeated(self) -> list[int]:
-        """What was delivered although it had been committed before."""
+        """Events that were delivered after they had been committed."""
         with self.lock:
             return [n for moment, n in self.delivered if moment > self.committed.get(n, float("inf"))]
 
 
 class Subscriber(threading.Thread):
-    """Reads and commits, one batch after the other; comes back whenever its stream ends."""
+    """Reads and commits one batch after the other, and reconnects when its stream ends."""
 
     def __init__(self, url: str, subscription_id: str, ledger: Ledger, **parameters: Any) -> None:
         super().__init__(daemon=True)
@@ -117,7 +117,7 @@ class Subscriber(threading.Thread):
             except httpx.TransportError:
                 self.stopping.wait(0.05)
             except AssertionError as error:
-                # No free slot yet, or a node that stops: try again.
+                # There is no free slot yet, or the node is stopping: retry.
                 if "409" not in str(error) and "503" not in str(error):
                     self.errors.append(str(error))
                 self.stopping.wait(0.05)

@@ -1,4 +1,4 @@
-"""Programs of others that tests run: downloaded or built once, kept in a folder that git ignores."""
+"""Third-party programs that tests run. They are downloaded or built once, in a folder that git ignores."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ CACHE = REPOSITORY / ".cache" / "services"
 
 
 def cached(name: str, make: Callable[[Path], Path]) -> Path:
-    """The folder of that name in the cache. It exists only when it is complete.
+    """The folder of that name in the cache. A folder in the cache is always complete.
 
-    If it is missing, `make` is given a temporary folder and returns the folder it has filled in there.
+    If the folder is missing, `make` gets a temporary folder and returns the folder that it has filled in there.
     """
     folder = CACHE / name
     if folder.is_dir():
@@ -25,13 +25,13 @@ def cached(name: str, make: Callable[[Path], Path]) -> Path:
         try:
             made.rename(folder)
         except OSError:
-            if not folder.is_dir():  # else another process was faster
+            if not folder.is_dir():  # if it exists, another process was faster
                 raise
     return folder
 
 
 def say(text: str) -> None:
-    """Progress on one line of a terminal. Elsewhere only a text that ends its line is written."""
+    """Print progress on one line of a terminal. If stderr is not a terminal, print only complete lines."""
     if sys.stderr.isatty() or text.endswith("\n"):
         sys.stderr.write(f"\r{text}")
         sys.stderr.flush()

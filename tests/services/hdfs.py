@@ -1,4 +1,4 @@
-"""HDFS: a NameNode and a DataNode in one process. Its data are below its folder."""
+"""HDFS: a NameNode and a DataNode in one process. Its data are stored in its folder."""
 
 from __future__ import annotations
 

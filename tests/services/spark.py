@@ -13,7 +13,7 @@ from services.jars import spark_home
 from services.java import JavaService
 from services.process import Process, environment, free_port, is_stopped
 
-# Applications wait for both workers, so that each gets something to do before the work is done.
+# Applications wait for both workers, so that both get tasks.
 _DEFAULTS = """
 spark.cores.max 2
 spark.scheduler.minRegisteredResourcesRatio 1.0
@@ -29,14 +29,14 @@ spark.ui.enabled false
 
 class Worker(Process):
     def has_stopped_task(self) -> bool:
-        """Whether a task of it has come to a failpoint that stops its process."""
+        """Whether a task of the worker has reached a failpoint that stops its process."""
         return self.exit_code is None and any(
             is_stopped(child.pid) for child in psutil.Process(self.pid).children(recursive=True)
         )
 
 
 class SparkCluster(JavaService):
-    """The service is the master; tests add the workers. A driver with `env` and the master `url` runs on it."""
+    """The service is the master; tests add workers. Drivers use the environment `env` and the master `url`."""
 
     name = "master"
     main = "org.apache.spark.deploy.master.Master"
@@ -55,7 +55,7 @@ class SparkCluster(JavaService):
         return ["--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self._page_port)]
 
     def options(self, **env: str) -> dict[str, Any]:
-        # Spark's scripts set these, but each script starts one more JVM to find out how to start Java.
+        # Spark's scripts set these, but each script starts an extra JVM only to build the command line.
         home = {"SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13"}
         return {"env": environment(**self.env, **home, **env)}
 
@@ -63,7 +63,7 @@ class SparkCluster(JavaService):
         return bool(self._state())
 
     def add_worker(self, **env: str) -> Worker:
-        """A worker with one core and `env`, which its tasks inherit. It joins the master when it is ready."""
+        """Start a worker with one core and `env`, which its tasks inherit. It joins the master by itself."""
         name = f"worker-{len(self._workers) + 1}"
         limits = ("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "512m")
         work = ("--work-dir", str(self.folder / name))
@@ -73,7 +73,7 @@ class SparkCluster(JavaService):
         return worker
 
     def alive(self) -> int:
-        """The number of workers the master has."""
+        """The number of workers that have joined the master."""
         return sum(worker["state"] == "ALIVE" for worker in self._state().get("workers", ()))
 
     def _state(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class SparkCluster(JavaService):
         return answer.json() if answer.is_success else {}  # the port is open before the page exists
 
     def kill(self) -> None:
-        """The workers as well."""
+        """Kill the workers, then the master."""
         for worker in reversed(self._workers):
             worker.kill()
         super().kill()

@@ -1,4 +1,4 @@
-"""ZooKeeper, one process, run from PySpark's own jars."""
+"""ZooKeeper: one process, run from PySpark's own jars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from services.java import JavaService
 
-# Short ticks: the shortest session is two ticks. Tests look at coordination, not at durability.
+# Ticks are short because the shortest session is two ticks. Tests check coordination, not durability.
 _CONFIGURATION = """
 dataDir={data}
 clientPort={port}
