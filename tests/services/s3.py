@@ -25,7 +25,7 @@ from services.service import Service
 _NAME = "versitygw-1.8.0"
 _PROGRAM = CACHE / _NAME / "versitygw"
 _MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
-# Not among the development dependencies, because it is needed only without `go`.
+# Not among the development dependencies, because it is needed only where the server cannot be built.
 _MOCK = ("-c", str(REPOSITORY / "constraints.txt"), "moto[s3]==5.2.5", "flask", "flask-cors")
 
 ACCESS_KEY = "test-access"

@@ -1,4 +1,4 @@
-"""Where files lie, and which templates cannot work."""
+"""The paths of archived files, and templates that are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOUR = parse_rfc3339("2024-05-01T07:00:00Z")
 
 
 def test_the_default_layout_is_that_of_the_seed():
-    """Day, hour, event type, then the files; a flag on both levels."""
+    """The path is day, hour, event type, then the files. A flag is written on both levels."""
     layout = Layout("%Y-%m-%d/%H/{event_type}", "orders.placed")
     assert layout.data(HOUR) == "2024-05-01/07/orders.placed/data"
     assert layout.flags(HOUR) == (
@@ -37,7 +37,7 @@ def test_the_default_layout_is_that_of_the_seed():
     ],
 )
 def test_parents_are_the_shortest_paths_that_tell_hours_and_days_apart(template, hour, day):
-    """The event type's own directory is no parent of itself."""
+    """The directory of an event type is not its own parent."""
     layout = Layout(template, "orders")
     assert (layout.hour_template and at(layout.hour_template, HOUR)) == hour
     assert (layout.day_template and at(layout.day_template, HOUR)) == day
@@ -59,13 +59,13 @@ def test_parents_are_the_shortest_paths_that_tell_hours_and_days_apart(template,
     ],
 )
 def test_a_template_that_cannot_work_is_refused(template):
-    """Two hours or event types in one directory, a path out of the root, a name that readers skip."""
+    """A template must separate hours and event types, stay below the root, and use names that readers see."""
     with pytest.raises(Invalid, match=r"archive\.template"):
         Layout(template, "orders")
 
 
 def test_file_names_tell_where_their_records_are_from():
-    """Event type, partition, timeline, first and last offset; late files and later incarnations stand out."""
+    """A name has event type, partition, timeline, first and last offset, and marks late files and incarnations."""
     place = (3, 2, 10, 99)
     assert file_name("a.b", 1, "data", place) == "a.b-0003-0002-000000000000000010-000000000000000099.parquet"
     assert file_name("a", 1, "late", place).startswith("late-a-0003-")

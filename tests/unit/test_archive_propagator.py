@@ -1,4 +1,4 @@
-"""What hour and day directories need to be complete."""
+"""When the directories of hours and days are complete."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ def of_its_own(event_type: str) -> Layout:
 
 
 def test_an_hour_needs_every_event_type_that_was_configured_for_it():
-    """No more and no fewer; one without a directory is needed like any other."""
+    """An hour needs exactly these event types, including those without a directory."""
     assert propagator.hour_needs(SEVEN, TERMS, usual) == {"2024-05-01/07": {"2024-05-01/07/a", "2024-05-01/07/b"}}
     assert propagator.hour_needs(SEVEN + HOUR_MS, TERMS, usual) == {"2024-05-01/08": {"2024-05-01/08/a"}}
     assert propagator.hour_needs(DAY - HOUR_MS, TERMS, usual) == {}
 
 
 def test_a_day_needs_all_of_its_hours():
-    """In one directory for all event types, or in one for each."""
+    """A day needs its hours in one directory for all event types, or in one directory for each."""
     hours = {f"2024-05-01/{hour:02d}" for hour in range(24)}
     assert propagator.day_needs(DAY, TERMS, usual) == {"2024-05-01": hours}
     assert propagator.day_needs(DAY, TERMS, of_its_own) == {"a/2024-05-01": {f"a/{hour}" for hour in hours}}
 
 
 def test_a_day_with_hours_of_nobody_is_never_complete():
-    """The day of the first start, for example."""
+    """A day that has an hour without event types is never flagged, such as the day of the first start."""
     assert propagator.day_needs(DAY, [Term("a", DAY + HOUR_MS)], usual) == {}
 
 
 def test_event_types_with_other_templates_have_other_parents():
-    """Those with a common one share it."""
+    """Event types whose templates have a common parent share it."""
     layouts = {
         "a": usual("a"),
         "b": Layout("shop/%Y-%m-%d/%H/{event_type}", "b"),
@@ -60,7 +60,7 @@ def test_event_types_with_other_templates_have_other_parents():
 
 
 def test_a_period_is_complete_when_all_it_needs_has_a_flag():
-    """Its children are what is needed, whatever else there is."""
+    """The children of a period are the directories that it needs. Other directories are ignored."""
     assert propagator.children(["x", "y"], {"x": 1}) is None
     assert propagator.children(["x", "y"], {"x": 1, "y": 0}) is None
     assert propagator.children(["y", "x"], {"x": 1, "y": 3, "z": 1}) == {"x": 1, "y": 3}

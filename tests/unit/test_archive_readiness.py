@@ -1,4 +1,4 @@
-"""Which hours are due, and what keeps one from being ready."""
+"""Which hours are due, and what blocks an hour from being ready."""
 
 from __future__ import annotations
 
@@ -33,38 +33,38 @@ def barrier(*ends: Position) -> Barrier:
 
 
 def test_hours_are_due_oldest_first_without_the_current_one():
-    """From the first configured hour to the one before the present."""
+    """Due hours range from the first configured hour to the hour before the current one."""
     found = readiness.due_hours([Term("a", NOON - 3 * HOUR_MS)], -1, NOON + 5)
     assert found == [NOON - 3 * HOUR_MS, NOON - 2 * HOUR_MS, NOON - HOUR_MS]
 
 
 def test_flagged_hours_are_not_due_any_more():
-    """Only what comes after the newest flagged one."""
+    """Only hours after the newest flagged hour are due."""
     found = readiness.due_hours([Term("a", 0)], NOON - 2 * HOUR_MS, NOON + HOUR_MS - 1)
     assert found == [NOON - HOUR_MS]
 
 
 def test_hours_between_two_terms_are_not_due():
-    """A retired event type owes nothing from then on; the hour of its end is not included."""
+    """A retired event type has no due hours after its term. The hour in which the term ends is excluded."""
     terms = [Term("a", 0, HOUR_MS), Term("a", NOON - HOUR_MS)]
     assert readiness.due_hours(terms, -1, NOON) == [0, NOON - HOUR_MS]
 
 
 def test_a_term_does_not_reach_into_the_future():
-    """A term that ends later, or begins later, owes nothing of it yet."""
+    """Future hours of a term are not due yet, whether the term has begun or not."""
     assert readiness.due_hours([Term("a", NOON, NOON + 9 * HOUR_MS)], -1, NOON + HOUR_MS) == [NOON]
     assert readiness.due_hours([Term("a", NOON)], -1, NOON) == []
 
 
 def test_the_first_start_looks_back():
-    """But not to before the event type was made, nor into an earlier term."""
+    """The look-back does not reach before the creation of the event type or into an earlier term."""
     assert readiness.first_hour(NOON + 5, 2, 0) == NOON - 2 * HOUR_MS
     assert readiness.first_hour(NOON + 5, 24, NOON - HOUR_MS + 7) == NOON - HOUR_MS
     assert readiness.first_hour(NOON + 5, 24, 0, NOON) == NOON
 
 
 def test_a_barrier_is_never_read_before_the_grace_is_over():
-    """To the millisecond; any later reading is fine."""
+    """A barrier may be read from the exact end of the grace period on, at any later time."""
     end_ms = NOON + HOUR_MS + GRACE
     assert not readiness.barrier_due(NOON, end_ms - 1, GRACE)
     assert readiness.barrier_due(NOON, end_ms, GRACE)
@@ -76,7 +76,7 @@ def test_a_barrier_is_never_read_before_the_grace_is_over():
 
 @pytest.mark.parametrize(("stamp", "ready"), [(NOON - 1, False), (NOON, False), (NOON + 1, True)])
 def test_the_comparison_is_strict(stamp, ready):
-    """A timestamp at the very start of the hour is not past it."""
+    """A timestamp exactly at the start of the hour is not past it."""
     seed = readiness.blocked_by(NOON, progress(stored(stamp)), None, "timestamps")
     assert (seed is None) is ready
     ours = readiness.blocked_by(NOON, progress(stored(stamp)), barrier(AT), "barrier")
@@ -84,20 +84,20 @@ def test_the_comparison_is_strict(stamp, ready):
 
 
 def test_the_slowest_partition_decides():
-    """One behind is enough, and it is named."""
+    """One partition that is behind blocks the hour, and the message names the partition."""
     slow = progress(stored(NOON + 9), stored(NOON), stored(NOON + 9))
     assert "partition 1" in readiness.blocked_by(NOON, slow, None, "timestamps")
 
 
 def test_old_events_block_only_without_the_barrier():
-    """With it, the end of the last finished shift counts as a timestamp too."""
+    """With the barrier, the end of the last finished shift also counts as a timestamp."""
     old = progress(stored(NOON - 5 * HOUR_MS, NOON + HOUR_MS))
     assert "no event time past the start" in readiness.blocked_by(NOON, old, None, "timestamps")
     assert readiness.blocked_by(NOON, old, barrier(AT), "barrier") is None
 
 
 def test_every_partition_must_have_reached_the_barrier():
-    """At it is enough; one record before is not."""
+    """A partition at the barrier has reached it; a partition one record before it has not."""
     far = progress(stored(NOON + 1), stored(NOON + 1))
     assert readiness.blocked_by(NOON, far, barrier(AT, AT), "barrier") is None
     beyond = barrier(AT, Position(1, 10))
@@ -106,13 +106,13 @@ def test_every_partition_must_have_reached_the_barrier():
 
 
 def test_without_a_barrier_nothing_is_ready():
-    """Somebody has to read it first."""
+    """The barrier must be read before an hour can be ready."""
     assert "not read yet" in readiness.blocked_by(NOON, progress(stored(NOON + 1)), None, "barrier")
 
 
 @pytest.mark.parametrize("rule", ["timestamps", "barrier"])
 def test_a_partition_without_a_stored_position_blocks(rule):
-    """Unless the hour had ended when the partition did not exist yet."""
+    """The partition does not block hours that ended before the partition was created."""
     both = (stored(NOON + 1), None)
     new = progress(*both, read_ms=NOON + HOUR_MS - 1)
     assert "partition 1 has no" in readiness.blocked_by(NOON, new, barrier(AT), rule)
@@ -121,12 +121,12 @@ def test_a_partition_without_a_stored_position_blocks(rule):
 
 
 def test_before_the_first_decision_everything_blocks():
-    """No hour is old enough."""
+    """Before the first decision, a partition without a stored position blocks every hour."""
     assert readiness.blocked_by(0, progress(None, read_ms=-1), None, "timestamps") is not None
 
 
 def test_a_position_without_a_finished_shift_blocks():
-    """It says where, not when."""
+    """A position without timestamps does not make an hour ready."""
     assert readiness.blocked_by(0, progress(StoredPartition(AT)), barrier(AT), "barrier") is not None
 
 
@@ -138,7 +138,7 @@ states = st.lists(
 
 @given(states, moments, st.sampled_from(["timestamps", "barrier"]), st.booleans())
 def test_an_hour_is_never_ready_before_the_one_that_precedes_it(partitions, read_ms, rule, shared):
-    """A later barrier is never behind an earlier one, so the newest flagged hour is all to remember."""
+    """A later barrier is never behind an earlier one, so storing the newest flagged hour is enough."""
     now = progress(*partitions, read_ms=read_ms)
     first = barrier(*[Position(1, 1)] * len(partitions))
     second = first if shared else barrier(*[AT] * len(partitions))

@@ -1,6 +1,6 @@
-"""Every sentence of the seed about shifts, what they store, and shutting down, as a test of the rules.
+"""Tests the rules against every sentence of the seed about shifts, what they store, and shutdown.
 
-What it says about files, flags and their propagation is in `tests/contract/archive/test_seed_flags.py`.
+Sentences about files, flags and their propagation are tested in `tests/contract/archive/test_seed_flags.py`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def test_a_greater_timestamp_becomes_the_maximum():
 
 def test_a_shift_that_is_over_becomes_the_previous_one():
     """The seed: “It assigns currentShift to previousShift and then sets currentShift to a new shift created with a
-    starting offset of previousShift.getOffset() and a shift number of previousShift.shiftNumber + 1."
+    starting offset of previousShift.getOffset() and a shift number of previousShift.shiftNumber + 1”.
     """
     before = shifts.consumed(worker(), NEXT, FIVE + 7)
     after = shifts.rotated(before, SIX, HOUR_MS)
@@ -100,7 +100,7 @@ def test_a_shift_finishes_when_its_grace_is_over():
 
 
 def test_after_finishing_the_current_shift_is_the_only_one():
-    """ "The worker sets previousShift = null, making the current shift the only shift object”."""
+    """The seed: “The worker sets previousShift = null, making the current shift the only shift object”."""
     waiting = shifts.rotated(worker(), SIX, HOUR_MS)
     after, _ = shifts.finished(waiting, None)
     assert after == Worker(START, waiting.current, None)
@@ -141,7 +141,7 @@ def test_a_graceful_shutdown_stores_the_current_shift_only():
 
 
 def test_hours_before_the_current_one_are_checked():
-    """The seed: “Starts at the beginning of the top of the previous hour": never the current one”."""
+    """The seed: “Starts at the beginning of the top of the previous hour”, so never at the current one."""
     assert readiness.due_hours([Term("a", FIVE)], -1, SIX + 5) == [FIVE]
 
 

@@ -1,4 +1,4 @@
-"""When events happened, in bulk and one by one."""
+"""Event times, converted in bulk and one by one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def event(time: object) -> bytes:
 
 
 def test_the_time_is_found_at_its_path():
-    """Fields of the same name elsewhere do not matter, nor does the order."""
+    """Fields of the same name at other paths and the order of fields do not matter."""
     decoys = b'{"occurred_at":"no","x":{"metadata":{"occurred_at":"no"}},'
     value = decoys + b'"metadata":{"occurred_at":"2024-05-01T12:00:00Z"}}'
     assert of("metadata.occurred_at", value) == ([NOON], {})
@@ -53,19 +53,19 @@ def test_the_time_is_found_at_its_path():
     ],
 )
 def test_every_spelling_of_a_time_is_the_same_time(text):
-    """Alone, and among others."""
+    """A time is parsed the same way alone and in a batch with others."""
     assert of("metadata.occurred_at", event(text)) == ([NOON], {})
     assert of("metadata.occurred_at", event("2024-05-01T12:00:00Z"), event(text)) == ([NOON, NOON], {})
 
 
 def test_numbers_are_milliseconds():
-    """Alone, and among texts."""
+    """Numbers are milliseconds in a batch of numbers and in a batch with texts."""
     assert of("metadata.occurred_at", event(NOON), event(0), event(-5)) == ([NOON, 0, -5], {})
     assert of("metadata.occurred_at", event(7), event("2024-05-01T12:00:00Z")) == ([7, NOON], {})
 
 
 def test_the_time_of_publication_can_be_asked_for():
-    """Whatever is in the event."""
+    """`@timestamp` does not depend on the content of the event."""
     assert of("@timestamp", b"no JSON at all", None) == ([77, 77], {})
 
 
@@ -73,7 +73,7 @@ def test_the_time_of_publication_can_be_asked_for():
     "value", [b"{}", b'{"metadata":{}}', b'{"metadata":null}', b'{"metadata":7}', b"[1]", None]
 )
 def test_without_a_field_there_is_no_time_or_that_of_publication(value):
-    """As the setting says; other rows are not touched by it."""
+    """The setting decides between an error and the time of publication. Other rows are not affected."""
     timed = event(5)
     assert of("metadata.occurred_at", timed, value) == ([5], {1: NO_TIME})
     assert of("metadata.occurred_at|@timestamp", timed, value) == ([5, 77], {})
@@ -100,14 +100,14 @@ def test_without_a_field_there_is_no_time_or_that_of_publication(value):
 )
 @pytest.mark.parametrize("field", ["metadata.occurred_at", "metadata.occurred_at|@timestamp"])
 def test_what_is_no_time_is_told(time, field):
-    """A field that is there but wrong is never replaced by the publication."""
+    """An unparsable field is reported, and never replaced by the time of publication."""
     assert of(field, event(5), event(time), event(6)) == ([5, 6], {1: NOT_A_TIME})
     assert of(field, event(time)) == ([], {0: NOT_A_TIME})
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"nope", b'{"metadata":{"occurred_at":5}} x', b"[" * 100_000])
 def test_what_is_no_json_is_told(value):
-    """Also with a way out for events without the field."""
+    """An event that is not JSON is reported, also if events without the field are allowed."""
     assert of("metadata.occurred_at|@timestamp", event(5), value) == ([5], {1: NO_JSON})
 
 
@@ -115,7 +115,7 @@ def test_what_is_no_json_is_told(value):
     "field", ["", "a..b", ".a", "a|b", "a|@timestamp|b", "@timestamp|@timestamp", "|@timestamp"]
 )
 def test_a_field_that_cannot_be_is_refused(field):
-    """By name of the setting."""
+    """The message names the setting."""
     with pytest.raises(Invalid, match=r"archive\.time_field"):
         EventTimes(field)
 
@@ -138,7 +138,7 @@ texts = st.builds(
 @example(["2024-05-01T12:00:00+24:00"])
 @example(["2024-05-01T00:00:00.1Z", "2024-05-01T00:00:00-23:59"])
 def test_in_bulk_is_the_same_as_one_by_one(drawn):
-    """Whatever is together in a batch."""
+    """The result for a row does not depend on the other rows of its batch."""
     alone = [of("metadata.occurred_at|@timestamp", event(one)) for one in drawn]
     together, bad = of("metadata.occurred_at|@timestamp", *map(event, drawn))
     assert together == [ms for found, _ in alone for ms in found]

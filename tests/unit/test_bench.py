@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_bench_runner_measures_a_row(tmp_path):
-    """`make bench` cannot rot: its runner does a small round of an embedded row, ours and the peer."""
+    """A short run of the benchmark runner measures an embedded row, for Strandline and its peer."""
     command = [sys.executable, "-m", "bench", "--quick", "--directory", str(tmp_path), "append", "100 a batch"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -21,7 +21,7 @@ def test_the_bench_runner_measures_a_row(tmp_path):
 
 
 def test_an_unknown_row_is_answered_with_the_rows_there_are(tmp_path):
-    """A name that fits no row lists those that exist."""
+    """A name that matches no row lists the existing rows."""
     command = [sys.executable, "-m", "bench", "--quick", "--directory", str(tmp_path), "no such row"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
@@ -29,7 +29,7 @@ def test_an_unknown_row_is_answered_with_the_rows_there_are(tmp_path):
 
 
 def row(name: str, *rounds: object, target: Target | None = None) -> Row:
-    """A row of one side, which does these rounds one after the other."""
+    """A row with one side, which returns these rounds in order."""
     left = iter(rounds)
 
     @contextmanager
@@ -44,14 +44,14 @@ def measured(made: Row, rounds: int, tmp_path) -> Measured:
 
 
 def test_waits_of_all_rounds_count_together(tmp_path):
-    """But for those of the first round, which only warms up."""
+    """The first round is a warm-up and is not counted."""
     found = measured(row("pause", [9_000.0], [*range(1, 100)], [1_000.0]), 2, tmp_path)
     assert found == Waits([*range(1, 100), 1_000.0])
     assert found.facts() == {"waits": 100, "p50_ms": 51, "p99_ms": 1_000, "max_ms": 1_000}
 
 
 def test_events_are_counted_per_second(tmp_path):
-    """Every round by itself."""
+    """Every round has its own rate."""
     found = measured(row("append", 1, 10, 20, 30), 3, tmp_path)
     assert isinstance(found, Rates)
     assert len(found.rounds) == 3
@@ -70,18 +70,18 @@ def test_events_are_counted_per_second(tmp_path):
     ],
 )
 def test_a_target_is_met_or_not(target, ours, ratio, met):
-    """More events are better, longer waits are not."""
+    """A higher rate and a shorter wait are better."""
     assert target.met(ours, ratio) is met
 
 
 def test_ours_is_as_many_times_as_good_as_a_peer():
-    """Twice the rate in most rounds, or half the wait."""
+    """The result is 2 if the median ratio of the rates is 2, or if the wait is half as long."""
     assert Rates([200, 20, 400], 1).times_as_good(Rates([100, 10, 1_000], 1)) == 2
     assert Waits([100]).times_as_good(Waits([200])) == 2
 
 
 def test_a_row_keeps_its_figures_until_it_is_measured_again(tmp_path):
-    """Each with what the machine was then; rows that are gone go, and the order is that of the table."""
+    """A row is stored with its machine. Rows that no longer exist are dropped; the table defines the order."""
     file = tmp_path / "results.json"
     rows = [row("first"), row("second")]
     for name, date in (("second", "old"), ("gone", "old"), ("first", "old"), ("second", "new")):

@@ -1,4 +1,4 @@
-"""The pieces of the command line that need no process: input, counting, durations, errors."""
+"""Parts of the command line that need no process: input, counting, durations, errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strandline.log.model import OUTCOME_UNKNOWN, ItemResult, PublishReport
 
 
 class Answers:
-    """Stands in for a log: gives each publish its answer, or raises it."""
+    """A fake log that returns or raises one prepared answer per publish."""
 
     def __init__(self, *answers) -> None:
         self._answers = list(answers)
@@ -57,12 +57,12 @@ MORE = [Line(4, b"{}"), Line(5, b"{}")]
     ],
 )
 def test_lines_and_arrays_are_told_apart(text: bytes, events: list):
-    """The first thing in the input decides: a bracket begins an array, all else is lines."""
+    """Input that starts with a bracket is an array; all other input is lines."""
     assert list(inputs.events(io.BytesIO(text))) == events
 
 
 def test_batches_are_limited_in_number_and_in_bytes():
-    """A batch of large events is a smaller one; a single giant goes alone."""
+    """A batch of large events has fewer events. An event over the limit is a batch of its own."""
     small, large = b"x", b"x" * (5 << 20)
     sizes = [len(batch) for batch in inputs.batches([Line(n, small) for n in range(7)], 3)]
     assert sizes == [3, 3, 1]
@@ -72,7 +72,7 @@ def test_batches_are_limited_in_number_and_in_bytes():
 
 
 def test_every_event_is_counted_once():
-    """Submitted, failed, aborted and unknown add up to what was read."""
+    """Published, failed, aborted and unknown events add up to the events that were read."""
     partly = PublishReport(2, (ItemResult("submitted"), ItemResult("failed", "publishing", OUTCOME_UNKNOWN)))
     refused = PublishReport(2, (ItemResult("aborted"), ItemResult("failed", "validating", "bad")))
     log = Answers(PublishReport(2), partly, refused, OutcomeUnknown("lost"), TooLarge("too much"))
@@ -84,7 +84,7 @@ def test_every_event_is_counted_once():
 
 
 def test_a_failed_batch_stops_the_feed():
-    """What follows is not tried, and the next line is still the failed batch's first."""
+    """Later batches are not published, and `next_line` is the first line of the failed batch."""
     log = Answers(PublishReport(2), OutcomeUnknown("lost"))
     tally = fed(log, TWO, MORE, TWO)
     assert len(log.published) == 2
@@ -93,13 +93,13 @@ def test_a_failed_batch_stops_the_feed():
 
 @pytest.mark.parametrize("error", [NotFound("no"), Unavailable("no")])
 def test_what_every_batch_would_meet_is_raised(error: Exception):
-    """No name or no server: going on makes no sense, even when told to."""
+    """An unknown name or an unavailable server ends the feed, even with `stop_on_error=False`."""
     with pytest.raises(type(error)):
         fed(Answers(error), TWO, MORE, stop_on_error=False)
 
 
 def test_ctrl_c_waits_for_the_batch_under_way():
-    """The answer of the batch is counted, the next batch is not begun, and Ctrl-C works as before afterwards."""
+    """The current batch is counted, the next one is not started, and the signal handler is restored."""
 
     def interrupted() -> PublishReport:
         os.kill(os.getpid(), signal.SIGINT)
@@ -112,7 +112,7 @@ def test_ctrl_c_waits_for_the_batch_under_way():
 
 
 def test_a_second_ctrl_c_does_not_wait():
-    """Somebody who insists gets out."""
+    """A second Ctrl-C interrupts the current batch."""
 
     def interrupted() -> PublishReport:
         os.kill(os.getpid(), signal.SIGINT)
@@ -136,7 +136,7 @@ def test_a_second_ctrl_c_does_not_wait():
     ],
 )
 def test_durations_are_read_and_shown(text: str, ms: int, shown: str):
-    """The unit is optional when read and the largest that fits when shown."""
+    """The unit is optional in the input. The output uses the largest unit that fits."""
     option = click.Option(["--retention"])
     assert output.to_ms(click.Context(click.Command("x")), option, text) == ms
     assert output.duration_text(ms) == shown
@@ -144,7 +144,7 @@ def test_durations_are_read_and_shown(text: str, ms: int, shown: str):
 
 @pytest.mark.parametrize("text", ["", "d", "-1d", "1.5h", "2 d", "2D", "²d"])
 def test_a_duration_that_is_none_is_refused(text: str):
-    """The message shows how to write one."""
+    """The message shows valid examples."""
     with pytest.raises(click.BadParameter, match="2d, 36h"):
         output.to_ms(click.Context(click.Command("x")), click.Option(["--retention"]), text)
 
@@ -161,7 +161,7 @@ def test_a_duration_that_is_none_is_refused(text: str):
     ],
 )
 def test_every_error_is_one_line(capsys: pytest.CaptureFixture[str], error, exit_code: int, said: str):
-    """One line with a next step for people, one JSON object for machines, the exit code for both."""
+    """An error is one line with a next step, or one JSON object with `--json`. The exit code is the same."""
 
     @click.command()
     @click.option("--json", is_flag=True)

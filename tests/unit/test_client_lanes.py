@@ -1,4 +1,4 @@
-"""Jobs of one lane run one after the other, lanes side by side."""
+"""Jobs of one lane run in order; lanes run in parallel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from strandline.errors import Unavailable
 
 
 def test_a_lane_keeps_its_order():
-    """Whatever the number of threads, jobs of a lane never overlap or overtake."""
+    """Jobs of a lane never overlap or overtake each other, with any number of threads."""
     lanes = Lanes(8)
     done: list[int] = []
     futures = [lanes.submit("a", lambda number=number: done.append(number)) for number in range(200)]
@@ -22,7 +22,7 @@ def test_a_lane_keeps_its_order():
 
 
 def test_lanes_do_not_wait_for_each_other():
-    """A job that hangs holds up its own lane only."""
+    """A job that hangs blocks only its own lane."""
     lanes = Lanes(2)
     go = threading.Event()
     held = lanes.submit("a", lambda: go.wait(10))
@@ -38,7 +38,7 @@ def test_lanes_do_not_wait_for_each_other():
 
 
 def test_more_lanes_than_threads_all_get_their_turn():
-    """Two threads serve many lanes; none starves behind a long one."""
+    """Two threads serve many lanes; no lane starves behind a long one."""
     lanes = Lanes(2)
     order: list[str] = []
     gate = threading.Event()
@@ -54,7 +54,7 @@ def test_more_lanes_than_threads_all_get_their_turn():
 
 
 def test_an_error_is_the_futures_and_the_lane_goes_on():
-    """A failed job does not stop the next one."""
+    """A failed job does not stop the next job of its lane."""
     lanes = Lanes(1)
 
     def fail() -> None:
@@ -69,7 +69,7 @@ def test_an_error_is_the_futures_and_the_lane_goes_on():
 
 
 def test_a_cancelled_job_is_passed_over():
-    """Cancelling what has not begun keeps it from running."""
+    """A job that is cancelled before it starts does not run."""
     lanes = Lanes(1)
     go = threading.Event()
     ran: list[str] = []
@@ -84,7 +84,7 @@ def test_a_cancelled_job_is_passed_over():
 
 
 def test_closing_finishes_what_was_started():
-    """After close every job is done, and no more are taken."""
+    """After `close` every accepted job is done, and new jobs are refused."""
     lanes = Lanes(2)
     done: list[int] = []
     for number in range(50):

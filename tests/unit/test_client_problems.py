@@ -1,4 +1,4 @@
-"""Problem documents become the errors they came from."""
+"""The client turns problem documents into errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def document(**members) -> bytes:
 
 @pytest.mark.parametrize("code", sorted(errors.families()))
 def test_every_code_becomes_its_class(code: str):
-    """Code and further members survive the way over HTTP."""
+    """The class, the detail and additional members are the same as on the server."""
     body = document(type="about:blank", title="t", status=1, detail="why; how", code=code, reason="R", extra=[1])
     error = to_error(500, {}, body, writes=False)
     assert type(error) is errors.families()[code]
@@ -46,7 +46,7 @@ def test_every_code_becomes_its_class(code: str):
 )
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"\xff", document(code="from_the_future")])
 def test_an_unknown_answer_is_read_by_its_status(status: int, kind: type, body: bytes):
-    """A proxy's page or a newer server's code still lands in the right family."""
+    """The status decides the class for a proxy's page and for the code of a newer server."""
     error = to_error(status, {}, body, writes=False)
     assert type(error) is kind
     assert str(status) in error.detail
@@ -54,12 +54,12 @@ def test_an_unknown_answer_is_read_by_its_status(status: int, kind: type, body: 
 
 @pytest.mark.parametrize("status", [502, 504])
 def test_a_gateway_without_an_answer_leaves_a_write_in_doubt(status: int):
-    """The gateway does not know whether the server got the write."""
+    """The gateway does not know whether the server received the write."""
     assert type(to_error(status, {}, b"", writes=True)) is errors.OutcomeUnknown
 
 
 def test_retry_after_is_in_the_error():
-    """The header is there for proxies, too; the document's own member wins; a date is not understood."""
+    """`retry_after` of the document wins over the header. A date in the header is ignored."""
     error = to_error(503, {"retry-after": "7"}, b"", writes=False)
     assert isinstance(error, errors.Unavailable)
     assert error.retry_after == 7
@@ -70,7 +70,7 @@ def test_retry_after_is_in_the_error():
 
 
 def test_a_cursor_error_without_a_reason_is_still_one():
-    """Nothing that a server leaves out makes the client fail in another way."""
+    """A missing member does not make the client fail with another error."""
     error = to_error(412, {}, document(code="invalid_cursor", detail="d"), writes=False)
     assert isinstance(error, errors.InvalidCursor)
     assert error.reason == "UNAVAILABLE"

@@ -1,4 +1,4 @@
-"""A reader over HTTP against streams made by hand: where it trims, resumes and gives up."""
+"""The HTTP reader with fake streams: where it trims, resumes and gives up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEEP_ALIVE = records("0", 1, [])
 
 
 class Streams:
-    """Stands in for the transport: each stream is a list of chunks, the last of which may be an error."""
+    """A fake transport: each stream is a list of chunks, the last of which may be an error."""
 
     def __init__(self, *streams: list[bytes | Exception]) -> None:
         self._streams = list(streams)
@@ -68,7 +68,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_read_ends_exactly_at_its_end():
-    """Records past the end are not given out, and partitions that are done are not listened to."""
+    """Records past the end of a partition are not returned, also if they arrive in a later batch."""
     streams = Streams([HEAD, records("0", 1, [0, 1, 2, 3]), records("0", 1, [4]), records("1", 1, [7, 8, 9])])
     places = {
         "0": PartitionRead("001-0001--1", Position(1, 1), 2),
@@ -78,7 +78,7 @@ def test_a_read_ends_exactly_at_its_end():
 
 
 def test_the_end_may_be_in_a_later_timeline():
-    """All of the earlier timelines comes before it."""
+    """All records of the earlier timelines are before the end."""
     streams = Streams([HEAD, records("0", 1, [5, 6]), records("0", 2, [0, 1])])
     assert list(reading(streams, {"0": PartitionRead("4", Position(2, 0), 3)})) == [
         ("0", 1, [5, 6]),
@@ -87,7 +87,7 @@ def test_the_end_may_be_in_a_later_timeline():
 
 
 def test_keep_alives_are_not_batches():
-    """An empty record batch is a sign of life and nothing else."""
+    """An empty record batch is a keep-alive and is not returned."""
     streams = Streams([HEAD, KEEP_ALIVE, records("0", 1, [0]), KEEP_ALIVE, records("0", 1, [1])])
     assert list(reading(streams, {"0": PartitionRead("BEGIN", Position(1, 1), 2)})) == [
         ("0", 1, [0]),
@@ -98,7 +98,7 @@ def test_keep_alives_are_not_batches():
 @pytest.mark.parametrize("cut", [-1, -20, 0, 3])
 @pytest.mark.parametrize("loss", [None, Unavailable("lost")])
 def test_a_broken_stream_goes_on_after_the_last_whole_batch(cut: int, loss: Exception | None):
-    """Cut off inside a batch or between two, with or without an error: nothing is lost or doubled."""
+    """A stream that ends inside or between batches, with or without an error, loses and repeats no record."""
     torn: list[bytes | Exception] = [HEAD, records("0", 1, [0, 1]), records("0", 1, [2, 3])[:cut]]
     streams = Streams(torn + ([loss] if loss else []), [HEAD, records("0", 1, [2, 3])])
     found = list(reading(streams, {"0": PartitionRead("BEGIN", Position(1, 3), 4)}))
@@ -107,7 +107,7 @@ def test_a_broken_stream_goes_on_after_the_last_whole_batch(cut: int, loss: Exce
 
 
 def test_chunks_may_be_cut_anywhere():
-    """The network does not know where a batch ends."""
+    """Chunks from the network do not have to end where batches end."""
     whole = HEAD + records("0", 1, [0, 1]) + records("0", 1, [2])
     streams = Streams([whole[at : at + 1] for at in range(len(whole))])
     assert list(reading(streams, {"0": PartitionRead("BEGIN", Position(1, 2), 3)})) == [
@@ -117,27 +117,27 @@ def test_chunks_may_be_cut_anywhere():
 
 
 def test_a_limit_cuts_a_batch():
-    """And the stream is asked for no more than that."""
+    """The limit is also sent to the server."""
     streams = Streams([HEAD, records("0", 1, [0, 1, 2])])
     assert list(reading(streams, {"0": PartitionRead("BEGIN")}, limit=2)) == [("0", 1, [0, 1])]
     assert streams.limits[0]["stream_limit"] == streams.limits[0]["batch_limit"] == 2
 
 
 def test_a_stream_that_never_was_is_not_waited_for():
-    """The first failure to open is the caller's to know."""
+    """The first failure to open a stream is raised, without a retry."""
     with pytest.raises(Unavailable, match="no"):
         list(reading(Streams([Unavailable("no")]), {"0": PartitionRead("BEGIN")}))
 
 
 def test_an_error_that_waiting_does_not_change_is_raised():
-    """After a good start, too."""
+    """An invalid cursor is not retried, also after records were read."""
     streams = Streams([HEAD, records("0", 1, [0])], [InvalidCursor("gone", reason="UNAVAILABLE")])
     with pytest.raises(InvalidCursor):
         list(reading(streams, {"0": PartitionRead("BEGIN")}))
 
 
 def test_an_eager_stream_does_not_wait_to_fill_a_batch():
-    """What the SDK relies on for its speed: records are due as soon as they are there."""
+    """Records are due as soon as they arrive. The speed of the SDK depends on it."""
     batch = next(
         HttpReader(
             Streams([HEAD, records("0", 1, [0])]), "orders", {"0": PartitionRead("BEGIN")}, lambda: None, 10, 1

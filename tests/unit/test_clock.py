@@ -23,7 +23,7 @@ ANY_MS = st.integers(-62_135_596_800_000, 253_402_300_799_999)
 
 @given(ANY_MS)
 def test_every_millisecond_survives_its_text_form(ms):
-    """Formatting and parsing give the same millisecond, before 1970 as well."""
+    """Formatting and parsing return the same millisecond, also before 1970."""
     text = to_rfc3339(ms)
     assert len(text) == len("2023-11-14T22:13:20.123Z")
     assert parse_rfc3339(text) == ms
@@ -31,7 +31,7 @@ def test_every_millisecond_survives_its_text_form(ms):
 
 @given(st.datetimes(timezones=st.timezones()))
 def test_parsing_agrees_with_the_standard_library(moment):
-    """Any moment in any zone with whole minutes means the same to both."""
+    """Both parse any time in any zone with whole minutes to the same millisecond."""
     seconds = moment.utcoffset().total_seconds()
     if seconds % 60:
         moment = moment.astimezone(UTC) if moment.year > 1 else moment.replace(tzinfo=UTC)
@@ -59,7 +59,7 @@ def test_parsing_agrees_with_the_standard_library(moment):
     ],
 )
 def test_times_are_understood_as_they_come(text, ms):
-    """Up to nine digits, offsets both ways, small letters, a space, and leap seconds."""
+    """Up to nine digits, positive and negative offsets, small letters, a space and leap seconds are valid."""
     assert parse_rfc3339(text) == ms
 
 
@@ -99,13 +99,13 @@ def test_times_are_understood_as_they_come(text, ms):
     ],
 )
 def test_what_is_not_a_time_is_refused(text):
-    """Missing parts, impossible dates and offsets, foreign digits: ValueError."""
+    """Missing parts, impossible dates and offsets, and non-ASCII digits raise ValueError."""
     with pytest.raises(ValueError):
         parse_rfc3339(text)
 
 
 def test_a_manual_clock_moves_only_when_told():
-    """Tests own the time."""
+    """The time changes only when a test calls `advance`."""
     clock = ManualClock(5)
     assert (clock.now_ms(), clock.now_ms()) == (5, 5)
     clock.advance(10)
@@ -113,7 +113,7 @@ def test_a_manual_clock_moves_only_when_told():
 
 
 def test_the_test_hook_makes_the_clock_fast(monkeypatch):
-    """`STRANDLINE_TEST_CLOCK=<start_ms>,<speed>` starts the day there and runs it that much faster."""
+    """`STRANDLINE_TEST_CLOCK=<start_ms>,<speed>` sets the start and the speed of the clock."""
     monkeypatch.setenv("STRANDLINE_TEST_CLOCK", "1000000,1e9")
     clock = system_clock()
     assert isinstance(clock, FastClock)
@@ -123,7 +123,7 @@ def test_the_test_hook_makes_the_clock_fast(monkeypatch):
 
 @pytest.mark.parametrize("hook", ["", None])
 def test_without_the_hook_the_clock_is_the_real_one(monkeypatch, hook):
-    """An empty variable is none."""
+    """An empty variable counts as unset."""
     monkeypatch.delenv("STRANDLINE_TEST_CLOCK", raising=False)
     if hook is not None:
         monkeypatch.setenv("STRANDLINE_TEST_CLOCK", hook)
