@@ -1,4 +1,4 @@
-"""Records in exactly the form that Spark expects."""
+"""Conversion of records to the form that Spark expects."""
 
 import itertools
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ BATCH = Batch("orders", "3", 2, RECORDS)
 
 
 def test_every_choice_of_columns_has_the_schema_that_spark_makes_of_it():
-    """Spark compares Arrow schemas exactly; names inside lists and time zones count."""
+    """Spark compares Arrow schemas exactly, including the names inside lists and time zones."""
     for count in range(1, len(NAMES) + 1):
         for names in itertools.combinations(NAMES, count):
             expected = to_arrow_schema(spark_schema(names), timezone="UTC")
@@ -32,7 +32,7 @@ def test_every_choice_of_columns_has_the_schema_that_spark_makes_of_it():
 
 
 def test_records_come_out_as_they_are():
-    """With their place, their time in microseconds, and their headers."""
+    """A row has the position of its record, its time in microseconds, and its headers."""
     first, second = converter(NAMES)(BATCH).to_pylist()
     assert first == {
         "event_type": "orders",
@@ -48,7 +48,7 @@ def test_records_come_out_as_they_are():
 
 
 def test_columns_are_chosen_by_name():
-    """All of them if none is named; one that is none is answered with those there are."""
+    """The default is all columns. The error for an unknown column lists the existing ones."""
     assert columns_of({}) == NAMES
     assert columns_of({"columns": "value, offset"}) == ("value", "offset")
     with pytest.raises(Invalid, match="there is no column 'payload'; columns are event_type"):

@@ -1,4 +1,4 @@
-"""Who does the work of many threads, and what everybody is told."""
+"""Which thread does the jobs of many threads, and what result each caller gets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strandline.log.storage import Placed
 
 
 class Disk:
-    """Remembers what was stored, in which groups and by whom; `trouble` is raised instead, once."""
+    """Records the stored values by group, and the threads that stored them. `trouble` is raised once instead."""
 
     def __init__(self) -> None:
         self.groups: list[list[bytes]] = []
@@ -53,13 +53,13 @@ def records(value: bytes) -> dict[int, NewRecords]:
 
 
 def test_a_caller_that_waits_stores_by_itself(commits, disk):
-    """No other thread is woken for it."""
+    """No other thread is woken for the job."""
     assert commits.add(records(b"a"), waits=True).result(10)[0].complete
     assert disk.threads == [threading.current_thread()]
 
 
 def test_an_append_happens_without_anybody_waiting(commits, disk, executor):
-    """The executor stores it."""
+    """A thread of the executor stores the append."""
     commits.add(records(b"a"), waits=False)
     executor.shutdown(wait=True)
     assert disk.groups == [[b"a"]]
@@ -67,28 +67,28 @@ def test_an_append_happens_without_anybody_waiting(commits, disk, executor):
 
 
 def test_a_caller_that_could_be_held_up_lets_the_executor_do_it(commits, disk):
-    """It has to be back when its time is up."""
+    """A caller that may be blocked does not store, because it has a deadline."""
     disk.free = False
     assert commits.add(records(b"a"), waits=True).result(10)[0].complete
     assert disk.threads != [threading.current_thread()]
 
 
 def test_one_commit_takes_all_that_is_queued(commits, disk):
-    """In the order of the appends."""
+    """A group keeps the order of the appends."""
     appends = [commits.add(records(b"%d" % number), waits=True) for number in range(5)]
     assert all(append.result(10)[0].complete for append in reversed(appends))
     assert disk.groups == [[b"0", b"1", b"2", b"3", b"4"]]
 
 
 def test_a_group_takes_no_more_than_its_weight(commits, disk):
-    """So that the first of a long queue is not kept waiting."""
+    """The limit bounds how long the first job of a long queue waits."""
     appends = [commits.add(records(b"%d" % number), waits=True) for number in range(7)]
     assert all(append.result(10)[0].complete for append in reversed(appends))
     assert [len(group) for group in disk.groups] == [5, 2]
 
 
 def test_an_error_of_one_is_not_the_others(executor):
-    """An answer may be an error of its own."""
+    """The result of a single job may be an error."""
     refuse = Combiner(
         lambda group: [ValueError("odd") if number % 2 else number for number in group],
         executor,
@@ -109,7 +109,7 @@ def test_an_error_of_one_is_not_the_others(executor):
     ],
 )
 def test_all_members_of_a_group_are_told_what_went_wrong(commits, disk, trouble, told):
-    """And the next group is stored as if nothing had been."""
+    """Every job of a failed group gets the error, and the next group is stored normally."""
     disk.trouble = trouble
     appends = [commits.add(records(b"lost"), waits=True) for _ in range(2)]
     for append in appends:
@@ -120,7 +120,7 @@ def test_all_members_of_a_group_are_told_what_went_wrong(commits, disk, trouble,
 
 
 def test_an_interrupted_caller_leaves_nobody_in_the_dark(commits, disk):
-    """Ctrl-C may come after the commit: the outcome of its group is unknown, and storing goes on."""
+    """The outcome of the interrupted group is unknown, because Ctrl-C may come after the commit."""
     disk.trouble = KeyboardInterrupt()
     other = commits.add(records(b"other"), waits=True)
     mine = commits.add(records(b"mine"), waits=True)
@@ -132,7 +132,7 @@ def test_an_interrupted_caller_leaves_nobody_in_the_dark(commits, disk):
 
 
 def test_one_who_is_interrupted_while_telling_the_others_tells_the_rest(commits):
-    """What was stored for them is unknown then, but nobody waits for an answer that does not come."""
+    """Jobs without an answer get OutcomeUnknown, so that no caller waits forever."""
 
     def interrupt(_):
         raise KeyboardInterrupt
@@ -147,7 +147,7 @@ def test_one_who_is_interrupted_while_telling_the_others_tells_the_rest(commits)
 
 
 def test_one_who_is_interrupted_while_calling_the_executor_does_not_stop_the_others(commits, disk, executor):
-    """Nobody relies on a thread that was not called."""
+    """No caller waits for a thread that was not requested."""
     submit, executor.submit = executor.submit, Mock(side_effect=KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         commits.add(records(b"called for"), waits=False)
@@ -157,7 +157,7 @@ def test_one_who_is_interrupted_while_calling_the_executor_does_not_stop_the_oth
 
 
 def test_finishing_stores_what_is_queued_after_the_executor_is_gone(commits, disk, executor):
-    """Closing loses nothing."""
+    """`finish` loses no job after the executor is shut down."""
     executor.shutdown(wait=True)
     append = commits.add(records(b"late"), waits=False)
     commits.finish()
@@ -166,7 +166,7 @@ def test_finishing_stores_what_is_queued_after_the_executor_is_gone(commits, dis
 
 
 def test_a_waiting_caller_gets_its_own_answer():
-    """`do` returns or raises what the act answered for that job, whoever worked."""
+    """`do` returns or raises the result of its own job, whichever thread did the work."""
     with ThreadPoolExecutor(2) as executor:
         combiner = Combiner(
             lambda group: [ValueError(str(n)) if n % 2 else n * 10 for n in group], executor, weight=lambda _: 0.1
@@ -177,7 +177,7 @@ def test_a_waiting_caller_gets_its_own_answer():
 
 
 def test_a_waiting_caller_is_back_in_time():
-    """`do` gives up after its timeout while somebody else is at work; the job is done all the same."""
+    """`do` raises TimeoutError while another thread works. The job is still done."""
     entered, leave = threading.Event(), threading.Event()
     done: list[int] = []
 
@@ -200,7 +200,7 @@ def test_a_waiting_caller_is_back_in_time():
 
 
 def test_one_that_gave_up_does_not_keep_the_others_asleep():
-    """Each wakes the next; who has gone cannot, and is passed over."""
+    """Each caller wakes the next one. Callers that timed out are skipped."""
     entered, leave = threading.Event(), threading.Event()
 
     def act(group):
@@ -220,7 +220,7 @@ def test_one_that_gave_up_does_not_keep_the_others_asleep():
 
 
 def test_callers_work_by_themselves_after_the_executor_is_gone():
-    """It was called for the rest of the queue, and will not come."""
+    """Callers do not wait for an executor that is shut down."""
     with ThreadPoolExecutor(1) as executor:
         combiner = Combiner(lambda group: group, executor, weight=lambda _: 1)
     combiner.add(1, waits=False)
@@ -229,7 +229,7 @@ def test_callers_work_by_themselves_after_the_executor_is_gone():
 
 
 def test_combiners_that_are_always_busy_leave_room_for_others():
-    """A thread of the executor stays for some groups, not for ever."""
+    """A thread of the executor does a limited number of groups in a row for one combiner."""
     stop = threading.Event()
 
     def busy(combiner):

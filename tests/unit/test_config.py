@@ -1,4 +1,4 @@
-"""Settings: where they come from, which wins, and what is refused."""
+"""Settings: their sources, which source wins, and what is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def load(file=None, env=None, flags=None) -> Settings:
 
 
 def test_without_anything_the_defaults_hold():
-    """An empty environment gives the declared defaults, and they keep their own minimums."""
+    """An empty environment gives the declared defaults, and each default is within its limits."""
     assert load() == Settings()
     for setting in Settings.declared():
         assert setting.help.endswith("."), setting.key
@@ -32,7 +32,7 @@ def test_without_anything_the_defaults_hold():
 
 
 def test_flag_wins_over_environment_over_file_over_default(file):
-    """Each source hides the ones below it and nothing else."""
+    """Each source overrides only the same settings of the sources below it."""
     path = file("[log]\nmax_partitions = 2\nretention_ms = 20\nmax_event_bytes = 200\n")
     env = {"STRANDLINE_LOG__RETENTION_MS": "30", "STRANDLINE_LOG__MAX_EVENT_BYTES": "300"}
     settings = load(path, env, {"log.max_event_bytes": 400}).log
@@ -41,12 +41,12 @@ def test_flag_wins_over_environment_over_file_over_default(file):
 
 
 def test_a_flag_that_was_not_given_hides_nothing(file):
-    """None is how a command line says that a flag is absent."""
+    """None means that a flag was not given."""
     assert load(file("[log]\nmax_partitions = 2\n"), {}, {"log.max_partitions": None}).log.max_partitions == 2
 
 
 def test_every_setting_can_come_from_every_source(file):
-    """Key, environment variable and flag of each declaration lead to the same field."""
+    """The key, environment variable and flag of a setting set the same field."""
     for setting in Settings.declared():
         value = setting.default
         text = f'"{value}"' if setting.type is str else str(value)
@@ -67,27 +67,27 @@ def test_every_setting_can_come_from_every_source(file):
     ],
 )
 def test_an_unknown_name_is_refused_and_the_nearest_named(source, nearest):
-    """A typo is an error, not a setting without effect."""
+    """A typo is an error, and the message suggests the nearest name."""
     with pytest.raises(Invalid, match=f"did you mean {nearest}"):
         load(**source)
 
 
 @pytest.mark.parametrize("text", ["[log]\nretention = 5\n", "[lgo]\nretention_ms = 5\n", "[lgo]\n"])
 def test_an_unknown_name_in_the_file_is_refused(file, text):
-    """Unknown sections count as well, even empty ones."""
+    """Unknown sections are refused as well, even empty ones."""
     with pytest.raises(Invalid, match="is not a se"):
         load(file(text))
 
 
 def test_a_name_like_no_other_is_refused_without_a_guess():
-    """No suggestion is better than a silly one."""
+    """The message makes no suggestion if no name is similar."""
     with pytest.raises(Invalid) as caught:
         load(flags={"qqqq": 1})
     assert "did you mean" not in caught.value.detail
 
 
 def test_other_variables_are_none_of_our_business():
-    """Also those that an orchestrator makes up for a service of our name."""
+    """Other variables are ignored, also those that an orchestrator sets for a service called strandline."""
     env = {"PATH": "/bin", "STRANDLINE_DATA": "d", "STRANDLINE_PORT_8080_TCP": "tcp://10.0.0.1:8080"}
     assert load(env=env) == Settings()
 
@@ -108,7 +108,7 @@ def test_other_variables_are_none_of_our_business():
     ],
 )
 def test_values_of_the_wrong_kind_are_refused(key, value, message):
-    """The message names the setting and what it should be."""
+    """The message names the setting and the expected type or minimum."""
     with pytest.raises(Invalid, match=message) as caught:
         load(flags={key: value})
     assert key in caught.value.detail
@@ -116,12 +116,12 @@ def test_values_of_the_wrong_kind_are_refused(key, value, message):
 
 
 def test_numbers_may_be_grouped_by_underscores():
-    """`50_000_000`, as in TOML."""
+    """`50_000_000` is valid, as in TOML."""
     assert load(env={"STRANDLINE_LOG__RETENTION_MS": "50_000_000"}).log.retention_ms == 50_000_000
 
 
 def test_a_value_can_refer_to_the_environment(file):
-    """`env:NAME` takes the value from there, so that secrets stay out of files."""
+    """`env:NAME` reads the variable NAME, so that files contain no secrets."""
     path = file('[log]\nretention_ms = "env:KEEP"\n[logs]\nlevel = "env:LEVEL"\n')
     settings = load(path, {"KEEP": "77", "LEVEL": "error"})
     assert (settings.log.retention_ms, settings.logs.level) == (77, "error")
@@ -142,14 +142,14 @@ def test_the_process_environment_is_the_default(monkeypatch):
 
 @pytest.mark.parametrize("text", ["[log", "retention_ms = 5\n", "[log]\nretention_ms = 5\nretention_ms = 6\n"])
 def test_a_broken_file_is_refused_by_name(file, text):
-    """Syntax errors and keys outside a section."""
+    """Syntax errors and keys outside a section are refused, and the message names the file."""
     path = file(text)
     with pytest.raises(Invalid, match=r"strandline\.toml"):
         load(path)
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path):
-    """Bytes that are no UTF-8, and a directory."""
+    """A file that is not UTF-8 and a directory are refused."""
     path = tmp_path / "strandline.toml"
     path.write_bytes(b"\xff\xfe")
     for bad in (path, tmp_path):
@@ -158,6 +158,6 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    """Whoever names a file wants it."""
+    """A settings file that is named but does not exist is an error."""
     with pytest.raises(Invalid, match="there is no settings file"):
         load(tmp_path / "none.toml")

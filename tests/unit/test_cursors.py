@@ -1,4 +1,4 @@
-"""Cursor arithmetic, compared for every small list of timelines with a flat list of all records ever written."""
+"""Cursor arithmetic, compared with a flat list of all records for every small list of timelines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Spans = list[Span]
 
 
 def layout(sizes: Sequence[int], removed: int) -> Spans:
-    """Timelines of these sizes, the oldest `removed` records gone, the last timeline open."""
+    """Timelines of these sizes without their oldest `removed` records; the last timeline is open."""
     spans = []
     for order, size in enumerate(sizes, 1):
         gone = min(removed, size)
@@ -40,7 +40,7 @@ SMALL = list(small_layouts())
 
 
 class Oracle:
-    """Every record ever written, end to end; a position is the number of records before it."""
+    """A flat list of all records ever written. The index of a position is the number of records before it."""
 
     def __init__(self, spans: Spans, removed: int) -> None:
         self.records = [Position(span.order, offset) for span in spans for offset in range(span.size)]
@@ -75,12 +75,12 @@ def refused(reason: str) -> pytest.RaisesExc[InvalidCursor]:
 
 
 def read_all(spans: Spans, position: Position) -> list[Position]:
-    """What a reader sees that asks `read_next` again after every record."""
+    """The records that a reader gets if it calls `read_next` after every record."""
     seen = []
     while (place := cursors.read_next(spans, position)) is not None:
         position = Position(place[0].order, place[1])
         seen.append(position)
-        assert len(seen) < 1_000, "a reader goes round in circles"
+        assert len(seen) < 1_000, "the reader does not reach the end"
     return seen
 
 
@@ -89,7 +89,7 @@ def read_all(spans: Spans, position: Position) -> list[Position]:
 
 @given(st.integers(0, 0xFFFF), st.integers(-1, 10**18 - 1))
 def test_every_position_survives_its_text_form(order, offset):
-    """Formatting and parsing give the same position, in upper case as well."""
+    """Formatting and parsing return the same position, also in upper case."""
     position = Position(order, offset)
     text = str(position)
     assert re.fullmatch(r"001-[0-9a-f]{4}-([0-9]{18}|-1)", text)
@@ -114,7 +114,7 @@ def test_every_position_survives_its_text_form(order, offset):
     ],
 )
 def test_all_text_forms_are_understood(text, position):
-    """The long form in either case, plain decimals of timeline 1, and BEGIN."""
+    """The long form in either case, plain decimals of timeline 1, and BEGIN are valid."""
     assert cursors.parse(text) == position
 
 
@@ -168,7 +168,7 @@ BROKEN = [
 
 @pytest.mark.parametrize("text", BROKEN, ids=lambda text: ascii(text)[:40])
 def test_broken_texts_are_refused(text):
-    """Anything else is INVALID_FORMAT, in a message that shows the right form and stays short."""
+    """Any other text is INVALID_FORMAT. The message is short and shows the right form."""
     with refused("INVALID_FORMAT") as caught:
         cursors.parse(text)
     assert "001-0001-000000000000000012" in caught.value.detail
@@ -177,7 +177,7 @@ def test_broken_texts_are_refused(text):
 
 @given(st.text(max_size=40))
 def test_parsing_never_fails_in_another_way(text):
-    """Whatever comes in is a position, BEGIN, or INVALID_FORMAT; and what parses has one spelling."""
+    """Any text is a position, BEGIN or INVALID_FORMAT. A parsed position formats to a text that parses to it."""
     with suppress(InvalidCursor):
         position = cursors.parse(text)
         if position is None:
@@ -198,7 +198,7 @@ def test_every_spelling_has_the_index_of_the_flat_list():
 
 
 def test_begin_is_where_the_removed_prefix_ends():
-    """Nothing before the begin index is there, everything after it is."""
+    """The begin index is the number of removed records."""
     for spans, oracle in checked():
         assert cursors.begin_index(spans) == oracle.removed, spans
 
@@ -208,7 +208,7 @@ def canonical(spans: Sequence[Span], position: Position) -> Position:
 
 
 def test_the_canonical_spelling_names_the_record_just_before():
-    """Equal positions become equal texts: the record before them, or −1 of the first timeline."""
+    """Equal positions have equal texts: the record before them, or −1 of the first timeline."""
     for spans, oracle in checked():
         for position, index in oracle.spellings.items():
             expected = oracle.records[index - 1] if index else Position(1, -1)
@@ -217,7 +217,7 @@ def test_the_canonical_spelling_names_the_record_just_before():
 
 
 def test_the_end_of_a_timeline_equals_the_start_of_the_next():
-    """`last of n` equals `−1 of n+1`, through any number of empty timelines."""
+    """`last of n` equals `−1 of n+1`, also across empty timelines."""
     for spans, _ in checked():
         for left, right in itertools.combinations(spans, 2):
             between = spans[left.order : right.order - 1]
@@ -228,7 +228,7 @@ def test_the_end_of_a_timeline_equals_the_start_of_the_next():
 
 
 def test_order_and_distance_are_those_of_the_flat_list():
-    """Both are antisymmetric and agree with counting records, over every pair of positions."""
+    """Both are antisymmetric and equal the number of records between, for every pair of positions."""
     for spans, oracle in checked():
         for (left, i), (right, j) in itertools.product(oracle.spellings.items(), repeat=2):
             assert cursors.distance(spans, left, right) == j - i
@@ -239,7 +239,7 @@ def test_order_and_distance_are_those_of_the_flat_list():
 
 @given(long_layouts(), st.data())
 def test_distances_add_up(made, data):
-    """From a to b and from b to c is from a to c."""
+    """The distances from a to b and from b to c add up to the distance from a to c."""
     spans, oracle = made
     a, b, c = (data.draw(st.sampled_from(sorted(oracle.spellings))) for _ in range(3))
     assert cursors.distance(spans, a, b) + cursors.distance(spans, b, c) == cursors.distance(spans, a, c)
@@ -249,7 +249,7 @@ def test_distances_add_up(made, data):
 
 
 def test_exactly_the_positions_with_everything_after_them_are_available():
-    """An available position comes back as it was; the others are UNAVAILABLE and the error has the range."""
+    """An available position is returned unchanged. Any other is UNAVAILABLE, and the error has the range."""
     for spans, oracle in checked():
         for position, index in oracle.spellings.items():
             if index >= oracle.removed:
@@ -264,7 +264,7 @@ def test_exactly_the_positions_with_everything_after_them_are_available():
 
 
 def test_begin_is_the_oldest_available_position():
-    """BEGIN becomes the canonical spelling of the begin index, and is available itself."""
+    """BEGIN becomes the canonical spelling of the begin index, which is available."""
     for spans, oracle in checked():
         begin = cursors.available(spans, None)
         assert cursors.index_of(spans, begin) == oracle.removed
@@ -273,7 +273,7 @@ def test_begin_is_the_oldest_available_position():
 
 
 def test_offsets_past_the_end_are_refused():
-    """Past a closed timeline there never is such an offset; past the open one it is not there yet."""
+    """An offset past a closed timeline is INVALID_OFFSET; an offset past the open one is UNAVAILABLE."""
     for spans, _ in checked():
         for span in spans:
             reason = "INVALID_OFFSET" if span.closed else "UNAVAILABLE"
@@ -287,7 +287,7 @@ def test_offsets_past_the_end_are_refused():
 
 @pytest.mark.parametrize("order", [0, 5, 0xFFFF])
 def test_an_unknown_timeline_is_named_by_arithmetic_and_unavailable_to_readers(order):
-    """TIMELINE_NOT_FOUND for distance, UNAVAILABLE with the range for streams."""
+    """Distances raise TIMELINE_NOT_FOUND; readers get UNAVAILABLE with the range."""
     spans = layout([2, 1], 1)
     position = Position(order, -1)
     with refused("TIMELINE_NOT_FOUND"):
@@ -303,7 +303,7 @@ def test_an_unknown_timeline_is_named_by_arithmetic_and_unavailable_to_readers(o
 
 
 def test_plain_offsets_go_away_with_timeline_1():
-    """A plain decimal is never taken for a record of a later timeline."""
+    """A plain decimal never means a record of a later timeline."""
     spans = layout([3, 5], 4)
     for offset in range(2):
         with refused("UNAVAILABLE"):
@@ -313,13 +313,13 @@ def test_plain_offsets_go_away_with_timeline_1():
 
 
 def test_a_cursor_at_the_end_of_a_removed_timeline_still_works():
-    """It equals the start of the next one."""
+    """Such a cursor equals the start of the next timeline."""
     spans = layout([3, 0, 5], 3)
     assert read_all(spans, cursors.available(spans, Position(1, 2))) == [Position(3, n) for n in range(5)]
 
 
 def test_the_oldest_text_is_the_first_record_that_can_be_read():
-    """Or, when there is none, the place in the open timeline where the next record will be."""
+    """Without records it is the position of the next record in the open timeline."""
     for spans, oracle in checked():
         left = oracle.records[oracle.removed :]
         expected = left[0] if left else Position(spans[-1].order, spans[-1].size)
@@ -327,7 +327,7 @@ def test_the_oldest_text_is_the_first_record_that_can_be_read():
 
 
 def test_the_newest_text_is_the_last_record_ever_written():
-    """It is a cursor at the end; before any record it is −1 of the first timeline."""
+    """It is a cursor at the end. Before the first record it is −1 of the first timeline."""
     for spans, oracle in checked():
         expected = oracle.records[-1] if oracle.records else Position(1, -1)
         assert cursors.newest_text(spans) == str(expected), spans
@@ -337,7 +337,7 @@ def test_the_newest_text_is_the_last_record_ever_written():
 
 
 def test_shifting_moves_over_the_flat_list_and_stops_at_its_ends():
-    """Both ways, canonical, and UNAVAILABLE before the first and past the newest."""
+    """A shift in either direction gives a canonical position; one past either end is UNAVAILABLE."""
     for spans, oracle in checked():
         end = len(oracle.records)
         for position, index in oracle.available.items():
@@ -353,14 +353,14 @@ def test_shifting_moves_over_the_flat_list_and_stops_at_its_ends():
 
 @pytest.mark.parametrize("by", [-(2**63), 2**63 - 1])
 def test_shifting_by_huge_numbers_is_refused(by):
-    """No number is too large to say where it leads."""
+    """A shift by any 64-bit number is UNAVAILABLE, and the message names the number."""
     with refused("UNAVAILABLE") as caught:
         cursors.shift(layout([2, 2], 1), Position(1, 1), by)
     assert str(by) in caught.value.detail
 
 
 def test_shifting_starts_at_an_available_position():
-    """A position whose records are gone cannot be shifted, not even to where records are."""
+    """An expired position cannot be shifted, even if the target is available."""
     spans = layout([3, 3], 2)
     with refused("UNAVAILABLE"):
         cursors.shift(spans, Position(1, -1), 3)
@@ -368,7 +368,7 @@ def test_shifting_starts_at_an_available_position():
 
 
 def test_lag_counts_the_records_that_follow():
-    """From every available position and from BEGIN; the others are refused."""
+    """The lag is defined for BEGIN and every available position; other positions are refused."""
     for spans, oracle in checked():
         for position, index in oracle.spellings.items():
             if index >= oracle.removed:
@@ -383,7 +383,7 @@ def test_lag_counts_the_records_that_follow():
 
 
 def test_a_reader_sees_exactly_the_rest_from_every_available_position():
-    """Every remaining record once, in order, whichever spelling the reader starts from."""
+    """A reader gets every remaining record once and in order, from every spelling of a position."""
     for spans, oracle in checked():
         for position, index in oracle.available.items():
             assert read_all(spans, position) == oracle.records[index:], (spans, position)
@@ -391,7 +391,7 @@ def test_a_reader_sees_exactly_the_rest_from_every_available_position():
 
 @given(long_layouts(), st.data())
 def test_a_reader_sees_exactly_the_rest_of_many_timelines(made, data):
-    """The same over up to thirty timelines, many of them empty."""
+    """The same is true for up to thirty timelines, many of them empty."""
     spans, oracle = made
     position = data.draw(st.sampled_from(sorted(oracle.available)))
     index = oracle.spellings[position]
@@ -415,7 +415,7 @@ def later(spans: Spans, appended: int, next_sizes: Sequence[int], removed: int) 
 
 
 def test_the_canonical_spelling_outlives_appends_switches_and_removal():
-    """A stored cursor stays the canonical one whatever happens to the timelines after it was given out."""
+    """A stored canonical cursor stays canonical after later changes of the timelines."""
     for spans, oracle in checked():
         for appended, next_sizes in itertools.product((0, 2), ([], [0], [2], [0, 1])):
             for removed in (oracle.removed, len(oracle.records)):
@@ -428,7 +428,7 @@ def test_the_canonical_spelling_outlives_appends_switches_and_removal():
 
 @given(long_layouts(), st.integers(0, 5), st.lists(st.integers(0, 3), max_size=5), st.data())
 def test_a_resumed_reader_sees_the_rest_and_what_came_later(made, appended, next_sizes, data):
-    """From a cursor it was given before a switch a reader goes on with exactly what it had not seen."""
+    """A reader that resumes from a cursor from before a switch gets exactly the records it has not read."""
     spans, oracle = made
     position = data.draw(st.sampled_from(sorted(oracle.available)))
     given_out = canonical(spans, position)
@@ -439,7 +439,7 @@ def test_a_resumed_reader_sees_the_rest_and_what_came_later(made, appended, next
 
 
 def test_removing_a_timeline_changes_no_index():
-    """A cleaned-up timeline keeps its size, so that distances over it stay what they were."""
+    """A cleaned-up timeline keeps its size, so distances across it do not change."""
     spans = layout([3, 0, 2, 4], 0)
     gone = [replace(span, first=span.last + 1) if span.order < 4 else span for span in spans]
     for position, index in Oracle(spans, 0).spellings.items():

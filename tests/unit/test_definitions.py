@@ -1,4 +1,4 @@
-"""Event type definitions: what is completed, what is refused, what may change."""
+"""Event type definitions: defaults, what is refused, and what may change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def changed(old: EventType, **changes: object) -> EventType:
 
 
 def test_a_new_definition_is_completed():
-    """Partitions, retention, schema version and times; what was given stays."""
+    """Partitions, retention, schema version and times are added; given values are kept."""
     made = new(owning_application="shop", labels={"a": "b"}, schema=Schema(schema="{}", version="7.7.7"))
     assert (made.partitions, made.default_statistic) == (1, Statistics(read_parallelism=1, write_parallelism=1))
     assert made.options.retention_time == 1234
@@ -45,7 +45,7 @@ def test_a_new_definition_is_completed():
     ],
 )
 def test_the_partition_count_comes_from_either_field(asked, count):
-    """Ours wins over Nakadi's."""
+    """Our field wins over Nakadi's."""
     made = new(**asked)
     assert made.partition_count == made.partitions == count
     assert made.default_statistic.read_parallelism == count
@@ -53,7 +53,7 @@ def test_the_partition_count_comes_from_either_field(asked, count):
 
 @pytest.mark.parametrize(("category", "strategies"), [("undefined", 0), ("business", 1), ("data", 1)])
 def test_enrichment_follows_the_category(category, strategies):
-    """Whatever has metadata gets it completed."""
+    """Event types with metadata have the enrichment strategy."""
     assert len(new(category=category).enrichment_strategies) == strategies
 
 
@@ -91,19 +91,19 @@ def test_enrichment_follows_the_category(category, strategies):
     ],
 )
 def test_what_cannot_be_is_refused(asked):
-    """Names, numbers, strategies and schemas, also when Python built them unchecked."""
+    """Invalid names, numbers, strategies and schemas are refused, also in objects that Python code built."""
     with pytest.raises(Invalid):
         new(**asked)
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_9", "shop.orders", "a.1", "a" * 200])
 def test_good_names_are_accepted(name):
-    """Letters, digits, dashes, underscores, dots between."""
+    """A name has letters, digits, dashes, underscores, and dots between parts."""
     assert new(name=name).name == name
 
 
 def test_an_unchanged_update_changes_the_time_alone():
-    """Also when the client leaves out what we added."""
+    """Only `updated_at` changes, also if the client omits fields that were added by default."""
     old = new(category="business", partitions=3)
     assert changed(old) == replace(old, updated_at=NOW)
     asked = EventType("orders", category="business")
@@ -126,14 +126,14 @@ def test_an_unchanged_update_changes_the_time_alone():
     ],
 )
 def test_what_may_not_change_is_refused(change):
-    """Anything that events already stored depend on."""
+    """Stored events depend on these fields, so a change is Invalid."""
     old = new(category="business", partitions=3, partition_strategy="hash", partition_key_fields=("k",))
     with pytest.raises(Invalid):
         changed(old, **change)
 
 
 def test_what_may_change_changes():
-    """Retention, owner, labels."""
+    """Retention, owner, audience and labels can change."""
     old = new()
     made = changed(old, options=Options(99), owning_application="new", labels={"x": "y"}, audience="all")
     assert (made.options.retention_time, made.owning_application, made.audience) == (99, "new", "all")
@@ -141,13 +141,13 @@ def test_what_may_change_changes():
 
 
 def test_a_changed_schema_gets_a_version_and_a_time():
-    """The client's own version does not count."""
+    """The version in the client's request is ignored."""
     old = new()
     made = changed(old, schema=replace(STRING, version="9.9.9"))
     assert made.schema == Schema(schema=STRING.schema, version="1.1.0", created_at=NOW)
 
 
 def test_a_schema_that_is_only_written_differently_stays():
-    """No second schema of the same version appears."""
+    """A schema with other whitespace is the same schema and is not stored again."""
     old = new(schema=STRING)
     assert changed(old, schema=Schema(schema=STRING.schema.replace(":", " : "))).schema == old.schema

@@ -1,4 +1,4 @@
-"""Metadata: what is refused, what is added, and that not one byte outside it changes."""
+"""Metadata: what is refused, what is added, and that no byte outside it changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def enrich(raw: str | bytes) -> bytes:
 )
 @pytest.mark.parametrize("key", ['"metadata":', '"metadata" : ', '"\\u006detadata":'])
 def test_bytes_outside_metadata_stay_as_they_came(before, after, key):
-    """Numbers, spaces, escapes, repeated keys, and whatever else looks like metadata."""
+    """Numbers, spaces, escapes, repeated keys and other text that looks like metadata keep their bytes."""
     found = enrich(before + key + MINIMAL + after).decode()
     assert found.startswith(before + key)
     assert found.endswith(after)
@@ -46,7 +46,7 @@ def test_bytes_outside_metadata_stay_as_they_came(before, after, key):
 
 
 def test_what_metadata_says_stays_as_it_came():
-    """`occurred_at` goes out with its own digits and offset, other fields too."""
+    """`occurred_at` keeps its digits and offset; other fields keep their bytes."""
     occurred = "2024-05-01T14:00:00.123456789+02:00"
     metadata = f'{{ "occurred_at": "{occurred}", "eid" :"{EID}" , "span_ctx":{{"n":1.10}} \n}}'
     found = enrich(f'{{"metadata":{metadata}}}')
@@ -67,7 +67,7 @@ def test_what_metadata_says_stays_as_it_came():
     ],
 )
 def test_fields_that_the_publisher_set_come_once(sent, expected):
-    """Ours replace them, but a flow id stays the publisher's."""
+    """Added fields replace those of the publisher, except for the flow id."""
     found = enrich(f'{{"metadata":{MINIMAL[:-1]},{sent},"span_ctx":{{"n":1E5}}}},"x":1.10}}')
     fields = json.JSONDecoder(object_pairs_hook=list).decode(found.decode())
     metadata = next(value for name, value in fields if name == "metadata")
@@ -84,7 +84,7 @@ def test_fields_that_the_publisher_set_come_once(sent, expected):
 
 
 def test_of_two_metadata_the_last_counts():
-    """As for every reader of JSON; the first is left alone."""
+    """The last field wins, as in other JSON readers. The first one is unchanged."""
     found = enrich(f'{{"metadata":{{"eid":"first"}},"metadata":{MINIMAL}}}')
     assert found.startswith(b'{"metadata":{"eid":"first"},"metadata":{"eid":"105a')
     assert json.loads(found)["metadata"] == {"eid": EID, "occurred_at": NOW, **ADDED}
@@ -104,7 +104,7 @@ json_values = st.recursive(
     st.text(),
 )
 def test_any_event_keeps_everything_but_its_metadata(event, escaped, indent, flow_id):
-    """Whatever it holds and however it was written."""
+    """All other fields are equal for any content and any JSON formatting."""
     event["metadata"] = {"eid": EID, "occurred_at": NOW, "span_ctx": {"x": flow_id}}
     try:
         raw = json.dumps(event, ensure_ascii=escaped, indent=indent).encode()
@@ -150,13 +150,13 @@ def test_broken_metadata_is_refused_by_field(change, message):
 
 @pytest.mark.parametrize("event", [{}, {"metadata": None}, {"metadata": []}, {"metadata": "x"}])
 def test_missing_metadata_is_refused(event):
-    """With what it needs."""
+    """The message lists the required fields."""
     with pytest.raises(Invalid, match="needs at least eid and occurred_at"):
         check_metadata(event, "orders")
 
 
 def test_complete_metadata_is_accepted():
-    """Everything a publisher may set."""
+    """All fields that a publisher may set are accepted together."""
     full = {
         "eid": EID.upper(),
         "occurred_at": "2024-05-01T12:00:00.123456789+02:00",
@@ -184,12 +184,12 @@ def test_complete_metadata_is_accepted():
     ],
 )
 def test_a_data_event_needs_its_envelope(event):
-    """data_type, data_op and data."""
+    """A data event needs data_type, data_op and data."""
     with pytest.raises(Invalid, match="data"):
         check_data_event(event)
 
 
 @pytest.mark.parametrize("act", "CUDS")
 def test_a_data_event_with_its_envelope_is_accepted(act):
-    """All four operations."""
+    """All four operations are valid."""
     check_data_event({"data_type": "t", "data_op": act, "data": {}})

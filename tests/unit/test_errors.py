@@ -1,4 +1,4 @@
-"""Errors: families, default messages, and their way through pickle."""
+"""Errors: families, default messages and pickling."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def every_class() -> list[type[StrandlineError]]:
     found = [StrandlineError]
     for kind in found:
         found.extend(kind.__subclasses__())
-    # Other modules have a few of their own, once they are imported.
+    # Other modules define more classes; they are known only after an import.
     return [kind for kind in found if kind.__module__ == StrandlineError.__module__]
 
 
 def test_every_class_has_a_code_of_its_own():
-    """Clients turn a code back into exactly one class."""
+    """Clients map a code to exactly one class."""
     assert sorted(every_class(), key=lambda kind: kind.__name__) == KINDS
     assert {code: kind.code for code, kind in families().items()} == {code: code for code in families()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_survives_pickling(kind):
-    """Class, message and machine-readable members arrive at the other side of a process border."""
+    """Class, message and machine-readable members are the same in another process."""
     error = make(kind, "it broke", token="t-1", retry_after=7, items=[ItemResult("failed", "validating", "no")])
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind
@@ -57,7 +57,7 @@ def test_an_error_survives_pickling(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_default_message_is_the_docstring(kind):
-    """An error raised without words still says what it means, in one sentence."""
+    """An error without a message has a default message of one sentence."""
     error = make(kind)
     assert str(error) == error.detail == kind.__doc__
     assert re.fullmatch(r"[A-Z][^\n]+\.", error.detail)
@@ -65,14 +65,14 @@ def test_the_default_message_is_the_docstring(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_statuses_are_those_of_the_tree_in_the_module_docstring(kind):
-    """The drawing names every class; a status it mentions is the class's own."""
+    """The tree names every class, and the statuses in it are those of the classes."""
     line = next(row for row in errors.__doc__.splitlines() if re.search(rf"\b{kind.__name__}\b", row))
     stated = re.search(r"\((\d{3})", line)
     assert stated is None or int(stated[1]) == kind.status
 
 
 def test_members_that_errors_carry():
-    """Reason, token, items and retry_after are reachable by name."""
+    """Reason, token, items and retry_after are attributes."""
     assert InvalidCursor("no", reason="NULL_OFFSET").reason == "NULL_OFFSET"
     assert Sealed(token="t-1").token == "t-1"
     assert PublishFailed().items == []
@@ -82,7 +82,7 @@ def test_members_that_errors_carry():
 
 
 def test_families_nest_by_what_the_caller_should_do():
-    """Whoever catches Invalid catches everything that a changed request would cure."""
+    """`except Invalid` catches every error that a changed request can fix."""
     assert issubclass(InvalidCursor, Invalid)
     assert issubclass(errors.StorageFull, Unavailable)
     assert not issubclass(errors.OutcomeUnknown, Unavailable)

@@ -1,4 +1,4 @@
-"""Which timelines may be removed when, and what of them nobody has read."""
+"""Which timelines may be removed, and how many of their events are unread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY_MS = 86_400_000
 def timeline(
     order: int, age_ms: int | None, *, removed: bool = False, ends: dict[str, int] | None = None
 ) -> Timeline:
-    """Closed so long ago, or open."""
+    """A timeline that was closed `age_ms` ago, or an open one."""
     switched_at = None if age_ms is None else to_rfc3339(NOW_MS - age_ms)
     cleaned_up_at = to_rfc3339(NOW_MS) if removed else None
     ends = None if age_ms is None else ends or {"0": 9}
@@ -30,19 +30,19 @@ def removable(*timelines: Timeline) -> list[int]:
 
 
 def test_an_open_timeline_stays():
-    """However old it is."""
+    """An open timeline is never removed, at any age."""
     assert removable(timeline(1, None)) == []
     assert expiry.removable([timeline(1, None)], 1, NOW_MS * 2) == []
 
 
 @pytest.mark.parametrize(("age_ms", "expected"), [(0, []), (DAY_MS - 1, []), (DAY_MS, [1]), (2 * DAY_MS, [1])])
 def test_a_closed_timeline_stays_for_the_retention_time(age_ms, expected):
-    """Counted from its end, because its last record may be that young."""
+    """The retention time starts at the end of the timeline, when its newest record may have been written."""
     assert removable(timeline(1, age_ms), timeline(2, None)) == expected
 
 
 def test_all_whose_time_is_over_go_oldest_first():
-    """Those that went before are not touched again."""
+    """Timelines that are already removed are not returned again."""
     timelines = [
         timeline(1, 9 * DAY_MS, removed=True),
         timeline(2, 3 * DAY_MS),
@@ -54,12 +54,12 @@ def test_all_whose_time_is_over_go_oldest_first():
 
 
 def test_none_goes_before_an_older_one():
-    """The clocks of two initiators may disagree; removed timelines are always the oldest ones."""
+    """Removed timelines are always the oldest ones, even if the clocks of two initiators differ."""
     assert removable(timeline(1, DAY_MS - 5), timeline(2, DAY_MS + 5), timeline(3, None)) == []
 
 
 def test_unread_is_what_lies_between_the_cursor_and_the_end():
-    """Compared with cursor arithmetic, for every small pair of timelines and every cursor."""
+    """The result equals the cursor arithmetic for every small pair of timelines and every cursor."""
     for first, second in itertools.product(range(-1, 3), repeat=2):
         spans = [Span(1, 0, first), Span(2, 0, second), Span(3, 0, 5, closed=False)]
         for order, last in ((1, first), (2, second), (3, 5)):
@@ -72,7 +72,7 @@ def test_unread_is_what_lies_between_the_cursor_and_the_end():
 
 
 def test_unread_is_summed_over_partitions():
-    """One that the timeline did not have yet has nothing to read."""
+    """A partition that the timeline does not have counts as read."""
     closed = timeline(2, DAY_MS, ends={"0": 9, "1": -1, "2": 4})
     positions = {0: Position(2, 7), 1: Position(1, 3), 2: Position(1, 3), 3: Position(3, -1), 4: Position(2, -1)}
     assert expiry.unread(closed, positions) == 2 + 0 + 5 + 0 + 0

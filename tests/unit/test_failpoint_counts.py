@@ -1,4 +1,4 @@
-"""Failpoints strike once, when they were told to."""
+"""A failpoint fires once, at the hit that it is set for."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from strandline import failpoints
 
 @pytest.mark.parametrize(("text", "hits"), [("", 0), ("other:kill", 0), ("step:kill", 1), ("step:stop:3", 3)])
 def test_a_failpoint_strikes_once_at_its_time(monkeypatch, text, hits):
-    """The first time, or as often as was said; others pass."""
+    """A failpoint fires at the first hit or at the given one. Hits of other names do nothing."""
     seen: list[tuple[int, signal.Signals]] = []
     struck: list[int] = []
     monkeypatch.setattr(failpoints.os, "kill", lambda pid, number: seen.append((pid, number)))

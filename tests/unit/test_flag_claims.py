@@ -1,4 +1,4 @@
-"""Replacing a flag by claims, in every order in which the steps of several can follow each other."""
+"""Replacing a flag by claims, for every order in which the steps of several writers can run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FLAG = "_READY"
 
 @dataclass
 class Disk:
-    """What there is, and every change of the flag as (before, after)."""
+    """The files, and every change of the flag as (before, after)."""
 
     content: dict[str, bytes] = field(default_factory=dict)
     changes: list[tuple[bytes | None, bytes]] = field(default_factory=list)
 
 
 class MemoryFiles(RenamingFiles):
-    """Files in memory; `step` is called before each access, all of which are one step."""
+    """Files in memory. Every access is atomic, and `step` is called before it."""
 
     def __init__(self, disk: Disk, step: Callable[[], None]) -> None:
         super().__init__("memory")
@@ -82,18 +82,18 @@ class MemoryFile(NewFile):
         self._files.put(self._path, self._content)
 
     def _drop(self) -> None:
-        """Nothing was put there."""
+        """Nothing to delete: the file is stored only by `_finish`."""
 
 
 class Turns:
-    """Lets one of several threads go on at a time. At each step the plan says who: 0 for whoever it was last."""
+    """Runs one of several threads at a time. At each step the plan chooses the thread; 0 is the current one."""
 
     def __init__(self, plan: list[int], workers: int) -> None:
         self._plan = plan
         self._running = set(range(workers))
         self._changed = threading.Condition()
         self._turn: int | None = None
-        #: For each step: which choice was taken, and out of how many.
+        #: For each step: the choice that was made, and the number of choices.
         self.taken: list[tuple[int, int]] = []
 
     def run(self, works: list[Callable[[Callable[[], None]], None]]) -> None:
@@ -131,7 +131,7 @@ class Turns:
 
 
 def orders(works: list[Callable[[MemoryFiles], None]], disk: Callable[[], Disk], switches: int) -> Iterator[Disk]:
-    """What is left on the disk after each order of steps in which a worker is interrupted at most so often."""
+    """The disk after each order of steps in which threads are interrupted at most `switches` times in total."""
     plan: list[int] | None = []
     while plan is not None:
         left = disk()
@@ -142,7 +142,7 @@ def orders(works: list[Callable[[MemoryFiles], None]], disk: Callable[[], Disk],
 
 
 def following(taken: list[tuple[int, int]], switches: int) -> list[int] | None:
-    """The next plan: the last choice that can still be raised, is."""
+    """The next plan: the last choice that can still be raised is raised. None after the last plan."""
     for at in range(len(taken) - 1, -1, -1):
         plan = [choice for choice, _ in taken[: at + 1]]
         plan[at] += 1
@@ -153,14 +153,14 @@ def following(taken: list[tuple[int, int]], switches: int) -> list[int] | None:
 
 @pytest.fixture(autouse=True)
 def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second attempt begins like the first."""
+    """One attempt is enough, because a second attempt begins like the first."""
     monkeypatch.setattr(renaming, "_ATTEMPTS", 1)
-    # Not `sleep` in the module of all: other threads of a test run rely on theirs.
+    # `time.sleep` itself is not replaced, because other threads of the test run need it.
     monkeypatch.setattr(renaming, "time", SimpleNamespace(sleep=lambda _: None))
 
 
 def replacing(told: list[str], *steps: tuple[bytes, bytes | None]) -> Callable[[Files], None]:
-    """A worker that replaces what it expects by something else, again and again, and tells what came through."""
+    """A worker that replaces the expected contents one after the other, and records which replaces succeeded."""
 
     def work(files: Files) -> None:
         for data, expected in steps:
@@ -174,14 +174,14 @@ def replacing(told: list[str], *steps: tuple[bytes, bytes | None]) -> Callable[[
 
 
 def check(disk: Disk, told: list[str], expected: dict[bytes, bytes | None]) -> None:
-    """Each change was of what its writer expected, and told is what happened, in that order."""
+    """Every change replaced the expected content, and exactly the changes that happened were reported."""
     assert [expected[after] for _, after in disk.changes] == [before for before, _ in disk.changes]
     assert sorted(told) == sorted(after.decode() for _, after in disk.changes)
 
 
 @pytest.mark.parametrize("before", [None, b"0"])
 def test_one_of_two_comes_through(before):
-    """Or none, if they were in each other's way; never both."""
+    """At most one of two writers replaces the flag. Both fail if they delete each other's claims."""
     told: list[str] = []
     works = [replacing(told, (b"P", before)), replacing(told, (b"Q", before))]
     count, succeeded = 0, 0
@@ -195,7 +195,7 @@ def test_one_of_two_comes_through(before):
 
 
 def test_a_late_one_overwrites_nothing():
-    """One that begins with the first revision while another makes the second and the third."""
+    """A late writer that expects revision 1 never overwrites revision 2 or 3 of another writer."""
     told: list[str] = []
     works = [replacing(told, (b"late", b"1")), replacing(told, (b"2", b"1"), (b"3", b"2"))]
     for disk in orders(works, lambda: Disk({FLAG: b"1"}), switches=4):
@@ -204,7 +204,7 @@ def test_a_late_one_overwrites_nothing():
 
 
 def test_of_three_one_comes_through():
-    """Two that delete each other's claims leave the way to the third."""
+    """At most one of three writers replaces the flag, also if two of them delete each other's claims."""
     told: list[str] = []
     works = [replacing(told, (name, b"1")) for name in (b"P", b"Q", b"R")]
     for disk in orders(works, lambda: Disk({FLAG: b"1"}), switches=2):

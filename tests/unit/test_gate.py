@@ -1,4 +1,4 @@
-"""The gate: order, bounds and drains, without a storage."""
+"""The gate without a storage: order, limits and drains."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from strandline.log.gate import Gate, Waiting
 
 
 class Scene:
-    """A gate and what happened at it."""
+    """A gate, and a record of what happened."""
 
     def __init__(self, room: int = 10) -> None:
         self.drained = 0
@@ -25,7 +25,7 @@ class Scene:
 
 
 def test_an_open_gate_lets_everybody_through():
-    """At once and in order."""
+    """Publishes start at once and in order."""
     scene = Scene()
     scene.publish("a")
     scene.publish("b")
@@ -33,7 +33,7 @@ def test_an_open_gate_lets_everybody_through():
 
 
 def test_a_held_gate_keeps_them_in_order():
-    """Whoever came first starts first when it opens."""
+    """Queued publishes start in order when the gate opens, before later ones."""
     scene = Scene()
     scene.gate.hold()
     scene.publish("a")
@@ -45,7 +45,7 @@ def test_a_held_gate_keeps_them_in_order():
 
 
 def test_a_held_gate_tells_when_it_is_drained():
-    """Once the last publish that was under way has its outcome."""
+    """The gate is drained when the last started publish has its outcome."""
     scene = Scene()
     scene.publish("a")
     scene.publish("b")
@@ -58,7 +58,7 @@ def test_a_held_gate_tells_when_it_is_drained():
 
 
 def test_only_so_many_may_wait():
-    """The next one is refused at once."""
+    """A publish past the limit is refused at once."""
     scene = Scene(room=1)
     scene.gate.hold()
     scene.publish("a")
@@ -67,7 +67,7 @@ def test_only_so_many_may_wait():
 
 
 def test_who_has_waited_too_long_is_refused():
-    """And does not start when the gate opens."""
+    """A publish past its deadline does not start when the gate opens."""
     scene = Scene()
     scene.gate.hold()
     scene.publish("early", deadline_ms=50)
@@ -78,7 +78,7 @@ def test_who_has_waited_too_long_is_refused():
 
 
 def test_what_is_parked_goes_first():
-    """A publish that met a seal is not overtaken by those that came later."""
+    """Later publishes do not overtake a publish that met a seal."""
     scene = Scene()
     scene.publish("a")
     scene.gate.park(lambda: scene.started.append("a again"))
@@ -89,7 +89,7 @@ def test_what_is_parked_goes_first():
 
 
 def test_what_parks_again_waits_for_the_next_decision():
-    """Resuming does not go round in circles."""
+    """A publish that parks again is not resumed a second time in the same call."""
     scene = Scene()
     scene.publish("a")
 
@@ -104,7 +104,7 @@ def test_what_parks_again_waits_for_the_next_decision():
 
 
 def test_parked_publishes_do_not_keep_a_switch_waiting():
-    """They wait for its decision, so the drain must not wait for them."""
+    """A drain does not wait for parked publishes, because they wait for the decision of the switch."""
     scene = Scene()
     scene.publish("a")
     scene.gate.park(lambda: None)
@@ -113,7 +113,7 @@ def test_parked_publishes_do_not_keep_a_switch_waiting():
 
 
 def test_refusals_name_the_reason():
-    """503 with a time to come back."""
+    """A refused publish gets Unavailable with `retry_after`."""
     errors: list[Unavailable] = []
     gate = Gate(0, lambda: None)
     gate.hold()
