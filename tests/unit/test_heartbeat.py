@@ -1,4 +1,4 @@
-"""A heartbeat renews a lease in time, survives failures and stops when it is told to."""
+"""A heartbeat renews a lease in time, retries after failures, and stops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Lease:
 
 
 def test_it_renews_again_and_again_until_it_is_stopped():
-    """No beat runs after `stop`, which may be called twice."""
+    """No renewal runs after `stop`, which may be called twice."""
     lease = Lease()
     heartbeat = Heartbeat("renewing", lease.renew, 3)
     with heartbeat:
@@ -38,7 +38,7 @@ def test_it_renews_again_and_again_until_it_is_stopped():
 
 
 def test_the_interval_is_a_third_of_the_lease_or_less():
-    """Two beats may fail before the lease expires."""
+    """Two renewals may fail before the lease expires."""
     lease = Lease()
     assert Heartbeat("renewing", lease.renew, 6_000)._interval == 2
     assert Heartbeat("renewing", lease.renew, 6_000, longest=1)._interval == 1
@@ -46,7 +46,7 @@ def test_the_interval_is_a_third_of_the_lease_or_less():
 
 
 def test_failures_are_retried_sooner_and_logged_once(caplog):
-    """Of each row of failures the first one is logged, and renewing goes on after it."""
+    """The first of consecutive failures is logged, and the heartbeat continues."""
     lease = Lease()
     lease.error = Unavailable("no connection")
     with Heartbeat("renewing", lease.renew, 30):
@@ -62,7 +62,7 @@ def test_failures_are_retried_sooner_and_logged_once(caplog):
 
 
 def test_an_unexpected_error_does_not_end_it(caplog):
-    """It is logged with its traceback."""
+    """The error is logged with its traceback."""
     lease = Lease()
     lease.error = ValueError("a bug")
     with Heartbeat("renewing", lease.renew, 3):
@@ -73,7 +73,7 @@ def test_an_unexpected_error_does_not_end_it(caplog):
 
 
 def test_stopping_does_not_wait_for_the_interval():
-    """A process with long leases ends at once."""
+    """A process with long leases can end at once."""
     began = time.monotonic()
     with Heartbeat("renewing", Lease().renew, 600_000):
         pass

@@ -1,4 +1,4 @@
-"""The house style, as far as a machine can see it."""
+"""Rules of the house style that can be checked by a program."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def imported(module: Path) -> set[str]:
-    """Top-level packages that a module imports, wherever in it."""
+    """All top-level packages that a module imports, also inside functions."""
     names: set[str] = set()
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.Import):
@@ -68,20 +68,20 @@ def tracked() -> list[Path]:
 
 
 def test_no_module_is_too_long():
-    """Past 500 lines it wants splitting."""
+    """A module has at most 500 lines."""
     lengths = {str(module.relative_to(ROOT)): len(module.read_text().splitlines()) for module in MODULES}
     assert {name: length for name, length in lengths.items() if length > 500} == {}
 
 
 def test_functions_read_in_one_breath():
-    """Half of them have ten lines or fewer."""
+    """The median length of functions is at most ten lines."""
     lengths = [body_lines(function) for module in MODULES for function in functions(module)]
     assert len(lengths) > 100
     assert statistics.median(lengths) <= 10
 
 
 def test_no_constructor_takes_too_much():
-    """More than eight arguments want a settings value."""
+    """A constructor has at most eight arguments; use a settings value for more."""
     found = {
         f"{module.relative_to(ROOT)}:{function.lineno}"
         for module in MODULES
@@ -100,7 +100,7 @@ def is_abstract(node: ast.AST) -> bool:
 
 @pytest.mark.parametrize("module", PORTS, ids=lambda module: module.parent.name)
 def test_ports_are_small_and_say_what_they_promise(module):
-    """At most twelve abstract methods, each with a docstring, and synchronous."""
+    """A port has at most twelve abstract methods, each with a docstring, and none is async."""
     classes = [node for node in tree(module).body if isinstance(node, ast.ClassDef)]
     ports = {node.name: [part for part in node.body if is_abstract(part)] for node in classes}
     assert any(ports.values())
@@ -112,27 +112,27 @@ def test_ports_are_small_and_say_what_they_promise(module):
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_only_its_engine_module_imports_a_driver(driver):
-    """`engine/<product>.py` alone; pyspark only in `pipeline/`."""
+    """Only `engine/<product>.py` imports the driver of a product."""
     importers = {str(m.relative_to(SOURCE)) for m in MODULES if driver in imported(m)}
     allowed = {f"engine/{DRIVERS[driver]}.py"} if DRIVERS[driver] else set()
     assert importers <= allowed
 
 
 def test_only_the_pipeline_imports_spark():
-    """Everything else works without Java."""
+    """All other packages work without Java."""
     importers = [str(m.relative_to(SOURCE)) for m in MODULES if "pyspark" in imported(m)]
     assert [name for name in importers if not name.startswith("pipeline/")] == []
 
 
 def test_the_kernel_needs_the_standard_library_only():
-    """errors, clock, config and room import nothing else, and nothing above them."""
+    """errors, clock, config and room import no third-party packages and nothing above them."""
     allowed = {"errors": set(), "clock": {"strandline"}, "config": {"strandline"}, "room": set()}
     for name, own in allowed.items():
         foreign = {n for n in imported(SOURCE / f"{name}.py") if n not in sys.stdlib_module_names}
         assert foreign <= own, name
 
 
-# One-letter classes, so that this file does not contain what it looks for.
+# The one-letter classes keep this file from matching its own patterns.
 FORBIDDEN = {
     "a path of one machine": re.compile(r"(?<![\w.])/[w]ork/|(?<![\w.])/[r]oot/|(?<![\w.])/[h]ome/\w"),
     "a download address of a package": re.compile(
@@ -144,7 +144,7 @@ FORBIDDEN = {
 
 @pytest.mark.parametrize("what", FORBIDDEN)
 def test_tracked_files_name_no_machine_no_registry_and_no_leftovers(what):
-    """They must work anywhere, from whatever mirror a team uses."""
+    """Tracked files must work on any machine and with any package mirror."""
     found = []
     for path in tracked():
         try:
@@ -156,7 +156,7 @@ def test_tracked_files_name_no_machine_no_registry_and_no_leftovers(what):
 
 
 def test_no_test_takes_sleep_away_from_everybody():
-    """Replaced in `time` itself it is gone for all threads, and some of them then spin until the test ends."""
+    """A patched `time.sleep` affects all threads, some of which then spin until the test ends."""
     patched = re.compile(r'setattr\(\s*(?:[\w.]*\btime, "sleep"|"[\w.]*\btime\.sleep")')
     tests = sorted((ROOT / "tests").rglob("*.py"))
     assert patched.search('monkeypatch.setattr(files.time, "sleep", none)')
@@ -167,7 +167,7 @@ def test_no_test_takes_sleep_away_from_everybody():
     assert found == []
 
 
-# Endings that turn one word into another form of itself.
+# Endings that make another form of the same word.
 ENDINGS = {"", "s", "e", "es", "ed", "er", "ers", "or", "ors", "ing", "ings", "ion", "ions", "ation", "ations"}
 _SHORTEST_STEM = 3
 
@@ -180,7 +180,7 @@ def differ_by_an_ending(one: str, other: str) -> bool:
 
 
 def test_one_meaning_per_class_name():
-    """No two classes of one name: a reader must not have to look where a name comes from."""
+    """No two public classes have the same name."""
     homes: dict[str, list[str]] = {}
     for module in MODULES:
         for node in tree(module).body:
@@ -190,7 +190,7 @@ def test_one_meaning_per_class_name():
 
 
 def test_no_two_modules_differ_by_an_ending():
-    """`publisher` beside `publishing` says nothing about either; packages count as modules."""
+    """`publisher` beside `publishing` explains neither. Packages count as modules."""
     assert differ_by_an_ending("publisher", "publishing")
     assert differ_by_an_ending("log", "logs")
     assert not differ_by_an_ending("stream_routes", "stream_encoders")

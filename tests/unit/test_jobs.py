@@ -1,4 +1,4 @@
-"""The registry of jobs: the command line, `status` and the pages come from it, without Spark."""
+"""The registry of jobs defines the command line, `status` and the reference pages, without Spark."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TOY = Job(
 
 @pytest.fixture
 def pipeline(monkeypatch) -> click.Group:
-    """`strandline pipeline` as it is with one more line in the registry."""
+    """`strandline pipeline` with one more job in the registry."""
     monkeypatch.setitem(JOBS, "toy", TOY)
     name = "strandline.cli.pipeline"
     before = importlib.import_module(name)
@@ -60,7 +60,7 @@ def call(pipeline, tmp_path) -> Callable[..., Result]:
 
 
 def test_a_job_is_a_choice_of_run_with_its_summary_and_its_options(call):
-    """Its line in the registry is enough."""
+    """A job needs only its entry in the registry."""
     text = call("run", "--help").output
     assert "{archive|toy}..." in text
     assert "Play with events." in text
@@ -70,7 +70,7 @@ def test_a_job_is_a_choice_of_run_with_its_summary_and_its_options(call):
 
 @pytest.fixture
 def started(monkeypatch) -> list:
-    """What would be run in a Spark application."""
+    """The jobs that would run in a Spark application."""
     calls = []
     monkeypatch.setattr(application, "run_application", lambda jobs, *_, **options: calls.append((jobs, options)))
     return calls
@@ -84,7 +84,7 @@ def started(monkeypatch) -> list:
     ],
 )
 def test_jobs_are_run_with_their_options(call, started, arguments, jobs):
-    """Defaults included; a job that is named twice runs once."""
+    """Defaults are included, and a job that is named twice runs once."""
     done = call("run", *arguments, "--once")
     assert done.exit_code == 0, done.output
     assert started == [(jobs, {"once": True})]
@@ -98,14 +98,14 @@ def test_jobs_are_run_with_their_options(call, started, arguments, jobs):
     ],
 )
 def test_mistakes_are_refused(call, started, arguments, said):
-    """Before anything is started."""
+    """An invalid argument is reported before anything is started."""
     done = call("run", *arguments)
     assert (done.exit_code, started) == (2, [])
     assert said in done.output
 
 
 def test_status_shows_every_job_that_runs(call):
-    """With the details of the job as columns; a process that has not reported yet is shown, too."""
+    """The details of a job are columns. A process that has not reported yet is also shown."""
     lines = call("status").output.splitlines()
     assert "last toy" in lines[0]
     cells = ["toy", "01234567", "orders", "1,200", "60", "7", "7", "in", "partition", "1", "robot"]
@@ -115,7 +115,7 @@ def test_status_shows_every_job_that_runs(call):
 
 
 def test_the_pages_name_every_job(pipeline):
-    """The list of jobs has summary, options and details, the command line page the flags."""
+    """The page of jobs has summary, options and details; the page of the command line has the flags."""
     page = build.jobs_page()
     for text in ("`toy`", "Play with events.", "`--toy-pause-ms`", "`last_toy`", "the toy that was used last"):
         assert text in page
@@ -127,7 +127,7 @@ def context(on_progress: Callable[[JobProgress], None]) -> JobContext:
 
 
 def test_progress_is_shown_as_json_lines(capsys):
-    """Each with the name of its job, and only when something has changed."""
+    """Each line has the name of its job, and is written only after a change."""
     with shown.shown(as_json=True) as show:
         for job in ("toy", "toy", "archive"):
             run_toy(context(lambda progress, job=job: show(job, progress)))
@@ -137,7 +137,7 @@ def test_progress_is_shown_as_json_lines(capsys):
 
 
 def test_progress_is_shown_as_log_lines(caplog):
-    """Where there is no terminal: the first one at once, later ones from time to time."""
+    """Without a terminal, the first progress is logged at once and later ones periodically."""
     with caplog.at_level("INFO"), shown.shown(as_json=False) as show:
         for _ in range(2):
             show("toy", DONE)
@@ -145,7 +145,7 @@ def test_progress_is_shown_as_log_lines(caplog):
 
 
 def test_progress_is_shown_as_bars():
-    """One for each job and event type, with the details of the job; times without seconds that are zero."""
+    """Each job and event type has a bar with the details of the job. Times omit zero seconds."""
     screen = io.StringIO()
     with shown._Bars(Console(file=screen, force_terminal=True, width=200)) as bars:
         bars.show("toy", DONE)
@@ -159,7 +159,7 @@ def test_progress_is_shown_as_bars():
 
 
 def test_a_job_that_fails_stops_the_others():
-    """They end by themselves, then its error is raised."""
+    """The other jobs end gracefully, then the error is raised."""
     stop, ended = threading.Event(), []
 
     def fails() -> None:
@@ -189,7 +189,7 @@ def without_spark(*arguments: str) -> subprocess.CompletedProcess:
 
 
 def test_help_and_status_need_no_spark(tmp_path):
-    """Nor does help need Arrow: it must not be slow."""
+    """Help must be fast, so it does not import Arrow either."""
     for arguments, arrow in [(("run", "--help"), "False"), (("status", "--data", tmp_path), "True")]:
         done = without_spark(*map(str, arguments))
         assert done.returncode == 0, done.stderr
@@ -197,13 +197,13 @@ def test_help_and_status_need_no_spark(tmp_path):
 
 
 def test_a_missing_spark_is_named_with_the_way_to_install_it(tmp_path):
-    """Before anything is opened."""
+    """The error comes before anything is opened."""
     done = without_spark("run", "archive", "--data", str(tmp_path))
     assert "the pipeline needs pyspark; pip install 'strandline[spark]'" in done.stderr
     assert [*tmp_path.iterdir()] == []
 
 
 def test_the_names_of_jobs_are_their_own():
-    """A job is found under its name, and its details do not hide a common field of progress."""
+    """A job is registered under its own name, and its details do not hide a common field of progress."""
     assert [job.name for job in JOBS.values()] == [*JOBS]
     assert {name for job in JOBS.values() for name in job.details} & {*JobProgress.__struct_fields__} == set()

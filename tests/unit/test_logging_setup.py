@@ -1,4 +1,4 @@
-"""Log lines: one JSON object a line, or one line for people."""
+"""Log lines: one JSON object per line, or one readable line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def failure() -> object:
 
 @pytest.fixture
 def restored():
-    """The package's logger as it was before the test."""
+    """Restores the package's logger after the test."""
     root = logging.getLogger("strandline")
     before = (root.handlers[:], root.level, root.propagate)
     yield root
@@ -37,7 +37,7 @@ def restored():
 
 
 def test_a_json_line_has_time_level_message_and_fields():
-    """Fields are members of the object, whatever their type."""
+    """Fields of any type are members of the object."""
     line = JsonFormatter().format(record("published %d", 3, event_type="orders", where={1}))
     assert "\n" not in line
     assert json.loads(line) == {
@@ -51,7 +51,7 @@ def test_a_json_line_has_time_level_message_and_fields():
 
 
 def test_a_json_line_stays_one_line_of_json_whatever_is_logged():
-    """Line breaks, lone surrogates and numbers that JSON does not know."""
+    """Line breaks, lone surrogates, NaN and infinity are valid input."""
     line = JsonFormatter().format(record("a\nb\ud800", ratio=float("nan"), far=float("inf")))
     assert "\n" not in line
     line.encode()
@@ -71,14 +71,14 @@ def test_a_json_line_carries_the_exception():
 
 
 def test_a_console_line_is_short():
-    """Time of day, level, message, pairs."""
+    """A line has the time of day, the level, the message and the fields as pairs."""
     line = ConsoleFormatter().format(record("published", event_type="orders", events=3))
     assert line == "22:13:20.123 warning published event_type=orders events=3"
     assert ConsoleFormatter().format(record("plain")) == "22:13:20.123 warning plain"
 
 
 def test_a_console_line_is_followed_by_the_traceback():
-    """People read it below the line."""
+    """The traceback is printed below the line."""
     line, *trace = ConsoleFormatter().format(record("failed", exc_info=failure())).splitlines()
     assert line == "22:13:20.123 warning failed"
     assert trace[-1].startswith("ValueError: ")
@@ -94,7 +94,7 @@ def test_a_console_line_is_followed_by_the_traceback():
     ],
 )
 def test_the_form_follows_the_settings(monkeypatch, restored, form, terminal, kind):
-    """`auto` is for people on a terminal and for machines elsewhere."""
+    """`auto` is the console form on a terminal and JSON elsewhere."""
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal)
     monkeypatch.setattr(sys, "stderr", stream)
@@ -109,6 +109,6 @@ def test_the_form_follows_the_settings(monkeypatch, restored, form, terminal, ki
 
 @pytest.mark.parametrize("settings", [LoggingSettings(level="loud"), LoggingSettings(format="xml")])
 def test_unknown_levels_and_forms_are_refused(restored, settings):
-    """The message lists what is possible."""
+    """The message lists the valid values."""
     with pytest.raises(Invalid, match=r"must be .*(debug|json)"):
         configure(settings)

@@ -1,4 +1,4 @@
-"""The package itself: what `import strandline` gives, and how it is loaded."""
+"""The package: what `import strandline` provides, and how it is loaded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ sys.exit(str(failed) if failed else 0)
 
 
 def test_threads_may_load_different_parts_at_once():
-    """`open` and `connect` for the first time, at the same moment."""
+    """Two threads can load `open` and `connect` for the first time at the same moment."""
     done = subprocess.run([sys.executable, "-c", _RACE], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 
@@ -51,7 +51,7 @@ def kinds(base):
 
 ours = [kind for kind in kinds(msgspec.Struct) if kind.__module__.startswith("strandline.")]
 assert len(ours) > 10
-# What msgspec has found out about a type hangs on it.
+# msgspec attaches its analysis of a type to the type.
 raw = [kind for kind in ours if not any(type(x).__name__ == "StructInfo" for x in gc.get_referents(kind))]
 sys.exit(str(raw) if raw else 0)
 """
@@ -59,7 +59,7 @@ sys.exit(str(raw) if raw else 0)
 
 @pytest.mark.parametrize(("opened", "place"), [("open", "data"), ("connect", "http://127.0.0.1:1")])
 def test_no_thread_is_the_first_to_decode_a_value(tmp_path, opened, place):
-    """Two that are the first at once can crash the process: all types are ready once the platform is open."""
+    """Opening the platform prepares all types: two threads that decode a type first at once can crash."""
     program = _PREPARED.format(open=opened)
     done = subprocess.run(
         [sys.executable, "-c", program, place],

@@ -1,4 +1,4 @@
-"""Which partition an event goes to: Kafka's own test vectors, keys and chosen partitions."""
+"""Which partition an event goes to: Kafka's test vectors, keys and chosen partitions."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ def signed(hashed: int) -> int:
 
 @pytest.mark.parametrize(("key", "expected"), KAFKA.items())
 def test_murmur2_gives_kafkas_numbers(key, expected):
-    """So that a JVM producer puts the same key into the same partition."""
+    """A JVM producer puts the same key into the same partition."""
     assert signed(murmur2(key)) == expected
     assert signed(int(murmur2_many([key])[0])) == expected
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=60))
 def test_the_vectorised_hash_is_the_plain_one(keys):
-    """Over any byte strings, lengths mixed, zero bytes at the end included."""
+    """Both hashes are equal for any byte strings, with mixed lengths and zero bytes at the end."""
     assert murmur2_many(keys).tolist() == [murmur2(key) for key in keys]
 
 
 @given(st.lists(st.binary(max_size=300), max_size=40), st.integers(1, 1000))
 def test_every_key_has_its_partition_whatever_it_is_sent_with(keys, partitions):
-    """The batch changes nothing, and every partition exists."""
+    """The partition of a key does not depend on the batch and is always in range."""
     together = hash_partitions(keys, partitions)
     assert together == [hash_partitions([key], partitions)[0] for key in keys]
     assert all(0 <= partition < partitions for partition in together)
 
 
 def test_partitions_are_kafkas():
-    """`toPositive(murmur2(key)) % partitions`."""
+    """The partition is `toPositive(murmur2(key)) % partitions`."""
     for key, hashed in KAFKA.items():
         for partitions in (1, 3, 8, 1000):
             assert hash_partitions([key], partitions) == [(hashed & 0x7FFFFFFF) % partitions]
@@ -90,7 +90,7 @@ def test_one_long_key_does_not_cost_memory_for_all():
     ],
 )
 def test_keys_are_the_named_fields(paths, category, event, key):
-    """Joined by commas; of `data` events below `data`."""
+    """The values are joined by commas. In `data` events the fields are below `data`."""
     assert key_reader(paths, category)(event) == key
 
 
@@ -99,14 +99,14 @@ def test_keys_are_the_named_fields(paths, category, event, key):
     [{}, {"a": None}, {"a": {}}, {"a": {"b": None}}, {"a": {"b": {}}}, {"a": {"b": [1]}}, {"a": "b"}, {"a": [0]}],
 )
 def test_a_key_field_that_is_not_there_is_named(event):
-    """Missing, null, or not a plain value."""
+    """A key field that is missing, null or not a plain value is Invalid."""
     with pytest.raises(Invalid, match=r"'a\.b'"):
         key_reader(["a.b"], "undefined")(event)
 
 
 @pytest.mark.parametrize(("text", "number"), [("0", 0), ("1", 1), ("11", 11)])
 def test_partitions_have_plain_numbers(text, number):
-    """As text, the way they are written everywhere."""
+    """A partition is a decimal number as text."""
     assert partition_number(text, 12) == number
     assert user_partition({"metadata": {"partition": text}}, 12) == number
 
@@ -115,7 +115,7 @@ def test_partitions_have_plain_numbers(text, number):
     "text", ["12", "-1", "+1", "01", "1.0", " 1", "1 ", "", "one", "\u0661", "9" * 5000, 1, 1.0, True, ["1"], {}]
 )
 def test_what_is_no_partition_is_refused(text):
-    """With the range that there is, and without repeating endless texts."""
+    """The message names the valid range and does not repeat long texts."""
     with pytest.raises(Invalid, match=r'"0" to "11"') as caught:
         partition_number(text, 12)
     assert len(caught.value.detail) < 200
@@ -123,6 +123,6 @@ def test_what_is_no_partition_is_refused(text):
 
 @pytest.mark.parametrize("event", [{}, {"metadata": None}, {"metadata": []}, {"metadata": {}}])
 def test_a_chosen_partition_must_be_there(event):
-    """`user_defined` leaves no choice."""
+    """`user_defined` requires `metadata.partition`."""
     with pytest.raises(Invalid, match=r"metadata\.partition is missing"):
         user_partition(event, 12)

@@ -1,4 +1,4 @@
-"""Whoever fills a port can be called the way the port says, arguments by name included."""
+"""Every implementation of a port can be called as the port declares, including arguments by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from strandline.log.subscriptions import Consumer, Subscriptions
 from strandline.log.subscriptions.port import StreamLeases, SubscriptionStore
 from strandline.room import Room
 
-# Only what is imported is found, whatever other tests have imported before.
+# Only imported classes are found, so all modules are imported here.
 for _module in pkgutil.walk_packages(strandline.__path__, "strandline."):
     if not _module.name.endswith("__main__"):
         importlib.import_module(_module.name)
@@ -50,7 +50,7 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "port", "name"), CASES)
 def test_arguments_have_the_ports_names(kind, port, name):
-    """Same names, same order, same defaults."""
+    """Names, order and defaults of the arguments are the same."""
 
     def shape(owner: type) -> list[tuple[object, ...]]:
         parameters = inspect.signature(getattr(owner, name)).parameters.values()
@@ -60,6 +60,6 @@ def test_arguments_have_the_ports_names(kind, port, name):
 
 
 def test_every_port_has_its_adapter():
-    """The list above is not empty by accident."""
+    """The list of cases is complete enough to contain the known adapters."""
     known = {SqliteStorage, SqlCatalog, strandline.log.local.LocalLog}
     assert known <= {case.values[0] for case in CASES}

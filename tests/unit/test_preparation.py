@@ -1,4 +1,4 @@
-"""From what a publisher sent to records or a report: every rule, item by item, no storage in sight."""
+"""From published events to records or a report: every rule, item by item, without a storage."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def business(**more: object) -> dict[str, object]:
     ],
 )
 def test_events_may_come_in_many_forms(events):
-    """One JSON array, or any number of single events."""
+    """Events are one JSON array, or any number of single events."""
     assert to_items(events, 10) == [b'{"a":1.10}', b'{"b":2}']
 
 
 def test_rows_of_a_table_are_events():
-    """Tables and record batches."""
+    """Tables and record batches are accepted."""
     table = pa.table({"a": [1, None], "b": ["x", "ü"]})
     expected = [b'{"a":1,"b":"x"}', '{"a":null,"b":"ü"}'.encode()]
     assert to_items(table, 10) == expected
@@ -86,13 +86,13 @@ def test_rows_of_a_table_are_events():
 
 
 def test_items_keep_their_bytes():
-    """Spaces inside, number formats, escapes and repeated keys."""
+    """Spaces, number formats, escapes and repeated keys do not change."""
     raw = [b'{ "a" :1.10 }', b'{"a":1E5,"a":-0}', b'{"a":"\\u00e9\\/"}', b'{"a":123456789012345678901234567890}']
     assert to_items(b"[ " + b" ,\n".join(raw) + b"\t]", 10) == raw
 
 
 def test_no_events_are_fine():
-    """An empty array is a publish of nothing."""
+    """An empty array publishes nothing and is valid."""
     assert to_items(b"[]", 10) == to_items([], 10) == []
     assert prepare(compiled(), b"[]").count == 0
 
@@ -122,20 +122,20 @@ def test_no_events_are_fine():
     ],
 )
 def test_a_body_that_is_no_array_is_malformed(body):
-    """Nobody can say where its items are."""
+    """The items of such a body cannot be found."""
     with pytest.raises(Malformed):
         to_items(body, 10)
 
 
 def test_too_many_events_are_refused():
-    """With both numbers."""
+    """The message has the number of events and the limit."""
     assert len(to_items(b"[1,2,3]", 3)) == 3
     with pytest.raises(TooLarge, match=r"4 events .* at most 3"):
         to_items(b"[1,2,3,4]", 3)
 
 
 def test_a_python_value_that_is_no_json_is_malformed():
-    """Objects of other kinds, lone surrogates."""
+    """Other objects, lone surrogates and cycles are refused."""
     loop: dict[str, object] = {}
     loop["self"] = loop
     for event in ({"a": object()}, {"a": "\ud800"}, loop):
@@ -169,7 +169,7 @@ BROKEN = {
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
 @pytest.mark.parametrize("whole", [True, False], ids=["array", "items"])
 def test_a_broken_item_fails_alone(broken, whole):
-    """It is `failed` at validating with a reason, the others `aborted`, and nothing is written."""
+    """The item is `failed` at validating with a reason, the others are `aborted`, and nothing is written."""
     items = [b'{"ok":"[,]{\\""}', broken, b'{"ok":[{"x":2}]}']
     report = prepare(compiled(), b"[" + b" , ".join(items) + b"]" if whole else items)
     assert outcomes(report) == [("aborted", "validating"), ("failed", "validating"), ("aborted", "validating")]
@@ -177,14 +177,14 @@ def test_a_broken_item_fails_alone(broken, whole):
 
 
 def test_several_broken_items_of_different_kinds_fail_together():
-    """Each with its own reason."""
+    """All broken items are `failed`, not only the first one."""
     report = prepare(compiled(), b"[" + b",".join([b'{"a":1}', *BROKEN.values()]) + b"]")
     assert outcomes(report)[0][0] == "aborted"
     assert {status for status, _ in outcomes(report)[1:]} == {"failed"}
 
 
 def test_a_lone_surrogate_in_a_text_fails_as_an_item():
-    """Whether the array or the item is a Python string."""
+    """The item fails in an array that is a Python string, and as a single Python string."""
     for events in ('[{"a":1},{"a":"\ud800"}]', ['{"a":1}', '{"a":"\ud800"}']):
         assert outcomes(prepare(compiled(), events)) == [("aborted", "validating"), ("failed", "validating")]
 
@@ -206,7 +206,7 @@ def test_a_lone_surrogate_in_a_text_fails_as_an_item():
 )
 @pytest.mark.parametrize("strategy", ["random", "hash"])
 def test_odd_but_valid_events_are_stored_unchanged(item, strategy):
-    """Numbers of any size, repeated keys, any text."""
+    """Numbers of any size, repeated keys and any text are valid."""
     item = item.replace(b"{", b'{"key":"k"' + (b"," if item.strip() != b"{}" else b""), 1)
     made = compiled(
         partition_strategy=strategy, partition_key_fields=("key",), schema=Schema.json({"type": "object"})
@@ -215,7 +215,7 @@ def test_odd_but_valid_events_are_stored_unchanged(item, strategy):
 
 
 def test_a_huge_number_does_not_move_its_neighbours():
-    """The partition of a key is the same whatever it is sent with."""
+    """The partition of a key does not depend on the other events of the publish."""
     made = compiled(partitions=100, partition_strategy="hash", partition_key_fields=("k",))
     alone = prepare(made, [b'{"k":1.10}'])
     together = prepare(made, [b'{"k":1.10}', b'{"k":1.10,"x":1E400}', b'{"k":1E400}'])
@@ -225,7 +225,7 @@ def test_a_huge_number_does_not_move_its_neighbours():
 
 
 def test_the_schema_is_checked_per_item():
-    """With the place of the violation and the eid, where there is one."""
+    """The report has the path of the violation, and the eid if there is one."""
     made = compiled(category="business", schema=Schema.json({"properties": {"a": {"type": "string"}}}))
     report = prepare(made, [business(a="x"), business(a=5)])
     assert outcomes(report) == [("aborted", "validating"), ("failed", "validating")]
@@ -234,7 +234,7 @@ def test_the_schema_is_checked_per_item():
 
 
 def test_business_schemas_do_not_see_metadata():
-    """A closed schema needs not to know it."""
+    """A closed schema does not have to define `metadata`."""
     made = compiled(
         category="business", schema=Schema.json({"properties": {"a": {}}, "additionalProperties": False})
     )
@@ -242,7 +242,7 @@ def test_business_schemas_do_not_see_metadata():
 
 
 def test_data_schemas_see_the_data_alone():
-    """And broken envelopes are refused."""
+    """The schema applies to `data`, and a broken envelope is refused."""
     made = compiled(category="data", schema=Schema.json({"properties": {"a": {"type": "string"}}}))
     envelope = {"data_type": "t", "data_op": "C"}
     assert stored(prepare(made, [business(**envelope, data={"a": "x"})]))
@@ -252,12 +252,12 @@ def test_data_schemas_see_the_data_alone():
 
 @pytest.mark.parametrize("category", ["business", "data"])
 def test_missing_metadata_fails_at_validating(category):
-    """As in Nakadi."""
+    """The step is the same as in Nakadi."""
     assert outcomes(prepare(compiled(category=category), [{"a": 1}])) == [("failed", "validating")]
 
 
 def test_keys_and_chosen_partitions_fail_at_partitioning():
-    """Only the items without them."""
+    """Only the items without a valid key or partition are `failed`."""
     hashed = compiled(partition_strategy="hash", partition_key_fields=("k",))
     assert outcomes(prepare(hashed, [{"k": "x"}, {}])) == [("aborted", "partitioning"), ("failed", "partitioning")]
     chosen = compiled(partition_strategy="user_defined")
@@ -269,7 +269,7 @@ def test_keys_and_chosen_partitions_fail_at_partitioning():
 
 
 def test_the_size_limit_holds_before_enrichment():
-    """At the limit is fine, one more byte is not."""
+    """An event at the limit is accepted; one more byte is refused."""
     fits = b'{"a":"' + b"x" * 92 + b'"}'
     assert len(fits) == 100
     assert stored(prepare(compiled(100), [fits])) == [fits]
@@ -279,7 +279,7 @@ def test_the_size_limit_holds_before_enrichment():
 
 
 def test_the_size_limit_holds_after_enrichment():
-    """An event that only fits without its metadata fails at enriching."""
+    """An event that exceeds the limit with its added metadata fails at enriching."""
     made = compiled(category="business", partitions=1)
     (enriched,) = stored(prepare(made, [business()]))
     exact = compiled(len(enriched), category="business", partitions=1)
@@ -292,14 +292,14 @@ def test_the_size_limit_holds_after_enrichment():
 
 
 def test_random_spreads_one_publish_evenly():
-    """Every partition gets its share."""
+    """Every partition gets the same number of events."""
     prepared = prepare(compiled(partitions=3), [{"n": n} for n in range(9)])
     assert sorted(len(batch) for batch in prepared.batches.values()) == [3, 3, 3]
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40))
 def test_events_of_a_key_stay_together_and_in_order(keys):
-    """The records of a partition come in the order of the publish, with their keys."""
+    """The records of a partition have the order of the publish and their keys."""
     made = compiled(partition_strategy="hash", partition_key_fields=("k",))
     prepared = prepare(made, [{"k": f"k{key}", "n": number} for number, key in enumerate(keys)])
     homes: dict[str, int] = {}
@@ -315,7 +315,7 @@ def test_events_of_a_key_stay_together_and_in_order(keys):
 
 
 def test_a_chosen_partition_is_kept_and_named_in_the_metadata():
-    """`user_defined` with a business event."""
+    """A business event keeps its partition with `user_defined`."""
     made = compiled(category="business", partition_strategy="user_defined")
     event = business()
     event["metadata"]["partition"] = "2"
@@ -338,14 +338,14 @@ def two_partitions() -> Prepared:
 
 
 def test_a_complete_append_is_reported_without_items():
-    """Nothing to say about any single one."""
+    """The report has only the count."""
     report = preparation.report(two_partitions(), {0: Placed([0, 1]), 1: Placed([0])})
     assert report == PublishReport(3)
     assert (report.ok, report.submitted, report.rejected) == (True, 3, False)
 
 
 def test_a_partial_append_says_what_became_of_each():
-    """In the order of the publish, with eids; unknown is not failed."""
+    """The results are in the order of the publish, with eids. An unknown outcome has its own detail."""
     placed = {
         0: Placed([5, UNKNOWN], Unavailable("slow")),
         1: Placed([FAILED], Unavailable("the partition is away")),
@@ -360,7 +360,7 @@ def test_a_partial_append_says_what_became_of_each():
 
 
 def test_an_unknown_outcome_is_one_for_every_item():
-    """Nobody can say more."""
+    """Every item of the report has an unknown outcome."""
     report = preparation.unknown_report(two_partitions().items)
     assert [item.detail for item in report.items] == [OUTCOME_UNKNOWN] * 3
     assert report.submitted == 0
@@ -375,7 +375,7 @@ _TEXTS = st.dictionaries(
 
 @given(_TEXTS, st.booleans(), _CHANGES)
 def test_events_that_nobody_looks_into_are_checked_as_well(event, ascii_only, changes):
-    """An event type without schema and keys takes what another one would take, and refuses what it refuses."""
+    """An event type without schema and keys accepts the same texts as an event type that decodes its events."""
     text = json.dumps(event, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     for place, length, put in changes:
         text = text[:place] + put + text[place + length :]

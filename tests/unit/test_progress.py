@@ -10,7 +10,7 @@ from strandline.progress import JobProgress, Meter, parse
 
 
 def test_a_rate_is_that_of_a_second_or_more():
-    """Steps may follow each other within milliseconds; the rate stays what it was until there is a new one."""
+    """The rate changes at most once a second, even if steps take milliseconds."""
     now = 100.0
     meter = Meter(lambda: now)
     rates = []
@@ -21,7 +21,7 @@ def test_a_rate_is_that_of_a_second_or_more():
 
 
 def test_another_process_reads_the_latest_progress():
-    """One for every event type, except for those that another process does now."""
+    """There is one entry for every event type that this process still works on."""
     meter = Meter()
     for name in ("a", "b", "c"):
         latest = meter.measure(name, 1, {0: 0, 1: 5}, shift=1, last_flag=None)
@@ -33,13 +33,13 @@ def test_another_process_reads_the_latest_progress():
 
 
 def test_details_stand_beside_the_common_fields():
-    """So a reader of JSON need not know which fields all jobs have."""
+    """Readers of the JSON do not have to know which fields all jobs have."""
     fields = JobProgress("orders", 2, 1, {"0": 3}, {"shift": 4}).fields()
     assert fields == {"event_type": "orders", "rows": 2, "rows_per_second": 1, "lag": {"0": 3}, "shift": 4}
 
 
 def test_the_text_of_another_version_is_read_as_far_as_it_is_known():
-    """Fields that this version does not know are details; a process may be older or newer than `status`."""
+    """Unknown fields are details, because a process may be older or newer than `status`."""
     stored = {
         "event_type": "a",
         "rows": 1,

@@ -1,4 +1,4 @@
-"""Cutting a stretch out of a partition, compared with a flat list of all its records; and patience."""
+"""Cutting a range out of a partition, compared with a flat list of all its records; and retries."""
 
 import itertools
 import pickle
@@ -13,7 +13,7 @@ from strandline.log.storage.registry import KafkaConfiguration
 
 
 def test_a_cut_has_exactly_the_records_between_two_indexes():
-    """For all small timelines, with any number of records gone and any two indexes."""
+    """The cut is exact for all small timelines, any number of expired records and any two indexes."""
     for sizes in itertools.product(range(3), repeat=3):
         for gone in itertools.product(*(range(size + 1) for size in sizes)):
             spans = [Span(n, first, size - 1) for n, (first, size) in enumerate(zip(gone, sizes, strict=True), 1)]
@@ -29,7 +29,7 @@ def test_a_cut_has_exactly_the_records_between_two_indexes():
 
 
 def test_a_range_travels_with_references_to_secrets_only():
-    """What is pickled for a worker has the name of the variable; the worker looks it up."""
+    """A pickled range has the name of the variable; the worker reads its value."""
     kafka = KafkaConfiguration("broker:9092", {"sasl.password": "env:KAFKA_PASSWORD"})
     piece = Piece(1, StorageInfo("k", "kafka", kafka_configuration=kafka), "topic", 0, 9)
     part = PartitionRange("orders", 0, (piece,), "data")
@@ -56,13 +56,13 @@ def test_what_is_unavailable_is_tried_again():
 
 
 def test_patience_ends():
-    """A storage that stays away is reported, in its own words."""
+    """The error of a storage that stays unavailable is raised unchanged."""
     with pytest.raises(Unavailable, match="not now"):
         patiently(Flaky(10**9), seconds=0.02)
 
 
 def test_other_errors_are_not_repeated():
-    """They would not go away."""
+    """A retry would not fix other errors."""
     flaky = Flaky(1, Invalid)
     with pytest.raises(Invalid):
         patiently(flaky)

@@ -1,4 +1,4 @@
-"""Records on their way in and out of Arrow."""
+"""Conversion of records to and from Arrow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rows(part: NewRecords) -> list[tuple[object, ...]]:
 
 @given(st.lists(parts(), min_size=1, max_size=4))
 def test_parts_become_one_batch_in_order(made):
-    """Every column of every part, missing keys and headers as nulls."""
+    """The batch has every column of every part; missing keys and headers are null."""
     layout, batch = to_arrow(made)
     assert batch.schema == STORED[layout]
     found = [tuple(row.values())[1:] for row in with_offsets(0, [batch], [made[0].timestamp_ms]).to_pylist()]
@@ -40,7 +40,7 @@ def test_parts_become_one_batch_in_order(made):
 
 @given(parts(), st.integers(1, 60))
 def test_splitting_keeps_every_record(part, most):
-    """In order, within the limit unless a single record is larger."""
+    """Pieces are in order and within the limit, unless a single record is larger."""
     pieces = list(part.split(most))
     assert [row for piece in pieces for row in rows(piece)] == rows(part)
     assert all(piece.size <= most or len(piece) == 1 for piece in pieces)
@@ -49,7 +49,7 @@ def test_splitting_keeps_every_record(part, most):
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_read_batches_have_offsets(count):
-    """From the given one on, over all batches."""
+    """Offsets start at the given one and continue across batches."""
     stored = [to_arrow([NewRecords(1, [b"a", b"b"])])[1] for _ in range(count)]
     batch = with_offsets(40, stored, range(count))
     assert batch.schema == READ
@@ -60,7 +60,7 @@ def test_read_batches_have_offsets(count):
 
 @given(st.lists(st.lists(parts(), min_size=1, max_size=2), min_size=1, max_size=4))
 def test_batches_of_different_layouts_become_one(appends):
-    """Whatever columns each of them has, and with the timestamps that the rows keep."""
+    """Batches with different columns can be joined, and every row keeps its timestamp."""
     stored = [to_arrow(made)[1] for made in appends]
     batch = with_offsets(0, stored, [made[0].timestamp_ms for made in appends])
     found = [tuple(row.values())[1:] for row in batch.to_pylist()]
@@ -68,5 +68,5 @@ def test_batches_of_different_layouts_become_one(appends):
 
 
 def test_an_empty_batch_has_all_columns():
-    """So that callers need no second case."""
+    """Callers do not have to handle an empty result separately."""
     assert (records.empty().num_rows, records.empty().schema) == (0, READ)

@@ -1,4 +1,4 @@
-"""JSON schemas: what compiles, what it refuses, and how one may follow another."""
+"""JSON schemas: what compiles, what is refused, and which changes are allowed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def problem(schema: object, event: object, mode: str = "forward") -> str | None:
 
 
 def test_a_violation_says_where():
-    """The path to the value and what is wrong with it."""
+    """The message has the path to the value and the problem."""
     schema = {"properties": {"a": {"items": STRING}}, "required": ["b"]}
     assert problem(schema, {"a": ["x"], "b": 1}) is None
     assert problem(schema, {"a": ["x", 5], "b": 1}).startswith("#/a/1: ")
@@ -35,14 +35,14 @@ def test_a_violation_says_where():
 
 
 def test_draft_4_is_the_default():
-    """`exclusiveMinimum` is a flag there; another draft must be named."""
+    """`exclusiveMinimum` is a flag in draft 4. Other drafts need `$schema`."""
     assert problem({"minimum": 3, "exclusiveMinimum": True}, 3) is not None
     assert problem({"const": 3}, 4) is None
     assert problem({"$schema": "http://json-schema.org/draft-07/schema#", "const": 3}, 4) is not None
 
 
 def test_formats_are_checked():
-    """A date is a date."""
+    """An invalid date-time is a violation."""
     schema = {"properties": {"at": {"type": "string", "format": "date-time"}}}
     assert problem(schema, {"at": "2024-05-01T12:00:00Z"}) is None
     assert problem(schema, {"at": "soon"}) is not None
@@ -50,7 +50,7 @@ def test_formats_are_checked():
 
 @pytest.mark.parametrize("number", [10**30, -(10**30), Decimal("1E+400")])
 def test_numbers_of_any_size_are_numbers(number):
-    """Also to limits."""
+    """Limits apply to large numbers as well."""
     assert problem({"properties": {"a": NUMBER}}, {"a": number}) is None
     assert problem({"properties": {"a": STRING}}, {"a": number}) is not None
     if number > 0:
@@ -59,7 +59,7 @@ def test_numbers_of_any_size_are_numbers(number):
 
 @pytest.mark.parametrize("schema", [{}, {"additionalProperties": True}, {"type": "object"}])
 def test_an_open_schema_lets_everything_in(schema):
-    """The usual ways of saying so."""
+    """The common forms of an open schema accept any object."""
     assert problem(schema, {"anything": [1]}) is None
 
 
@@ -85,7 +85,7 @@ def test_an_open_schema_lets_everything_in(schema):
     ],
 )
 def test_a_broken_schema_is_refused(text):
-    """As Invalid, in one line."""
+    """The error is Invalid with a message of one line."""
     with pytest.raises(Invalid) as caught:
         schemas.check_definition(event_type(text))
     assert "\n" not in caught.value.detail
@@ -96,13 +96,13 @@ def test_a_broken_schema_is_refused(text):
     ["http://example.com/schema.json", "https://example.com/a#/b", "file:///etc/passwd", "#/definitions/none"],
 )
 def test_references_lead_nowhere_outside(target):
-    """Nothing is fetched and no file is read; only what the schema itself defines can be named."""
+    """Nothing is fetched and no file is read. A reference must name a definition of the same schema."""
     with pytest.raises(Invalid):
         schemas.check_definition(event_type({"properties": {"a": {"$ref": target}}}))
 
 
 def test_references_within_the_schema_work():
-    """Also recursive ones."""
+    """Recursive references work as well."""
     tree = {"definitions": {"n": {"properties": {"next": {"$ref": "#/definitions/n"}, "v": STRING}}}}
     schema = {**tree, "$ref": "#/definitions/n"}
     schemas.check_definition(event_type(schema))
@@ -111,7 +111,7 @@ def test_references_within_the_schema_work():
 
 
 def test_business_schemas_must_not_define_metadata():
-    """It is added; a data or undefined event type may have such a field."""
+    """Metadata is added to business events. Other categories may define such a field."""
     schema = {"properties": {"metadata": {}}}
     with pytest.raises(Invalid, match="metadata"):
         schemas.check_definition(event_type(schema, category="business"))
@@ -120,7 +120,7 @@ def test_business_schemas_must_not_define_metadata():
 
 @pytest.mark.parametrize("keyword", ["not", "patternProperties", "additionalProperties", "additionalItems"])
 def test_compatible_schemas_leave_no_loopholes(keyword):
-    """Some keywords are not allowed, at any depth; properties may be called like them."""
+    """These keywords are refused at any depth, but are allowed as names of properties."""
     for schema in (
         {keyword: {}},
         {"properties": {"a": {keyword: {}}}},
@@ -140,7 +140,7 @@ def test_compatible_schemas_leave_no_loopholes(keyword):
 
 
 def test_compatible_schemas_know_every_property():
-    """Unnamed properties are refused, at every depth, and only where properties are named."""
+    """Undeclared properties are refused at every depth where properties are declared."""
     schema = {"properties": {"a": {"properties": {"b": STRING}}, "free": {"type": "object"}}}
     assert problem(schema, {"a": {"b": "x"}, "free": {"x": 1}}, "compatible") is None
     assert problem(schema, {"c": 1}, "compatible") is not None
@@ -149,7 +149,7 @@ def test_compatible_schemas_know_every_property():
 
 
 def test_names_and_values_that_look_like_keywords_are_left_alone():
-    """A definition or property called `properties`, an enum of objects."""
+    """A definition or property called `properties` and an enum of objects are valid."""
     schema = {
         "definitions": {"properties": STRING},
         "properties": {
@@ -211,7 +211,7 @@ MAJOR = [
     ],
 )
 def test_the_version_says_what_changed(mode, after, version):
-    """Words: patch. New optional properties: minor. Anything else: major, which compatible refuses."""
+    """Changed texts: patch. New optional properties: minor. Any other change: major, refused if `compatible`."""
     old, new = event_type(BASE, mode), event_type(after, mode, version="9.9.9")
     if version == "2.0.0" and mode == "compatible":
         with pytest.raises(Invalid, match="compatible"):
@@ -222,7 +222,7 @@ def test_the_version_says_what_changed(mode, after, version):
 
 @pytest.mark.parametrize("name", ["title", "description", "default", "examples", "$comment"])
 def test_properties_may_be_called_like_words_for_people(name):
-    """A property `description` that becomes a number is no patch."""
+    """A changed type of a property called `description` is not a patch."""
     old = event_type({"properties": {name: STRING}}, "compatible")
     with pytest.raises(Invalid):
         schemas.next_version(old, event_type({"properties": {name: NUMBER}}, "compatible"))
@@ -231,7 +231,7 @@ def test_properties_may_be_called_like_words_for_people(name):
 
 
 def test_true_is_not_one():
-    """JSON tells them apart, so versions do."""
+    """A change from 1 to true is a change of the schema."""
     old = event_type({"enum": [1]}, "compatible")
     with pytest.raises(Invalid):
         schemas.next_version(old, event_type({"enum": [True]}, "compatible"))
