@@ -1,4 +1,4 @@
-"""The options of `format("strandline")`: what they mean, and that a mistake is told."""
+"""The options of `format("strandline")`: what they mean, and how mistakes are reported."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ ORDERS = {"data": ".", "event_types": "orders"}
 
 
 def test_options_of_a_stream():
-    """Their names are not case-sensitive, as everywhere in Spark."""
+    """Names of options are not case-sensitive, as everywhere in Spark."""
     found = ReadOptions.of_stream(
         {"Data": ".", "EVENT_TYPES": "orders, returns,orders", "max_records_per_batch": "10", "starting": "END"}
     )
@@ -35,20 +35,20 @@ def test_options_of_a_stream():
     ],
 )
 def test_a_mistake_in_the_options_is_told(options, message):
-    """Before anything is opened, and with what to write instead."""
+    """The error comes before anything is opened and says what to write instead."""
     with pytest.raises(Invalid, match=message):
         ReadOptions.of_stream(options)
 
 
 def test_an_option_of_streams_is_none_of_batches():
-    """A limit that would be ignored is refused."""
+    """An option that would have no effect is refused."""
     with pytest.raises(Invalid, match="streams only"):
         ReadOptions.of_batch({**ORDERS, "max_records_per_batch": "10"})
 
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
-    """An empty current directory, and nothing about Strandline in the environment."""
+    """An empty current directory, without Strandline's variables in the environment."""
     for name in [name for name in os.environ if name.startswith("STRANDLINE_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
@@ -56,7 +56,7 @@ def folder(monkeypatch, tmp_path):
 
 
 def test_the_home_comes_from_the_environment_unless_it_is_named(monkeypatch, folder):
-    """`data` and `config` win over STRANDLINE_DATA and STRANDLINE_CONFIG; without any it is ./data."""
+    """`data` and `config` win over STRANDLINE_DATA and STRANDLINE_CONFIG; the default is ./data."""
     for name in ("data", "elsewhere", "here"):
         (folder / name).mkdir()
     (folder / "prod.toml").write_text("[log]\nmax_event_bytes = 12345\n")
@@ -70,7 +70,7 @@ def test_the_home_comes_from_the_environment_unless_it_is_named(monkeypatch, fol
 
 
 def test_settings_travel_as_they_were_written(monkeypatch, folder):
-    """A worker looks up what they refer to; the driver's value is not sent."""
+    """A worker reads the variables that settings refer to. The driver's values are not sent."""
     (folder / "strandline.toml").write_text(
         '[catalog]\nurl = "env:CATALOG"\n[coordination]\nurl = "zookeeper://z"\n'
     )
@@ -82,21 +82,21 @@ def test_settings_travel_as_they_were_written(monkeypatch, folder):
 
 
 def test_a_settings_file_in_the_data_directory_counts(tmp_path):
-    """As for every other way to open it."""
+    """The file is read as in every other way to open the directory."""
     (tmp_path / "strandline.toml").write_text("[log]\nmax_event_bytes = 12345\n")
     with Home.of({"data": str(tmp_path)}).open() as platform:
         assert platform.settings.log.max_event_bytes == 12345
 
 
 def test_a_missing_directory_is_not_made(tmp_path):
-    """A typing mistake would read an empty log for ever."""
+    """With a typo in the path, a query would read an empty log forever."""
     with pytest.raises(NotFound, match="no data directory"):
         Home.of({"data": str(tmp_path / "dta")})
     assert not (tmp_path / "dta").exists()
 
 
 def test_options_of_a_sink():
-    """What Spark adds for itself is no mistake."""
+    """Options that Spark adds are ignored."""
     found = WriteOptions.of({"data": ".", "event_type": "orders", "checkpointLocation": "/tmp/c"})  # noqa: S108 - a name
     assert (found.event_type, found.add_eid, found.write_id) == ("orders", True, None)
     assert WriteOptions.of({"data": ".", "event_type": "orders", "add_eid": "False"}).add_eid is False
@@ -112,6 +112,6 @@ def test_options_of_a_sink():
     ],
 )
 def test_a_mistake_in_the_options_of_a_sink_is_told(options, message):
-    """Before a task begins to publish."""
+    """The error comes before a task begins to publish."""
     with pytest.raises(Invalid, match=message):
         WriteOptions.of({"data": ".", **options})

@@ -28,7 +28,7 @@ def package(tmp_path, monkeypatch):
 
 
 def test_blocks_are_found_by_name(package):
-    """A block reaches from its name to the next one. Comments and surrounding space are dropped."""
+    """A block ends where the next one begins. Comments and surrounding whitespace are dropped."""
     (package / "a.sql").write_text(
         "-- about this file\n\n-- name: one\n-- why: so\nSELECT 1;\n\n-- name: two\nSELECT\n 2;\n",
         encoding="utf-8",
@@ -37,7 +37,7 @@ def test_blocks_are_found_by_name(package):
 
 
 def test_a_block_may_be_for_one_dialect(package):
-    """The other dialect does not see it."""
+    """The other dialect does not load the block."""
     text = "-- name: one (sqlite)\nSELECT 1;\n-- name: one (postgres)\nSELECT 2;\n-- name: two\nSELECT 3;\n"
     (package / "a.sql").write_text(text, encoding="utf-8")
     assert sql.load("statements", "a.sql", "sqlite") == {"one": "SELECT 1;", "two": "SELECT 3;"}
@@ -45,7 +45,7 @@ def test_a_block_may_be_for_one_dialect(package):
 
 
 def test_parameters_are_written_once(package):
-    """Named parameters and lists become what each driver takes; casts stay casts."""
+    """Named parameters and lists are translated for each driver; casts do not change."""
     text = "-- name: one\nSELECT a::bigint FROM t WHERE b = :b AND c = ANY (:ids);\n"
     (package / "a.sql").write_text(text, encoding="utf-8")
     assert sql.load("statements", "a.sql", "postgres")["one"] == (
@@ -58,7 +58,7 @@ def test_parameters_are_written_once(package):
 
 @pytest.mark.parametrize("second", ["one", "one (sqlite)"])
 def test_a_name_used_twice_is_a_mistake(package, second):
-    """Otherwise the second block would hide the first."""
+    """The second block would replace the first, so loading fails."""
     text = f"-- name: one\nSELECT 1;\n-- name: {second}\nSELECT 2;\n"
     (package / "twice.sql").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match="one"):
@@ -67,7 +67,7 @@ def test_a_name_used_twice_is_a_mistake(package, second):
 
 @pytest.mark.parametrize("package", ROOMS)
 def test_both_dialects_have_the_same_statements(package):
-    """One adapter class runs them by name."""
+    """One adapter class runs the statements of both dialects by name."""
     assert (
         sql.load(package, ROOMS[package], "sqlite").keys() == sql.load(package, ROOMS[package], "postgres").keys()
     )

@@ -27,7 +27,7 @@ KNOWS_A_TYPE = re.compile(
 
 
 class TapeStorage:
-    """What is opened for the made-up type below."""
+    """The storage of the fake type below."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,12 +51,12 @@ class TapeConfiguration(StorageConfiguration, frozen=True):
         if not self.reel.isdigit():
             raise Invalid(f"{self.reel!r} is not the number of a reel")
 
-    def open(self, data: Path, settings: LogSettings) -> Any:  # noqa: ARG002 - all types are asked alike
+    def open(self, data: Path, settings: LogSettings) -> Any:  # noqa: ARG002 - all types have the same arguments
         return TapeStorage(data / self.reel)
 
 
 class TapeInfo(StorageInfo, frozen=True):
-    """As if the registry had the made-up type."""
+    """As if the registry contained the fake type."""
 
     tape_configuration: TapeConfiguration | None = None
 
@@ -66,7 +66,7 @@ def tape(reel: str) -> TapeInfo:
 
 
 def test_the_registry_agrees_with_itself():
-    """Every type has its name, its class and its field."""
+    """Every type has a name, a class and a field."""
     names = {*get_args(registry.StorageTypeName)}
     fields = {field.name: field.type for field in msgspec.structs.fields(registry.StorageConfigurations)}
     assert names == {*registry.STORAGE_TYPES}
@@ -74,13 +74,13 @@ def test_the_registry_agrees_with_itself():
 
 
 def test_no_other_module_knows_the_types():
-    """What a new type would have to be added to."""
+    """A new type needs no change in any other module."""
     found = [path for path in SOURCE.rglob("*.py") if KNOWS_A_TYPE.search(path.read_text("utf-8"))]
     assert {path.relative_to(SOURCE).as_posix() for path in found} == ALLOWED
 
 
 def test_a_new_type_is_opened_and_closed(tmp_path):
-    """By its configuration alone; when that changes, the storage is opened again."""
+    """The configuration alone opens the storage. A changed configuration reopens it."""
     listed = [tape("7")]
     storages = Storages(lambda: listed, tmp_path, LogSettings())
     opened = storages.get("attic")
@@ -95,20 +95,20 @@ def test_a_new_type_is_opened_and_closed(tmp_path):
 
 
 def test_a_new_type_is_checked_when_it_is_added():
-    """Its configuration says what is wrong with it."""
+    """The configuration checks itself."""
     admin = LocalAdmin(None, None, None)  # type: ignore[arg-type]
     with pytest.raises(Invalid, match="'seven' is not the number"):
         admin.add_storage(tape("seven"))
 
 
 def test_a_new_type_says_whether_it_is_local():
-    """Spark tasks on other machines must not be sent there."""
+    """Spark tasks that read a local storage must not run on other machines."""
     piece = Piece(1, tape("7"), "topic", 0, 9)
     assert PartitionRange("orders", 0, (piece,), "data").of_one_machine
 
 
 def test_the_form_on_the_wire():
-    """A storage names its type and has the configuration of that name."""
+    """A storage has its type and the configuration of that type."""
     text = b'{"id":"k","storage_type":"kafka","kafka_configuration":{"bootstrap_servers":"b:9092"}}'
     info = msgspec.json.decode(text, type=StorageInfo)
     assert info.configuration == KafkaConfiguration("b:9092")
@@ -116,7 +116,7 @@ def test_the_form_on_the_wire():
 
 
 def test_a_configuration_that_is_missing():
-    """That of another type does not help."""
+    """A storage needs the configuration of its own type."""
     info = StorageInfo("k", "kafka", sqlite_configuration=SqliteConfiguration("topics"))
     with pytest.raises(Invalid, match="a storage of type kafka needs kafka_configuration"):
         _ = info.configuration
@@ -124,11 +124,11 @@ def test_a_configuration_that_is_missing():
 
 @pytest.mark.parametrize(("name", "location"), [("kafka", "b1:9092,b2:9092"), ("sqlite", "topics")])
 def test_a_location_on_the_command_line(name, location):
-    """It is shown the way it was written."""
+    """A location is shown as it was given."""
     assert registry.STORAGE_TYPES[name].parse(location, {}).location == location
 
 
 def test_properties_where_there_are_none():
-    """They are refused, not ignored."""
+    """Properties of a type that takes none are refused, not ignored."""
     with pytest.raises(Invalid, match="takes no properties"):
         SqliteConfiguration.parse("topics", {"acks": "all"})

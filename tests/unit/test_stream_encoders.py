@@ -1,4 +1,4 @@
-"""The two forms of a stream on the wire, for event types and for subscriptions."""
+"""The two wire formats of streams, for event types and for subscriptions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cursor(found: StreamChunk) -> CursorText:
 
 
 def test_a_batch_is_one_line():
-    """However the JSON of its events is spread over lines."""
+    """Line breaks inside the JSON of events do not split the line."""
     line = JsonLines(cursor).encode(chunk(b'{"a":\n1}', b'{\r\n"b": 2}'))
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
@@ -39,14 +39,14 @@ def test_a_batch_is_one_line():
 
 
 def test_a_keep_alive_has_no_events():
-    """The cursor alone; without a partition there is nothing to say."""
+    """A keep-alive has only the cursor. Without a partition nothing is sent."""
     assert json.loads(JsonLines(cursor).encode(KEEP_ALIVE)).keys() == {"cursor"}
     assert JsonLines(cursor).alive() is None
 
 
 @pytest.mark.parametrize("columns", [("partition", "timeline"), ("event_type", "partition", "timeline")])
 def test_arrow_says_where_records_are(columns):
-    """One stream: its schema, a batch, and keep-alives without rows."""
+    """One Arrow stream has a schema, batches with the position columns, and keep-alives without rows."""
     encoder = ArrowBatches(columns)
     sent = encoder.start() + encoder.encode(chunk(b"{}", b"[]")) + encoder.encode(KEEP_ALIVE) + encoder.alive()
     with pa.ipc.open_stream(sent) as stream:

@@ -1,4 +1,4 @@
-"""When a stream sends what: the state machine against Nakadi's rules, with time passed in."""
+"""When a stream sends what: the state machine against Nakadi's rules, with a given time."""
 
 import pyarrow as pa
 import pytest
@@ -34,7 +34,7 @@ def test_full_batches_go_out_at_once_and_the_rest_waits():
 
 
 def test_the_cursor_of_a_batch_is_its_last_record():
-    """A reader that resumes from the cursor it was given sees exactly the rest."""
+    """A reader that resumes from the cursor gets exactly the records after it."""
     state = StreamState("orders", StreamLimits(batch_limit=2), START, 0)
     state.add(batch(1, 5, 2))
     (chunk,) = state.take(0)
@@ -42,7 +42,7 @@ def test_the_cursor_of_a_batch_is_its_last_record():
 
 
 def test_the_flush_timeout_sends_what_is_there():
-    """After batch_flush_timeout an incomplete batch goes out, an empty partition gets a keep-alive."""
+    """After batch_flush_timeout an incomplete batch is sent, and an empty partition gets a keep-alive."""
     state = StreamState("orders", StreamLimits(batch_limit=10, batch_flush_timeout=2), START, 0)
     state.add(batch(0, 0, 1))
     assert state.take(1999) == []
@@ -52,21 +52,21 @@ def test_the_flush_timeout_sends_what_is_there():
 
 
 def test_a_keep_alive_repeats_the_last_cursor():
-    """A keep-alive carries no events and the position that was last sent."""
+    """A keep-alive has no events and the cursor that was sent last."""
     state = StreamState("orders", StreamLimits(batch_limit=1, batch_flush_timeout=1), {0: Position(2, 41)}, 0)
     (chunk,) = state.take(1000)
     assert (chunk.records, chunk.position) == (None, Position(2, 41))
 
 
 def test_keep_alives_come_well_within_thirty_seconds():
-    """Clients give up on a stream that is silent for 30 s, whatever flush timeout they asked for."""
+    """Clients close a stream that is silent for 30 s, with any flush timeout."""
     state = StreamState("orders", StreamLimits(batch_flush_timeout=3600), START, 0)
     assert state.wait_ms(0) <= 15_000
     assert state.take(15_000)
 
 
 def test_the_stream_ends_after_as_many_keep_alives_in_a_row_as_asked():
-    """Events in between start the count anew."""
+    """Events reset the count."""
     limits = StreamLimits(batch_limit=1, batch_flush_timeout=1, stream_keep_alive_limit=2)
     state = StreamState("orders", limits, {0: Position(1, -1)}, 0)
     state.take(1000)
@@ -79,7 +79,7 @@ def test_the_stream_ends_after_as_many_keep_alives_in_a_row_as_asked():
 
 
 def test_stream_limit_counts_events_over_all_partitions():
-    """The last batch is cut so that the limit is met exactly."""
+    """The last batch is cut to meet the limit exactly."""
     state = StreamState("orders", StreamLimits(batch_limit=3, stream_limit=5), START, 0)
     assert state.wanted() == 5
     state.add(batch(0, 0, 3))
@@ -89,7 +89,7 @@ def test_stream_limit_counts_events_over_all_partitions():
 
 
 def test_the_end_of_the_stream_flushes_what_is_pending():
-    """When stream_timeout is over, pending events are sent, and no keep-alives."""
+    """After stream_timeout, pending events are sent, without keep-alives."""
     state = StreamState("orders", StreamLimits(batch_limit=10, batch_flush_timeout=1, stream_timeout=1), START, 0)
     state.add(batch(0, 0, 2))
     assert [offsets(chunk) for chunk in state.take(1000)] == [[0, 1]]
@@ -97,13 +97,13 @@ def test_the_end_of_the_stream_flushes_what_is_pending():
 
 
 def test_a_stream_timeout_past_the_longest_means_the_default():
-    """As in Nakadi, more than 4,200 s is treated as not given: an hour, give or take ten minutes."""
+    """As in Nakadi, a timeout over 4,200 s means the default: an hour, plus or minus ten minutes."""
     assert 3_000_000 <= StreamLimits(stream_timeout=5000).lifetime_ms <= 4_200_000
     assert StreamLimits(stream_timeout=4200).lifetime_ms == 4_200_000
 
 
 def test_a_batch_never_spans_two_timelines():
-    """Its cursor names one timeline, so it ends at the border."""
+    """The cursor of a batch names one timeline, so the batch ends with its timeline."""
     state = StreamState("orders", StreamLimits(batch_limit=4, batch_flush_timeout=1), {0: Position(1, 6)}, 0)
     state.add(batch(0, 7, 3, timeline=1))
     state.add(batch(0, 0, 3, timeline=2))
@@ -112,14 +112,14 @@ def test_a_batch_never_spans_two_timelines():
 
 
 def test_much_data_is_sent_before_the_batch_is_full():
-    """A stream never holds much memory for a client, however large its batch_limit."""
+    """The memory of a stream is limited, with any batch_limit."""
     state = StreamState("orders", StreamLimits(batch_limit=1_000_000), {0: Position(1, -1)}, 0)
     state.add(batch(0, 0, 40, size=1 << 19))
     assert state.take(0)
 
 
 def test_a_stream_does_not_read_more_than_it_can_use():
-    """What waits for a full batch counts against what is read next."""
+    """Records that wait for a full batch reduce the number of records to read."""
     state = StreamState("orders", StreamLimits(batch_limit=2000), {0: Position(1, -1)}, 0)
     state.add(batch(0, 0, 1500))
     assert state.wanted() == 500
@@ -145,7 +145,7 @@ def test_contradictory_limits_are_refused(limits):
     st.lists(st.tuples(st.sampled_from(["read", "take"]), st.integers(0, 1), st.integers(1, 9)), max_size=60),
 )
 def test_everything_read_is_sent_once_and_in_order(batch_limit, stream_limit, steps):
-    """Whatever the interleaving of reading and time: per partition a gapless prefix, within all limits."""
+    """Any interleaving of reads and time sends a gapless prefix of each partition, within all limits."""
     limits = StreamLimits(
         batch_limit=batch_limit, stream_limit=max(stream_limit, batch_limit) if stream_limit else 0
     )
@@ -173,7 +173,7 @@ def test_everything_read_is_sent_once_and_in_order(batch_limit, stream_limit, st
 
 
 def test_records_keep_their_bytes():
-    """A chunk is a slice of what was read, not a copy with other content."""
+    """A chunk is a slice of the records that were read."""
     state = StreamState("orders", StreamLimits(batch_limit=1), {0: Position(1, -1)}, 0)
     _, stored = records.to_arrow([NewRecords(1, [b'{"a":1.10}', b'{"b":1E5}'])])
     state.add(Batch("orders", "0", 1, records.with_offsets(0, [stored], [1])))

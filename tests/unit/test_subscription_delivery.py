@@ -1,4 +1,4 @@
-"""What a subscription's stream sends when, with a clock that the test moves."""
+"""What the stream of a subscription sends, with a clock that the test controls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def batch(partition: int, first: int, last: int, *, timeline: int = 1, size: int
 
 
 def sizes(chunks) -> list[int]:
-    """How many records every chunk has; a keep-alive has none."""
+    """The number of records in every chunk; a keep-alive has 0."""
     return [0 if chunk.records is None else chunk.records.num_rows for chunk in chunks]
 
 
@@ -45,7 +45,7 @@ def delivery(*shares: Share, eager: bool = False, **parameters) -> Delivery:
 
 
 def test_batches_go_out_when_full_or_when_their_time_has_come():
-    """Two of two at once, the third with the flush, then signs of life."""
+    """A full batch is sent at once, an incomplete one after the flush timeout, then keep-alives."""
     stream = delivery(batch_limit=2, batch_flush_timeout=5)
     stream.add(slot(0), batch(0, 0, 2))
     assert sizes(stream.take(0)) == [2]
@@ -63,21 +63,21 @@ def test_an_eager_stream_waits_for_nothing():
 
 
 def test_large_records_go_out_before_the_batch_is_full():
-    """A stream never holds much for a client."""
+    """The memory of a stream is limited."""
     stream = delivery(batch_limit=1000, max_uncommitted_events=1000)
     stream.add(slot(0), batch(0, 0, 19, size=1 << 20))
     assert sizes(stream.take(0)) == [20]
 
 
 def test_signs_of_life_come_although_the_flush_timeout_is_long():
-    """Existing clients give up after 30 s of silence."""
+    """Existing clients close a stream after 30 s of silence."""
     stream = delivery(batch_flush_timeout=3600)
     assert stream.wait_ms(0) <= 15_000
     assert sizes(stream.take(15_000)) == [0]
 
 
 def test_the_window_closes_and_opens_with_commits():
-    """Over all partitions together; a batch may be smaller than its limit because of it."""
+    """The window spans all partitions. A batch may be smaller than its limit because of the window."""
     stream = delivery(share(0), share(1), batch_limit=3, max_uncommitted_events=4)
     stream.add(slot(0), batch(0, 0, 9))
     stream.add(slot(1), batch(1, 0, 9))
@@ -91,7 +91,7 @@ def test_the_window_closes_and_opens_with_commits():
 
 
 def test_a_long_backlog_does_not_keep_others_waiting():
-    """Every partition gets its turn in a window of one event."""
+    """Partitions take turns in a window of one event."""
     stream = delivery(share(0), share(1), share(2), max_uncommitted_events=1)
     for partition in range(3):
         stream.add(slot(partition), batch(partition, 0, 99))
@@ -104,7 +104,7 @@ def test_a_long_backlog_does_not_keep_others_waiting():
 
 
 def test_a_commit_in_the_middle_of_a_batch_leaves_the_batch_uncommitted():
-    """Whole batches are what clients commit."""
+    """A batch counts as committed only as a whole."""
     stream = delivery(batch_limit=4, max_uncommitted_events=4)
     stream.add(slot(0), batch(0, 0, 9))
     assert sizes(stream.take(0)) == [4]
@@ -113,7 +113,7 @@ def test_a_commit_in_the_middle_of_a_batch_leaves_the_batch_uncommitted():
 
 
 def test_the_stream_ends_when_a_commit_is_overdue():
-    """Counted from what was sent first, and anew from every commit."""
+    """The timeout starts with the first uncommitted batch and restarts with every commit."""
     stream = delivery(batch_limit=1, commit_timeout=10)
     stream.add(slot(0), batch(0, 0, 1))
     assert sizes(stream.take(0)) == [1, 1]
@@ -136,7 +136,7 @@ def test_without_anything_uncommitted_nothing_is_overdue():
 
 
 def test_it_ends_after_its_limit_its_time_or_its_signs_of_life():
-    """At the end of its time what is there is sent, within the window."""
+    """After stream_timeout, pending events are sent within the window."""
     stream = delivery(batch_limit=2, stream_limit=3)
     assert stream.wanted() == 3
     stream.add(slot(0), batch(0, 0, 4))
@@ -157,7 +157,7 @@ def test_it_ends_after_its_limit_its_time_or_its_signs_of_life():
 
 
 def test_a_partition_that_is_to_leave_is_not_sent_from_and_given_up_when_committed():
-    """Its signs of life go on; if nobody wants it any more, so does it."""
+    """Keep-alives continue. If the heir leaves, delivery of events continues too."""
     stream = delivery(batch_limit=1, batch_flush_timeout=1)
     stream.add(slot(0), batch(0, 0, 2))
     assert sizes(stream.take(0)) == [1, 1, 1]
@@ -175,7 +175,7 @@ def test_a_partition_that_is_to_leave_is_not_sent_from_and_given_up_when_committ
 
 
 def test_partitions_come_and_go():
-    """What is lost is forgotten, what comes starts at its cursor; late reads of a lost one are dropped."""
+    """A lost partition and late reads of it are dropped. A new partition starts at its cursor."""
     stream = delivery(share(0), batch_limit=1)
     stream.add(slot(0), batch(0, 0, 0))
     stream.hold([share(1, 6)], 1)
@@ -191,7 +191,7 @@ def test_partitions_come_and_go():
 
 
 def test_what_another_client_has_committed_is_not_sent():
-    """Though it was read already: a late commit of the partition's former owner."""
+    """Records that were read but then committed by the partition's former owner are skipped."""
     stream = delivery(batch_limit=100, batch_flush_timeout=1)
     stream.add(slot(0), batch(0, 0, 9))
     stream.hold([share(0, 6)], 0)
@@ -202,7 +202,7 @@ def test_what_another_client_has_committed_is_not_sent():
 
 
 def test_batches_do_not_mix_timelines():
-    """A cursor names one."""
+    """A cursor names one timeline."""
     stream = delivery(batch_limit=10, batch_flush_timeout=1)
     stream.add(slot(0), batch(0, 0, 1))
     stream.add(slot(0), batch(0, 0, 2, timeline=2))
@@ -223,7 +223,7 @@ def test_contradictory_limits_are_refused():
     st.lists(st.booleans(), min_size=60, max_size=60),
 )
 def test_everything_is_sent_once_and_in_order_within_the_window(added, batch_limit, window, commits):
-    """However records and commits come."""
+    """This is true for any order of reads and commits."""
     stream = delivery(batch_limit=batch_limit, max_uncommitted_events=window, batch_flush_timeout=1)
     sent: list[int] = []
     committed, written, now_ms = -1, 0, 0

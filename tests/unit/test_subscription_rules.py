@@ -1,4 +1,4 @@
-"""Who reads what, and what a commit does: small cases one by one, all others by their properties."""
+"""Assignment of partitions to streams, and commits: small cases as examples, all others by properties."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def applied(shares, members) -> list[Share]:
 
 
 def handed_on(shares) -> list[Share]:
-    """Every owner has released what another waits for."""
+    """The shares after every owner has released the slots that another stream waits for."""
     return [Share(s.slot, s.event_type, s.position, s.skipped, s.heir or s.owner) for s in shares]
 
 
@@ -35,12 +35,12 @@ def handed_on(shares) -> list[Share]:
 
 
 def test_every_start_and_every_change_of_streams_ends_even():
-    """Any number of partitions and streams: after all have handed on, nobody has two more than another."""
+    """After all releases, the numbers of partitions of two streams differ by at most one."""
     for count, before, after in itertools.product(range(1, 8), range(8), range(1, 8)):
         shares = [share(p) for p in range(count)]
         first = [Member(f"s{n}") for n in range(before)]
         shares = handed_on(applied(shares, first))
-        # The newer half of the streams stays, others come.
+        # The newer half of the streams stays, and new streams join.
         second = [*first[before // 2 :], *(Member(f"t{n}") for n in range(after))]
         shares = handed_on(applied(shares, second))
         sizes = Counter({member.id: 0 for member in second})
@@ -57,7 +57,7 @@ members = st.lists(
 
 
 def to_members(drawn) -> list[Member]:
-    """Streams whose direct wishes do not meet, as joining makes sure."""
+    """Streams whose direct requests do not overlap; joining ensures this."""
     taken: set[int] = set()
     found = []
     for number, wish in drawn:
@@ -70,7 +70,7 @@ def to_members(drawn) -> list[Member]:
 
 @given(st.integers(1, 10), st.lists(members, max_size=6))
 def test_rebalancing_keeps_its_promises_from_any_history(count, history):
-    """Direct wishes are kept, living owners stay until they hand on, dead ones never hold anything."""
+    """Direct requests are met, live owners keep slots until they release them, and dead ones own nothing."""
     shares = [share(p) for p in range(count)]
     for drawn in history:
         streams = to_members(drawn)
@@ -91,12 +91,12 @@ def test_rebalancing_keeps_its_promises_from_any_history(count, history):
                 assert final in {m.id for m in sharing}
             else:
                 assert s.heir is None
-        assert applied(shares, streams) == shares, "a second look changes nothing"
+        assert applied(shares, streams) == shares, "a second rebalance changed something"
 
 
 @given(st.integers(1, 12), st.integers(1, 6))
 def test_a_newcomer_moves_no_more_than_its_part(count, streams):
-    """Partitions that need not move do not move."""
+    """A new stream causes as few moves as possible."""
     old = [Member(f"s{n}") for n in range(streams)]
     shares = applied([share(p) for p in range(count)], old)
     moved = [s for s in applied(shares, [*old, Member("new")]) if s.heir is not None]
@@ -105,7 +105,7 @@ def test_a_newcomer_moves_no_more_than_its_part(count, streams):
 
 
 def test_an_heir_that_leaves_gives_the_partition_back():
-    """The owner goes on as if nothing had happened."""
+    """The owner keeps the partition."""
     old = [Member("a")]
     shares = applied([share(0), share(1)], old)
     during = applied(shares, [*old, Member("b")])
@@ -114,7 +114,7 @@ def test_an_heir_that_leaves_gives_the_partition_back():
 
 
 def test_a_dead_owners_partition_goes_to_its_heir_at_once():
-    """Nobody is left to hand it on."""
+    """The heir does not wait for a release."""
     assert applied([share(0, "a", "b")], [Member("b")]) == [share(0, "b")]
 
 
@@ -122,7 +122,7 @@ def test_a_dead_owners_partition_goes_to_its_heir_at_once():
 
 
 def test_no_more_streams_than_partitions():
-    """One more is refused, as Nakadi's 409."""
+    """One more stream is refused with Conflict, as Nakadi answers 409."""
     slots = [Slot("et", 0), Slot("et", 1)]
     rules.check_join(slots, [Member("a")], Member("b"))
     with pytest.raises(Conflict, match="no free slots"):
@@ -130,7 +130,7 @@ def test_no_more_streams_than_partitions():
 
 
 def test_what_is_asked_for_directly_is_not_shared():
-    """It counts neither as free nor for a second one that asks for it."""
+    """A partition that was requested directly is not a free slot and cannot be requested twice."""
     slots = [Slot("et", 0), Slot("et", 1)]
     direct = Member("a", frozenset({slots[0]}))
     rules.check_join(slots, [direct], Member("b"))
@@ -146,7 +146,7 @@ def test_what_is_asked_for_directly_is_not_shared():
 
 @given(st.tuples(st.integers(1, 3), st.integers(-1, 5)), st.tuples(st.integers(1, 3), st.integers(-1, 5)))
 def test_cursors_move_forward_only(stored, given_):
-    """The same place again is outdated, too."""
+    """A commit of the same position is outdated, too."""
     expected = "committed" if given_ > stored else "outdated"
     assert rules.verdict(Position(*stored), Position(*given_)) == expected
 
@@ -164,7 +164,7 @@ def test_cursors_move_forward_only(stored, given_):
     ],
 )
 def test_who_may_commit(stream_epoch, ended_ms, error):
-    """Streams of this epoch, up to 60 s after their end; it is now 100,000 and epoch 2."""
+    """Streams of this epoch can commit until 60 s after their end. Now is 100,000 ms, the epoch is 2."""
     if error is None:
         rules.check_commit(2, stream_epoch, ended_ms, 100_000)
     else:
@@ -173,7 +173,7 @@ def test_who_may_commit(stream_epoch, ended_ms, error):
 
 
 def test_a_client_is_overdue_when_its_time_has_passed():
-    """Only if something waits for a commit."""
+    """Only a client with uncommitted events can be overdue."""
     assert not rules.overdue(None, 10, 100)
     assert not rules.overdue(91, 10, 100)
     assert rules.overdue(90, 10, 100)
@@ -183,7 +183,7 @@ def test_a_client_is_overdue_when_its_time_has_passed():
 
 
 def test_the_key_ignores_order_and_repetition():
-    """And a missing group is the default one."""
+    """A missing consumer group is the default one."""
     one = Subscription("app", ("b", "a", "b"))
     other = Subscription("app", ("a", "b"), "default")
     assert rules.key(one) == rules.key(other)
@@ -191,7 +191,7 @@ def test_the_key_ignores_order_and_repetition():
 
 
 def test_what_is_left_out_or_null_gets_its_default():
-    """Clients write null for what they do not know."""
+    """Clients may send null for unknown fields."""
     asked = Subscription("app", ("a", "a"), None, None, None)
     made = complete(asked, "id", "now")
     assert (made.consumer_group, made.read_from, made.initial_cursors) == ("default", "end", ())
@@ -219,7 +219,7 @@ def test_only_what_does_not_identify_it_may_change():
 
 
 def test_zero_means_the_default():
-    """As in Nakadi's POST that opens a stream."""
+    """Nakadi's POST that opens a stream has the same rule."""
     zero = StreamParameters(0, 0, 0, 0, 0, 0, 0)
     usual = StreamParameters()
     assert zero.window == usual.window == 10

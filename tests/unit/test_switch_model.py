@@ -1,8 +1,8 @@
-"""Every interleaving of a switch: initiator, two nodes with publishers, a reader, and one disturbance.
+"""Every interleaving of a switch: initiator, two nodes with publishers, a reader, and one failure.
 
-A breadth-first search over all states of a small world whose processes take their decisions from
-`strandline.log.switching`. The disturbances: the initiator or a node dies or is taken for dead (its session
-expires while it goes on), at any step, or the answer to the commit is lost.
+A breadth-first search visits all states of a small model whose processes use the rules of
+`strandline.log.switching`. A failure is one of these: the initiator or a node crashes, or its session expires
+while it keeps running, at any step; or the answer to the commit is lost.
 """
 
 from collections import deque
@@ -34,8 +34,8 @@ class Node(NamedTuple):
     held: bool = False
     timeline: int = 1
     doing: str = "idle"  # idle, locks, catalog, drain
-    phase: Phase | None = None  # what it read of the lock
-    # Its publisher: events still to send, what it is doing, on which timeline, at which offset.
+    phase: Phase | None = None  # the phase of the lock that the node has read
+    # Its publisher: the events left to send, the current action, its timeline and offset.
     left: tuple = ()
     sending: str = ""  # "", append, check
     target: int = 1
@@ -59,7 +59,7 @@ class World(NamedTuple):
     session: bool = True
     nodes: tuple = ()
     acknowledged: frozenset = frozenset()
-    # The reader: how far it read each timeline, what it read, the end it saw in the storage.
+    # The reader: the events it has read, its position in each timeline, the end it has read from the storage.
     read: tuple = ()
     position: int = 0
     position_new: int = 0
@@ -73,7 +73,7 @@ def moved(world: World, outcome: Outcome, **changes) -> World:
 
 
 def initiator(world: World):
-    """All things the initiator can do next."""
+    """All possible next steps of the initiator."""
     if world.dead or world.step is Step.END:
         return
     yield from INITIATOR[world.step](world)
@@ -94,14 +94,14 @@ def create(world):
 def barrier(world, phase):
     if world.announced is None:
         if not world.session:
-            yield moved(world, Outcome.FAILED)  # relock says LeaseLost
+            yield moved(world, Outcome.FAILED)  # relock raises LeaseLost
         else:
             yield world._replace(phase=phase, version=world.version + 1, announced=world.version + 1)
         return
     if all(node.confirmed >= world.announced for node in world.nodes if node.member):
         yield moved(world, Outcome.OK)
     elif not world.session or any(not node.alive for node in world.nodes):
-        yield moved(world, Outcome.FAILED)  # the bounded wait is over
+        yield moved(world, Outcome.FAILED)  # the wait has timed out
 
 
 def close(world):
@@ -208,7 +208,7 @@ def decide(world: World, number: int, node: Node) -> World:
     if action is NodeAction.HOLD:
         return with_node(world, number, node._replace(doing="drain", held=True))
     if action is NodeAction.ABORT:
-        # Compare-and-set, then clean up, then look again.
+        # Compare-and-set, then clean up, then poll again.
         return with_node(
             world, number, node._replace(doing="catalog"), state=State.ABORTED, sealed=False, new=None
         )
@@ -236,7 +236,7 @@ def publisher_steps(world: World, number: int):
 def append(world: World, number: int, node: Node):
     event = node.left[0]
     if node.target == 2:
-        assert world.new is not None, "appended to a topic that is not there"
+        assert world.new is not None, "appended to a topic that does not exist"
         yield acknowledged(world, number, node, new=(*world.new, event))
     elif world.seals and world.sealed:
         verdict = on_sealed(world.state)
@@ -271,14 +271,14 @@ def reader_steps(world: World):
 
 
 def troubles(world: World):
-    """What goes wrong, as often as the world has troubles left."""
+    """The failures that can happen next, while `troubles` is not used up."""
     if not world.troubles:
         return
     less = world._replace(troubles=world.troubles - 1)
     if not world.dead and world.step not in {Step.LOCK, Step.END}:
-        yield less._replace(dead=True)  # kill -9; its lock vanishes when its session expires
+        yield less._replace(dead=True)  # kill -9; its lock is removed when its session expires
         if world.session:
-            yield less._replace(session=False, phase=None)  # asleep past its session, and awake again
+            yield less._replace(session=False, phase=None)  # paused until its session has expired, then resumed
     node = world.nodes[0]
     if node.alive:
         yield with_node(less, 0, node._replace(alive=False))
@@ -286,7 +286,7 @@ def troubles(world: World):
 
 
 def expiries(world: World):
-    """Sessions of the dead end by themselves."""
+    """Sessions of dead processes expire by themselves."""
     if world.dead and world.session:
         yield world._replace(session=False, phase=None)
     for number, node in enumerate(world.nodes):
@@ -311,27 +311,27 @@ def visible(world: World) -> tuple:
 
 
 def check_always(world: World) -> None:
-    """A reader never sees what will not be there for everybody."""
+    """A reader never sees a record that is not visible to all readers in the end."""
     if world.state in {State.DONE, State.ABORTED, None}:
-        assert world.read == visible(world)[: len(world.read)], "the reader saw a late append"
+        assert world.read == visible(world)[: len(world.read)], "the reader has read a late append"
 
 
 def check_end(world: World) -> None:
-    """Nothing moves any more: everything acknowledged is there once, nobody is held, nothing is left over."""
+    """In a final state every acknowledged event is visible once, no publisher is held, nothing is left over."""
     seen = visible(world)
-    assert world.read == seen, "the reader did not come to the end"
+    assert world.read == seen, "the reader did not reach the end"
     for event in world.acknowledged:
-        assert seen.count(event) == 1, f"{event} was acknowledged and is there {seen.count(event)} times"
-    assert len(set(seen)) == len(seen), "doubled"
+        assert seen.count(event) == 1, f"{event} was acknowledged and is stored {seen.count(event)} times"
+    assert len(set(seen)) == len(seen), "an event is visible twice"
     for node in world.nodes:
         if node.alive:
-            assert not node.held, "a publisher stays held"
-            assert not node.left, "a publisher did not get through"
+            assert not node.held, "a publisher is still held"
+            assert not node.left, "a publisher has unsent events"
             mine = [event for event in seen if event[0] == node_name(world, node)]
-            assert mine == sorted(mine), "out of order"
-    assert world.phase is None, "the lock is left behind"
-    assert world.state is None or world.state.final, "the switch is left open"
-    assert (world.new is not None) == (world.state is State.DONE), "an orphan topic"
+            assert mine == sorted(mine), "events are out of order"
+    assert world.phase is None, "the lock was not released"
+    assert world.state is None or world.state.final, "the switch is not decided"
+    assert (world.new is not None) == (world.state is State.DONE), "the new topic is an orphan or missing"
 
 
 def node_name(world: World, node: Node) -> str:
@@ -339,7 +339,7 @@ def node_name(world: World, node: Node) -> str:
 
 
 def explore(start: World) -> int:
-    """Visit every state; from each of them the world must be able to come to a good end."""
+    """Visit every state. A correct final state must be reachable from each of them."""
     todo = deque([start])
     before: dict[World, list[World]] = {start: []}
     ends = []
@@ -355,7 +355,7 @@ def explore(start: World) -> int:
                 before[after] = []
                 todo.append(after)
             before[after].append(world)
-    assert len(leading_to(ends, before)) == len(before), "some state goes round in circles for ever"
+    assert len(leading_to(ends, before)) == len(before), "some state never reaches a final state"
     return len(before)
 
 
@@ -378,18 +378,18 @@ def only_troubles(world: World, following: list) -> bool:
 @pytest.mark.parametrize("trouble", [0, 1], ids=["undisturbed", "one trouble"])
 @pytest.mark.parametrize("publishing", [(("a0", "a1"),), (("a0",), ("b0",))], ids=["one node", "two nodes"])
 def test_every_interleaving_keeps_the_promises(seals, trouble, publishing):
-    """Acknowledged once and in order, never a late append seen, nothing held or left over: in all states."""
+    """In all states: acknowledged events once and in order, no late append visible, nothing held or left over."""
     nodes = tuple(Node(left=events) for events in publishing)
     assert explore(World(seals=seals, nodes=nodes, troubles=trouble)) > 100
 
 
 def hasty(state, offset, last):
-    """Acknowledges whatever the storage took."""
+    """Acknowledges every record that the storage stored."""
     return PublisherAction.ACKNOWLEDGE
 
 
 def unfenced_commit(world):
-    """Commits whatever became of the row meanwhile."""
+    """Commits without checking the state of the row."""
     yield moved(world, Outcome.OK, state=State.DONE, last=world.snapshot)
 
 
@@ -418,7 +418,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("mistake", PLANTED)
 def test_the_search_finds_planted_mistakes(mistake, monkeypatch):
-    """A check that cannot fail proves nothing: each of these breaks a promise in some interleaving."""
+    """Each planted mistake violates a check in some interleaving, so the checks can fail."""
     seals, where, wrong = PLANTED[mistake]
     if isinstance(where, Step):
         monkeypatch.setitem(INITIATOR, where, wrong)

@@ -1,4 +1,4 @@
-"""The watcher reports every change, including one that came before its first poll."""
+"""The watcher reports every change, including a change just before its first poll."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strandline.errors import NotFound, Unavailable
 
 
 class Versions:
-    """Versions that a test changes; an exception is raised for all keys if `down` is set."""
+    """Versions that a test changes. If `down` is set, every lookup raises it."""
 
     def __init__(self) -> None:
         self.of: dict[str, object] = {}
@@ -57,7 +57,7 @@ def make(versions: Versions) -> Iterator[Callable[..., Watcher]]:
 
 
 def polled(versions: Versions, times: int = 3) -> None:
-    """Wait until the watcher has polled a few times more."""
+    """Wait until the watcher has polled a few more times."""
     goal = versions.polls + times
     until(lambda: versions.polls >= goal)
 
@@ -71,7 +71,7 @@ def test_the_first_poll_always_calls_even_for_a_missing_key(make, versions):
 
 
 def test_every_new_callback_is_called_and_the_others_are_left_alone(make, versions):
-    """A second reader of a key may also have missed a change; it must not wake all the others."""
+    """A new callback may have missed a change. Other callbacks of the key are not called."""
     watcher, first, second = make(), Calls(), Calls()
     watcher.watch("a", first)
     first.reach(1)
@@ -81,7 +81,7 @@ def test_every_new_callback_is_called_and_the_others_are_left_alone(make, versio
 
 
 def test_a_change_is_reported_for_its_key_only(make, versions):
-    """Other keys stay quiet, however often they are polled."""
+    """Callbacks of other keys are not called."""
     watcher, changed, other = make(0.001), Calls(), Calls()
     watcher.watch("changed", changed)
     watcher.watch("other", other)
@@ -96,7 +96,7 @@ def test_a_change_is_reported_for_its_key_only(make, versions):
 
 
 def test_a_key_that_vanishes_is_a_change(make, versions):
-    """Once, not at every poll."""
+    """The callback is called once, not at every poll."""
     watcher, calls = make(0.001), Calls()
     watcher.watch("a", calls)
     calls.reach(1)
@@ -107,7 +107,7 @@ def test_a_key_that_vanishes_is_a_change(make, versions):
 
 
 def test_notify_calls_at_once_in_the_calling_thread(make):
-    """Readers of this process do not wait for the next poll."""
+    """Readers of the same process do not wait for the next poll."""
     watcher, threads = make(), []
     first = threading.Event()
     watcher.watch("a", lambda: (threads.append(threading.current_thread()), first.set()))
@@ -118,7 +118,7 @@ def test_notify_calls_at_once_in_the_calling_thread(make):
 
 
 def test_wake_polls_at_once_in_the_watchers_thread(make, versions):
-    """For callers that hold locks which a callback may need."""
+    """Callers may hold locks that a callback needs."""
     watcher, threads = make(), []
     watcher.watch("a", lambda: threads.append(threading.current_thread().name))
     until(lambda: threads)
@@ -129,7 +129,7 @@ def test_wake_polls_at_once_in_the_watchers_thread(make, versions):
 
 
 def test_a_stopped_callback_is_not_called(make):
-    """Ending twice is harmless; the other callbacks go on."""
+    """Stopping is idempotent. The other callbacks are still called."""
     watcher, stopped, other = make(), Calls(), Calls()
     stop = watcher.watch("a", stopped)
     watcher.watch("a", other)
@@ -142,7 +142,7 @@ def test_a_stopped_callback_is_not_called(make):
 
 
 def test_a_failing_callback_does_not_stop_the_others(make, caplog):
-    """It is logged."""
+    """The failure is logged."""
     watcher, calls = make(), Calls()
     watcher.watch("a", lambda: 1 / 0)
     watcher.watch("a", calls)
@@ -151,7 +151,7 @@ def test_a_failing_callback_does_not_stop_the_others(make, caplog):
 
 
 def test_a_failing_poll_is_logged_once_and_its_end_is_reported(make, versions, caplog):
-    """Nobody knows what has changed in between."""
+    """After a failure the callbacks are called, because changes may have been missed."""
     watcher, calls = make(0.001), Calls()
     watcher.watch("a", calls)
     calls.reach(1)
@@ -164,7 +164,7 @@ def test_a_failing_poll_is_logged_once_and_its_end_is_reported(make, versions, c
 
 
 def test_one_failing_key_does_not_hide_the_others(make, versions):
-    """A version may be an exception."""
+    """The version of a key may be an exception."""
     watcher, calls = make(0.001), Calls()
     versions.of["bad"] = Unavailable("not this one")
     watcher.watch("bad", Calls())
@@ -184,7 +184,7 @@ def test_after_a_change_it_polls_at_the_quick_interval(make, versions):
 
 
 def test_without_callbacks_it_does_not_poll(make, versions):
-    """Neither before the first nor after the last."""
+    """There is no poll before the first callback and after the last one."""
     watcher, calls = make(0.001), Calls()
     watcher.wake()
     assert versions.polls == 0
@@ -197,7 +197,7 @@ def test_without_callbacks_it_does_not_poll(make, versions):
 
 
 def test_a_callback_may_close_its_watcher(make):
-    """It does not wait for itself; after that nothing can be watched."""
+    """`close` does not wait for the calling callback. A closed watcher refuses new callbacks."""
     watcher, closed = make(), threading.Event()
     watcher.watch("a", lambda: (watcher.close(), closed.set()))
     assert closed.wait(10)
