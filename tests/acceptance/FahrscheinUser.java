@@ -37,7 +37,7 @@ import org.zalando.fahrschein.http.api.ContentEncoding;
 import org.zalando.fahrschein.http.api.RequestFactory;
 import org.zalando.fahrschein.http.simple.SimpleRequestFactory;
 
-/** What an application does with Fahrschein: URL COMMAND ARGUMENT…; one line of JSON says what came of it. */
+/** Runs one command with Fahrschein: URL COMMAND ARGUMENT…. Prints the result as one line of JSON. */
 public class FahrscheinUser {
     private static final String APPLICATION = "billing";
 
@@ -53,7 +53,7 @@ public class FahrscheinUser {
         public Map<String, Object> data;
     }
 
-    /** Cursors of the low-level API, which an application keeps by itself. */
+    /** Cursors of the low-level API, which the application stores itself. */
     private static class OwnCursors implements CursorManager {
         private final Map<String, Cursor> kept = new LinkedHashMap<>();
 
@@ -73,7 +73,7 @@ public class FahrscheinUser {
         }
     }
 
-    /** Is done when that many events have been handled and their cursors committed. */
+    /** Counts down until that many events are handled and their cursors are committed. */
     private static class Progress implements MetricsCollector {
         private final CountDownLatch left;
         private int inHand;
@@ -165,7 +165,7 @@ public class FahrscheinUser {
 
     private RequestFactory requests(ContentEncoding encoding) {
         SimpleRequestFactory factory = new SimpleRequestFactory(encoding);
-        factory.setConnectTimeout(5000); // half a second may be too little on a busy machine
+        factory.setConnectTimeout(5000); // the default of half a second is too short on a busy machine
         return factory;
     }
 
@@ -228,7 +228,7 @@ public class FahrscheinUser {
         return builder.readFromCursors(cursors);
     }
 
-    /** As one reader of a group, until that many events are committed. */
+    /** Reads as one client of a group until `count` events are committed. */
     private Object consume(String eventTypes, String group, String from, int count, StreamParameters limits)
             throws Exception {
         Subscription subscription = subscription(eventTypes, group, from).subscribe();
@@ -272,7 +272,7 @@ public class FahrscheinUser {
         thread.setDaemon(true);
         thread.start();
         if (!progress.left.await(60, TimeUnit.SECONDS)) {
-            throw new IllegalStateException(progress.left.getCount() + " of " + count + " events did not come");
+            throw new IllegalStateException(progress.left.getCount() + " of " + count + " events did not arrive");
         }
         if (failed[0] != null) {
             throw failed[0];
@@ -294,7 +294,7 @@ public class FahrscheinUser {
         return shown;
     }
 
-    /** One cursor, for a stream that may be anybody's. */
+    /** Commits one cursor for any stream, also of another client. */
     private Object commit(String subscriptionId, String streamId, String eventType, String offset)
             throws IOException {
         Subscription subscription = new Subscription(subscriptionId, "", Set.of(eventType), "", null, null);
@@ -305,7 +305,7 @@ public class FahrscheinUser {
         return true;
     }
 
-    /** The low-level stream: from `begin`, `begin:0,2` for some partitions, `newest`, or cursors `0=…,1=…`. */
+    /** Reads the low-level stream: from `begin`, `begin:0,2` for some partitions, `newest`, or cursors `0=…,1=…`. */
     private Object read(String eventType, String from, int count, StreamParameters limits) throws Exception {
         NakadiClient client =
                 NakadiClient.builder(uri, requests(ContentEncoding.IDENTITY)).withCursorManager(own).build();

@@ -1,4 +1,4 @@
-"""Nodes for whole test files: one that bad requests are sent to, and one per file of CLI tests."""
+"""Nodes that tests share: one for all tests of bad requests, and one per file of CLI tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services import Server
 
 
 def _move(server: Server) -> None:
-    """Three events of `moved` are in a timeline that is closed, one is in the next."""
+    """Put three events of `moved` into a timeline, close it, and put one event into the next timeline."""
     place = {"id": "second", "storage_type": "sqlite", "sqlite_configuration": {"directory": "second"}}
     assert send(server, "POST", "/event-types/moved/events", [{"n": n} for n in range(3)]).status == 200
     assert send(server, "POST", "/storages", place).status == 201
@@ -31,14 +31,14 @@ def target(tmp_path_factory) -> Iterator[Server]:
         _move(started)
         before = contents(started)
         yield started
-        # After all that was refused, everything is as it was, and nothing went wrong unseen.
+        # The refused requests changed no data and logged no error.
         assert contents(started) == before
         assert '"level": "error"' not in started.log_file.read_text()
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory that a server serves while commands open it themselves."""
+    """A data directory that a server and the commands of a test open at the same time."""
     return tmp_path_factory.mktemp("cli") / "data"
 
 
@@ -50,5 +50,5 @@ def url(data: Path) -> Iterator[str]:
 
 @pytest.fixture(params=["data", "url"])
 def place(request: pytest.FixtureRequest, data: Path, url: str) -> list[str]:
-    """The option that says where a command works: in process, or over HTTP."""
+    """The option that makes a command work in process or over HTTP."""
     return ["--data", str(data)] if request.param == "data" else ["--url", url]

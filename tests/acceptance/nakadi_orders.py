@@ -1,4 +1,4 @@
-"""An event type as users of Nakadi declare one."""
+"""A definition of an event type, as Nakadi clients send it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cursors that cannot be used: every place that takes one gives the reason."""
+"""Invalid cursors: every route that accepts cursors reports the reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BAD_CURSORS: list[tuple[str | None, str | None, str]] = [
     ("0", "９", "INVALID_FORMAT"),
     ("0", "9" * 5000, "INVALID_FORMAT"),
 ]  # fmt: skip
-# What arithmetic calls by other names.
+# Reasons that have another name in cursor arithmetic.
 ARITHMETIC = {"INVALID_FORMAT": "CURSOR_FORMAT_EXCEPTION"}
 
 
@@ -43,7 +43,7 @@ def _cursor(partition: str | None, offset: str | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("partition", "offset", "reason"), BAD_CURSORS)
 def test_cursors_that_cannot_be_used(target: Server, partition: str | None, offset: str | None, reason: str):
-    """Every place that takes a cursor gives the same reason, and where there is a range, names it."""
+    """Every route reports the same reason, and for UNAVAILABLE the available range."""
     cursor = _cursor(partition, offset)
     text = json.dumps([cursor])
     problems = [
@@ -64,7 +64,7 @@ def test_cursors_that_cannot_be_used(target: Server, partition: str | None, offs
 
 @pytest.mark.parametrize("offset", ["001-0001-000000000000000003", "001-0001-" + "9" * 18, "3"])
 def test_cursors_past_the_end_of_a_closed_timeline(target: Server, offset: str):
-    """No such record ever was, and the next timeline has its own: INVALID_OFFSET everywhere, with the range."""
+    """An offset past the end of a closed timeline is INVALID_OFFSET on every route, with the available range."""
     cursor = _cursor("0", offset)
     text = json.dumps([cursor])
     pair = {"initial_cursor": cursor, "final_cursor": _cursor("0", "BEGIN")}
@@ -100,7 +100,7 @@ DISTANCES = [
 
 @pytest.mark.parametrize(("initial", "final", "reason"), DISTANCES)
 def test_distances_that_do_not_exist(target: Server, initial: Any, final: Any, reason: str):
-    """Two cursors without a distance are refused with the reason."""
+    """A distance between cursors that cannot be compared is refused with the reason."""
     query = [{"initial_cursor": _cursor(*initial), "final_cursor": _cursor(*final)}]
     answer = send(target, "POST", "/event-types/placed/cursor-distances", query)
     assert assert_problem(answer, 422)["reason"] == reason
@@ -108,7 +108,7 @@ def test_distances_that_do_not_exist(target: Server, initial: Any, final: Any, r
 
 @pytest.mark.parametrize("by", [4, -4, 2**63 - 1, -(2**63)])
 def test_shifts_past_either_end(target: Server, by: int):
-    """A cursor is not shifted to where nothing is."""
+    """A shift past the available range is UNAVAILABLE."""
     cursor = {**_cursor("0", "001-0001-000000000000000000"), "shift": by}
     problem = assert_problem(send(target, "POST", "/event-types/placed/shifted-cursors", [cursor]), 422, "shift")
     assert problem["reason"] == "UNAVAILABLE"
@@ -116,13 +116,13 @@ def test_shifts_past_either_end(target: Server, by: int):
 
 @pytest.mark.parametrize("by", ["1", 1.5, None, 2**63, 10**400])
 def test_shifts_that_are_no_numbers(target: Server, by: Any):
-    """A shift is a whole number of 64 bit."""
+    """A shift must be a 64-bit integer."""
     cursor = {**_cursor("0", "BEGIN"), "shift": by}
     assert_problem(send(target, "POST", "/event-types/placed/shifted-cursors", [cursor]), 422, "shift")
 
 
 def test_two_cursors_for_one_partition(target: Server):
-    """Nobody can say which one is meant, so both are refused."""
+    """Two cursors for one partition are refused."""
     twice = [_cursor("0", "BEGIN"), _cursor("0", "0")]
     text = json.dumps(twice)
     assert_problem(send(target, "GET", STREAM, headers={CURSORS: text}), 422, "two cursors")

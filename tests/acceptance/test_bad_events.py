@@ -1,4 +1,4 @@
-"""Events that break a rule take the whole publish with them."""
+"""One invalid event makes the whole publish fail."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _event_label(case: tuple[Any, ...]) -> str:
 
 @pytest.mark.parametrize(("name", "event", "step", "word"), BAD_EVENTS, ids=map(_event_label, BAD_EVENTS))
 def test_one_bad_event_among_good_ones(target: Server, name: str, event: Any, step: str, word: str):
-    """The whole publish is refused, every event has its result, and nothing at all is written."""
+    """The whole publish is refused, every event has a result, and nothing is written."""
     before = send(target, "GET", f"/event-types/{name}/partitions").json
     good = json.dumps(GOOD_EVENTS[name]).encode()
     bad = event if isinstance(event, bytes) else json.dumps(event).encode()

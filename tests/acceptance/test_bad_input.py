@@ -1,4 +1,4 @@
-"""Bad input at every route: refused with a problem that says why, never a 500, never a trace in the data."""
+"""Bad input at every route is refused with a problem that says why. It is never a 500 and changes no data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENDPOINTS = app.endpoints()
 WITH_BODY = [endpoint for endpoint in ENDPOINTS if endpoint.body is not None]
 NAMED = [endpoint for endpoint in ENDPOINTS if "{name}" in endpoint.path]
 PUBLISH = "POST /event-types/{name}/events"
-#: Bodies that only an unknown name is wrong with.
+#: Valid bodies: only the name in the path is unknown.
 FINE: dict[tuple[str, str], Any] = {
     ("PUT", "/event-types/{name}"): {"name": "nobody"},
     ("POST", "/event-types/{name}/schemas"): {"schema": "{}"},
@@ -76,12 +76,12 @@ BAD_BODIES = [
 def test_bodies_that_cannot_be_read(
     target: Server, endpoint: Any, body: Any, encoding: str, status: int, word: str
 ):
-    """Whatever takes a body refuses one that is broken, too large or packed in an unknown way."""
+    """Every route with a body refuses one that is broken, too large or in an unknown encoding."""
     headers = {"Content-Encoding": encoding} if encoding else {}
     sent = body() if callable(body) else body
     answer = send(target, endpoint.method, path_of(endpoint), sent, headers)
     if named(endpoint) == PUBLISH and answer.status == 422:
-        # An array was found, and what is wrong is wrong with one event of it.
+        # The body is an array; the error is in one of its events.
         assert [item["publishing_status"] for item in answer.json] == ["failed"]
     else:
         assert_problem(answer, status, word)
@@ -90,7 +90,7 @@ def test_bodies_that_cannot_be_read(
 @pytest.mark.parametrize("body", ["null", "7", '"text"', "true", "[null]", "[[]]", "[1.5]"])
 @pytest.mark.parametrize("endpoint", WITH_BODY, ids=named)
 def test_bodies_of_another_type(target: Server, endpoint: Any, body: str):
-    """JSON of the wrong type is refused: as a whole, or where it is a publish, event by event."""
+    """JSON of the wrong type is refused. A publish reports the result of every event."""
     answer = send(target, endpoint.method, path_of(endpoint), body.encode())
     if named(endpoint) == PUBLISH:
         if body.startswith("["):
@@ -122,7 +122,7 @@ def test_bodies_of_another_type(target: Server, endpoint: Any, body: str):
 )
 @pytest.mark.parametrize("endpoint", NAMED, ids=named)
 def test_names_that_nothing_has(target: Server, endpoint: Any, name: str):
-    """An unknown name is 404, however odd it is."""
+    """An unknown name is 404, with any characters."""
     body = FINE.get((endpoint.method, endpoint.path), []) if endpoint.body is not None else None
     problem = assert_problem(send(target, endpoint.method, path_of(endpoint, name), body), 404)
     assert problem["code"] == "not_found"
@@ -130,7 +130,7 @@ def test_names_that_nothing_has(target: Server, endpoint: Any, name: str):
 
 @pytest.mark.parametrize("path", sorted({endpoint.path for endpoint in ENDPOINTS}))
 def test_methods_that_a_route_does_not_have(target: Server, path: str):
-    """They are 405, and the answer names those it has."""
+    """A method that a route does not support is 405, and `Allow` lists those that it supports."""
     declared = {endpoint.method for endpoint in ENDPOINTS if endpoint.path == path}
     allowed = declared | ({"HEAD"} if "GET" in declared else set())
     endpoint = next(endpoint for endpoint in ENDPOINTS if endpoint.path == path)
@@ -144,11 +144,11 @@ def test_methods_that_a_route_does_not_have(target: Server, path: str):
     "path", ["/nothing", "//event-types", "/event-types/plain/nothing", "/event-types//plain", "/*"]
 )
 def test_routes_that_do_not_exist(target: Server, path: str):
-    """They are 404, and the answer says where to look."""
+    """An unknown route is 404, and the detail refers to /openapi.json."""
     assert_problem(send(target, "GET", path), 404, "/openapi.json")
 
 
 def test_a_request_head_that_is_too_large(target: Server):
-    """Headers or a query without end are 431."""
+    """Headers or a query above the size limit are 431."""
     assert_problem(send(target, "GET", "/health", headers={"X-Long": "x" * 70_000}), 431, "65536")
     assert_problem(send(target, "GET", "/event-types?owning_application=" + "x" * 65_500), 431, "65536")

@@ -1,4 +1,4 @@
-"""One bad request after the other, route by route: a line each."""
+"""Bad requests for every route, one per line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from requests_as_is import DEFINITIONS, NUMBERED, assert_problem, send
 from services import Server
 
 RETYPED = NUMBERED.replace("integer", "string")
-#: Forty definitions, each twice the next: 2^40 schemas to pass.
+#: Forty definitions, each with two references to the next: 2^40 schemas to check.
 MULTIPLYING = json.dumps(
     {
         "$ref": "#/definitions/0",
@@ -198,5 +198,5 @@ def _label(case: tuple[Any, ...]) -> str:
 def test_requests_that_break_a_rule(
     target: Server, method: str, path: str, body: Any, headers: dict[str, str], status: int, word: str
 ):
-    """The answer has the status that Nakadi documents and says what is wrong."""
+    """The answer has the status that Nakadi documents, and its detail names the error."""
     assert_problem(send(target, method, path, body, headers), status, word)

@@ -1,4 +1,4 @@
-"""The command line as real processes: good and bad input, exit codes, output for people and machines."""
+"""The command line, run as processes: good and bad input, exit codes, text and JSON output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def name() -> str:
 
 @pytest.fixture
 def orders(data: Path, url: str, name: str) -> str:
-    """An event type of one partition, made in process: the server sees it at once."""
+    """An event type of one partition, created in process. The server sees it at once."""
     with strandline.open(data) as platform:
         platform.log.create(EventType(name))
     return name
@@ -42,7 +42,7 @@ def good(*arguments: str, **options) -> str:
 
 
 def bad(exit_code: int, *arguments: str, **options) -> str:
-    """The one line that a failed command says; it never shows a traceback."""
+    """The error message of a failed command: always one line, never a traceback."""
     done = run_cli(*arguments, **options)
     text = done.stderr.decode()
     assert done.returncode == exit_code, text
@@ -55,11 +55,11 @@ def lines(text: str) -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-# -- the whole
+# -- all commands
 
 
 def test_help_lists_every_command_and_loads_nothing_heavy():
-    """`strandline --help` must not wait for Arrow."""
+    """`strandline --help` is fast: it does not import Arrow and other slow modules."""
     assert all(command in good("--help") for command in COMMANDS)
     heavy = "pyarrow numpy httpx rich msgspec apsw"
     script = f"import sys, strandline.cli; print([m for m in '{heavy}'.split() if m in sys.modules])"
@@ -68,7 +68,7 @@ def test_help_lists_every_command_and_loads_nothing_heavy():
 
 @pytest.mark.parametrize("command", [*COMMANDS, "event-types create", "pipeline run", "storages list"])
 def test_every_command_explains_itself(command: str):
-    """Every command has a help page with the options that all have."""
+    """Every command has a help page, which lists the common options."""
     text = good(*command.split(), "--help")
     assert text.startswith(f"Usage: strandline {command}")
     if command not in {"archive", "event-types", "pipeline", "storages", "subscriptions", "timelines"}:
@@ -77,7 +77,7 @@ def test_every_command_explains_itself(command: str):
 
 
 def test_the_version_is_told():
-    """--version is the version of the package."""
+    """--version prints the version of the package."""
     assert good("--version") == f"strandline {strandline.__version__}\n"
 
 
@@ -103,19 +103,19 @@ def test_the_version_is_told():
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str]):
-    """What was wrong, and where help is."""
+    """Wrong usage is exit code 2 and a one-line error."""
     bad(USAGE, *arguments)
 
 
 def test_wrong_usage_is_json_for_machines():
-    """Even when the options could not be read, the one that asks for JSON is."""
+    """The error is JSON if --json is given, even if the options cannot be parsed."""
     done = run_cli("partitions", "a", "--nonsense", "--json")
     assert done.returncode == USAGE
     assert json.loads(done.stderr)["error"]["code"] == "usage"
 
 
 def test_no_server_is_exit_code_3():
-    """The error names the next step; for machines it is JSON."""
+    """A refused connection is exit code 3. The error says what to do next; with --json it is JSON."""
     nobody = f"http://127.0.0.1:{free_port()}"
     assert "strandline serve" in bad(UNAVAILABLE, "event-types", "list", "--url", nobody)
     done = run_cli("event-types", "list", "--url", nobody, "--json")
@@ -124,14 +124,14 @@ def test_no_server_is_exit_code_3():
 
 
 def test_a_data_directory_is_not_made_by_mistake(tmp_path: Path):
-    """A command on a directory that does not exist says so and leaves it so."""
+    """A command on a directory that does not exist fails and does not create the directory."""
     absent = tmp_path / "absent"
     assert "strandline up" in bad(FAILED, "event-types", "list", "--data", str(absent))
     assert not absent.exists()
 
 
 def test_a_flag_wins_over_the_environment(data: Path, url: str, orders: str, tmp_path: Path):
-    """STRANDLINE_URL and STRANDLINE_DATA are used unless a flag says otherwise."""
+    """Flags override STRANDLINE_URL and STRANDLINE_DATA."""
     assert orders in good("event-types", "list", STRANDLINE_URL=url)
     assert orders in good("event-types", "list", STRANDLINE_DATA=str(data))
     nobody = f"http://127.0.0.1:{free_port()}"
@@ -139,7 +139,7 @@ def test_a_flag_wins_over_the_environment(data: Path, url: str, orders: str, tmp
 
 
 def test_debug_shows_where_an_error_came_from():
-    """The traceback is there for those who ask."""
+    """--debug prints the traceback."""
     done = run_cli("event-types", "list", "--data", "/no/such/place", "--debug")
     assert done.returncode == FAILED
     assert b"Traceback" in done.stderr
@@ -149,7 +149,7 @@ def test_debug_shows_where_an_error_came_from():
 
 
 def test_an_event_type_lives_from_create_to_delete(place: list[str], name: str, tmp_path: Path):
-    """Create, show, list, update, delete, in process and over HTTP."""
+    """Create, show, list, update and delete work in process and over HTTP."""
     schema = tmp_path / "schema.json"
     schema.write_text('{"required": ["id"]}')
     options = [
@@ -182,7 +182,7 @@ def test_an_event_type_lives_from_create_to_delete(place: list[str], name: str, 
 
 
 def test_a_definition_comes_from_a_file(place: list[str], name: str, tmp_path: Path):
-    """--file has the whole definition; NAME and other options win over it."""
+    """--file reads the definition from a file. NAME and other options override it."""
     file = tmp_path / "definition.json"
     file.write_text(json.dumps({"name": "other", "partitions": 2, "owning_application": "a", "unknown": 1}))
     created = json.loads(
@@ -196,12 +196,12 @@ def test_a_definition_comes_from_a_file(place: list[str], name: str, tmp_path: P
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"name": "x", "category": "other"}', '{"name": 5}'])
 def test_a_broken_definition_is_refused(place: list[str], text: str):
-    """Whatever is in the file, the answer is one line."""
+    """An invalid definition is exit code 1 and a one-line error."""
     bad(FAILED, "event-types", "create", "--file", "-", *place, stdin=text.encode())
 
 
 def test_conflicts_and_unknown_names_fail_with_a_next_step(place: list[str], orders: str):
-    """Exit code 1, and the machine form has the error's own code."""
+    """Conflicts and unknown names are exit code 1. The JSON error has the code of the error."""
     assert "event-types show" in bad(FAILED, "event-types", "create", orders, *place)
     for command in (["event-types", "show"], ["event-types", "delete"], ["partitions"], ["timelines", "list"]):
         bad(FAILED, *command, "absent", *place)
@@ -210,7 +210,7 @@ def test_conflicts_and_unknown_names_fail_with_a_next_step(place: list[str], ord
 
 
 def test_partitions_timelines_and_storages_are_shown(place: list[str], orders: str):
-    """Tables for people, the API's JSON for machines."""
+    """The output is a table, or with --json the JSON of the API."""
     (partition,) = json.loads(good("partitions", orders, *place, "--json"))
     assert partition["newest_available_offset"] == "001-0001--1"
     assert "001-0001--1" in good("partitions", orders, *place)
@@ -225,7 +225,7 @@ def test_partitions_timelines_and_storages_are_shown(place: list[str], orders: s
 
 
 def test_lines_go_in_and_come_out(place: list[str], orders: str, tmp_path: Path):
-    """From standard input and from a file, blank lines passed over, in order and unchanged."""
+    """Events from standard input and from files are published in order and unchanged. Blank lines are skipped."""
     assert good("publish", orders, *place, stdin=b'{"n": 1}\n\n{"n": 2.50}').startswith("2 published in ")
     file = tmp_path / "events.ndjson"
     file.write_bytes(b"".join(b'{"n": %d}\n' % number for number in range(3, 2503)))
@@ -237,19 +237,19 @@ def test_lines_go_in_and_come_out(place: list[str], orders: str, tmp_path: Path)
 
 
 def test_an_array_goes_in_and_every_event_is_one_line(place: list[str], orders: str):
-    """A JSON array, over several lines, becomes events; a line end inside of one does not break a line."""
+    """A JSON array over several lines becomes events. An event with line breaks is printed on one line."""
     good("publish", orders, "-", *place, stdin=b' \n[\n {"a":\n1},\r\n {"a": "\\n"}\n]\n')
     assert lines(good("consume", orders, *place)) == [{"a": 1}, {"a": "\n"}]
 
 
 def test_nothing_to_publish_is_fine(place: list[str], orders: str):
-    """No input, no events, no error."""
+    """Empty input publishes no events and is not an error."""
     assert good("publish", orders, *place).startswith("0 published")
     assert good("publish", orders, *place, stdin=b"[]").startswith("0 published")
 
 
 def test_a_bad_batch_stops_and_names_its_lines(place: list[str], orders: str):
-    """By default what follows a refused batch is not tried; the bad lines are named."""
+    """By default publishing stops at the first refused batch, and the error lists its bad lines."""
     events = b'{"n":1}\n\n{"n":2}\nnonsense\n{"n":3}\n{"n":4}\n'
     done = run_cli("publish", orders, "--batch-size", "2", *place, stdin=events)
     assert done.returncode == FAILED
@@ -260,7 +260,7 @@ def test_a_bad_batch_stops_and_names_its_lines(place: list[str], orders: str):
 
 
 def test_a_bad_batch_is_passed_over_when_told_to(place: list[str], orders: str):
-    """--on-error continue publishes the other batches and still fails at the end."""
+    """--on-error continue publishes the other batches; the exit code is still 1."""
     events = b'{"n":1}\nnonsense\n{"n":2}\n{"n":3}\n'
     done = run_cli(
         "publish", orders, "--batch-size", "2", "--on-error", "continue", *place, "--json", stdin=events
@@ -274,14 +274,14 @@ def test_a_bad_batch_is_passed_over_when_told_to(place: list[str], orders: str):
 
 
 def test_publishing_to_nobody_says_so(place: list[str]):
-    """An unknown name, a broken array, no server: one line each."""
+    """An unknown name, a broken array and a missing server are one-line errors."""
     bad(FAILED, "publish", "absent", *place, stdin=b"{}")
     bad(FAILED, "publish", "absent", *place, stdin=b"[{}")
     bad(UNAVAILABLE, "publish", "absent", "--url", f"http://127.0.0.1:{free_port()}", stdin=b"{}")
 
 
 def test_ctrl_c_while_publishing_says_where_to_go_on(place: list[str], orders: str, data: Path):
-    """What was answered stays counted; nothing is half done."""
+    """Ctrl-C reports the number of published events and the line to continue from."""
     process = subprocess.Popen(
         [STRANDLINE, "publish", orders, "--batch-size", "10", *place],
         stdin=subprocess.PIPE,
@@ -302,7 +302,7 @@ def test_ctrl_c_while_publishing_says_where_to_go_on(place: list[str], orders: s
 
 
 def test_consume_starts_where_told(place: list[str], orders: str):
-    """BEGIN, END, partition=offset, cursor JSON, and the cursors that --cursors prints."""
+    """--start accepts BEGIN, END, partition=offset, cursor JSON, and the cursors that --cursors prints."""
     good("publish", orders, *place, stdin=b'{"n":0}\n{"n":1}\n{"n":2}\n')
 
     def consumed(*options: str) -> list[int]:
@@ -319,7 +319,7 @@ def test_consume_starts_where_told(place: list[str], orders: str):
 
 
 def test_a_bad_cursor_names_the_available_range(place: list[str], orders: str):
-    """For people in the text, for machines as members."""
+    """The range is in the text of the error and in fields of the JSON error."""
     assert "available offsets are" in bad(FAILED, "consume", orders, "--start", "0=99", *place)
     done = run_cli("consume", orders, "--start", "0=99", *place, "--json")
     error = json.loads(done.stderr)["error"]
@@ -328,7 +328,7 @@ def test_a_bad_cursor_names_the_available_range(place: list[str], orders: str):
 
 
 def test_following_prints_as_it_comes_until_ctrl_c(place: list[str], orders: str):
-    """Each batch is printed at once; Ctrl-C is the normal end."""
+    """Each batch is printed at once. Ctrl-C ends the command with exit code 0."""
     with subprocess.Popen(
         [STRANDLINE, "consume", orders, "--follow", *place],
         stdout=subprocess.PIPE,
@@ -344,7 +344,7 @@ def test_following_prints_as_it_comes_until_ctrl_c(place: list[str], orders: str
 
 
 def test_a_reader_that_goes_away_is_no_error(place: list[str], orders: str):
-    """`strandline consume … | head -1` is quiet."""
+    """`strandline consume … | head -1` prints no error."""
     good("publish", orders, *place, stdin=b'{"pad": "%b"}\n' % (b"x" * 200) * 5000)
     with subprocess.Popen(
         [STRANDLINE, "consume", orders, *place], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
@@ -359,7 +359,7 @@ def test_a_reader_that_goes_away_is_no_error(place: list[str], orders: str):
 
 
 def test_every_setting_is_a_flag_of_serve():
-    """Settings are declared once."""
+    """Every declared setting is a flag of `serve`."""
     text = good("serve", "--help")
     assert [setting.flag for setting in Settings.declared() if setting.flag not in text] == []
 
@@ -367,7 +367,7 @@ def test_every_setting_is_a_flag_of_serve():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--host", "0.0.0.0"], "--insecure"),  # noqa: S104 - that it is refused is the point
+        (["--host", "0.0.0.0"], "--insecure"),  # noqa: S104 - the test expects a refusal
         (["--host", "example.org"], "--insecure"),
         (["--port", "0"], "--port"),
         (["--config", "/no/such/file.toml"], "no settings file"),
@@ -377,26 +377,26 @@ def test_every_setting_is_a_flag_of_serve():
     ],
 )
 def test_serve_refuses_what_cannot_be_meant(tmp_path: Path, options: list[str], message: str):
-    """Nothing is started and no directory is made."""
+    """Invalid options are a usage error. No data directory is created."""
     assert message in bad(USAGE, "serve", "--data", str(tmp_path / "data"), *options)
     assert not (tmp_path / "data").exists()
 
 
 def test_an_unknown_setting_in_the_file_names_the_nearest(tmp_path: Path):
-    """The file in the data directory is read without being named."""
+    """The settings file in the data directory is read by default; an unknown key suggests the nearest one."""
     (tmp_path / "strandline.toml").write_text("[log]\nretention = 5\n")
     assert "log.retention_ms" in bad(USAGE, "serve", "--data", str(tmp_path))
 
 
 def test_a_taken_port_is_unavailable(url: str, tmp_path: Path):
-    """Two servers never share a port."""
+    """A port that is in use is exit code 3, and the error names --port."""
     port = url.rsplit(":", 1)[1]
     assert "--port" in bad(UNAVAILABLE, "serve", "--data", str(tmp_path / "data"), "--port", port)
 
 
 @pytest.mark.parametrize("command", ["up", "serve"])
 def test_a_server_tells_when_it_is_ready_and_stops_on_ctrl_c(tmp_path: Path, command: str):
-    """`up` greets people, --json is for machines; Ctrl-C ends both with exit code 0."""
+    """`up` and `serve --json` print the URL when the server is ready. Ctrl-C ends both with exit code 0."""
     port = free_port()
     options = ["--json"] if command == "serve" else []
     process = subprocess.Popen(
@@ -407,7 +407,7 @@ def test_a_server_tells_when_it_is_ready_and_stops_on_ctrl_c(tmp_path: Path, com
     )
     with process:
         try:
-            said = until(lambda: process.stdout.readline().strip(), "a word")
+            said = until(lambda: process.stdout.readline().strip(), "the first line of output")
             assert f"http://127.0.0.1:{port}" in said.decode()
             good("doctor", "--url", f"http://127.0.0.1:{port}")
             os.kill(process.pid, signal.SIGINT)
@@ -417,7 +417,7 @@ def test_a_server_tells_when_it_is_ready_and_stops_on_ctrl_c(tmp_path: Path, com
 
 
 def test_doctor_finds_nothing_wrong_here(place: list[str]):
-    """Every check has a name, a status and a detail."""
+    """On a healthy machine no check fails, and every check has a name and a status."""
     found = json.loads(good("doctor", *place, "--json"))
     assert {check["status"] for check in found} <= {"ok", "warn"}
     assert {"python", "sqlite", "java", "clock"} <= {check["name"] for check in found}
@@ -425,7 +425,7 @@ def test_doctor_finds_nothing_wrong_here(place: list[str]):
 
 
 def test_doctor_fails_when_something_is_wrong(tmp_path: Path):
-    """A server that does not answer, a place that is no directory."""
+    """A server that does not answer and a data directory that is a file are failed checks."""
     nobody = f"http://127.0.0.1:{free_port()}"
     done = run_cli("doctor", "--url", nobody, "--json")
     assert done.returncode == FAILED
@@ -438,6 +438,6 @@ def test_doctor_fails_when_something_is_wrong(tmp_path: Path):
 
 
 def test_doctor_leaves_no_trace(tmp_path: Path):
-    """Looking at a directory that does not exist yet does not make it."""
+    """Checking a directory that does not exist does not create it."""
     good("doctor", "--data", str(tmp_path / "later"))
     assert list(tmp_path.iterdir()) == []

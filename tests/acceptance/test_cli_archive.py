@@ -1,4 +1,4 @@
-"""The archive from the command line, as real processes: Spark writes the log into files that any tool can read."""
+"""The archive on the command line, run as processes: Spark writes files that other tools can read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPARK = ("pipeline", "run", "archive", "--master", "local[2]")
 
 
 def at(ms: int, speed: float = 1.0) -> dict[str, str]:
-    """The environment of a process whose clock shows that time when it starts."""
+    """The environment of a process whose clock starts at that time."""
     return {"STRANDLINE_TEST_CLOCK": f"{ms},{speed}"}
 
 
@@ -40,7 +40,7 @@ def good(*arguments: str, stdin: str = "", **env: str) -> str:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> str:
-    """A log with two hours of orders, one order without a time, and an hour more until it was archived."""
+    """A log with two hours of orders and one order without a valid time, archived an hour later."""
     folder = tmp_path_factory.mktemp("archive") / "data"
     folder.mkdir()
     target = ("--data", str(folder))
@@ -52,7 +52,7 @@ def data(tmp_path_factory) -> str:
 
 
 def test_the_grid_shows_which_hours_are_ready(data):
-    """For people and for machines; every record went one way."""
+    """The grid and the JSON show the state of every hour, and the counts add up."""
     now = at(NOON + 3 * HOUR_MS + 120_000)
     found = json.loads(good("archive", "status", "--data", data, "--json", **now))
     (orders,) = found["event_types"]
@@ -74,12 +74,12 @@ def url(data) -> Iterator[str]:
 
 @pytest.fixture(params=["--data", "--url"])
 def target(request, data) -> tuple[str, str]:
-    """A data directory or a server of it; commands that only read work on both alike."""
+    """A data directory, or a server on it. Read-only commands work on both."""
     return request.param, data if request.param == "--data" else request.getfixturevalue("url")
 
 
 def test_commands_that_read_work_on_a_server_too(target):
-    """The grid, lists of hours, manifests, waits and checks are the same."""
+    """Status, hours, manifest, wait and verify have the same output on a data directory and on a server."""
     now = at(NOON + 3 * HOUR_MS + 120_000)
     assert "■  ■  ■  ·" in good("archive", "status", *target, **now)
     lines = good("archive", "hours", "orders", *target, **now).splitlines()
@@ -100,7 +100,7 @@ def test_commands_that_read_work_on_a_server_too(target):
 
 
 def test_hours_that_are_not_ready_are_told_by_exit_code(target):
-    """3 for a wait in vain, which may be tried again; 1 for the manifest."""
+    """For an hour that is not ready, `wait` has exit code 3 after its timeout and `manifest` has exit code 1."""
     now = at(NOON + 3 * HOUR_MS + 120_000)
     done = run_cli("archive", "wait", "orders", "2024-05-01T15", "--timeout", "0.1", *target, **now)
     assert (done.returncode, b"is not ready: it has not ended yet (waited 0.1 s)" in done.stderr) == (3, True)
@@ -110,7 +110,7 @@ def test_hours_that_are_not_ready_are_told_by_exit_code(target):
 
 @pytest.mark.parametrize("command", [("replay", "orders", "--into", "x"), ("retire", "orders")])
 def test_commands_that_need_the_data_directory_say_so(url, command):
-    """Wherever the server was named."""
+    """`replay` and `retire` refuse a server that is set by --url or by STRANDLINE_URL."""
     for arguments, env in ((("--url", url), {}), ((), {"STRANDLINE_URL": url})):
         done = run_cli("archive", *command, *arguments, **env)
         assert done.returncode == 2
@@ -118,7 +118,7 @@ def test_commands_that_need_the_data_directory_say_so(url, command):
 
 
 def test_other_tools_read_a_day_as_it_is(data):
-    """DuckDB by a pattern, pandas and pyarrow file by file; Spark has a test of its own."""
+    """DuckDB reads a day by a pattern, pandas and pyarrow file by file. Spark has its own test."""
     day = Path(data) / "archive" / "2024-05-01"
     values = duckdb.read_parquet(f"{day}/*/orders/data/*.parquet").select("value").fetchall()
     assert sorted(json.loads(value)["n"] for (value,) in values) == [*range(120)]
@@ -129,7 +129,7 @@ def test_other_tools_read_a_day_as_it_is(data):
 
 
 def test_a_damaged_file_is_found(data, tmp_path):
-    """Verify names the hour and the file, and says it with its exit code."""
+    """Verify reports the hour and the name of a damaged file, with exit code 1."""
     assert "3 of 3 ready hours are in order, 120 rows" in good("archive", "verify", "--data", data)
     file = min((Path(data) / "archive").rglob("12/orders/data/*.parquet"))
     whole = file.read_bytes()
@@ -143,7 +143,7 @@ def test_a_damaged_file_is_found(data, tmp_path):
 
 
 def test_hours_go_back_into_the_log(data):
-    """Into another event type, those that were named."""
+    """A replay publishes the hours of the span into another event type."""
     good("event-types", "create", "again", "--data", data)
     span = ("--from", "2024-05-01T12", "--to", "2024-05-01T13")
     done = json.loads(good("archive", "replay", "orders", "--into", "again", *span, "--data", data, "--json"))
@@ -153,7 +153,7 @@ def test_hours_go_back_into_the_log(data):
 
 
 def test_a_running_job_tells_how_far_it_is_and_stops_when_asked(tmp_path):
-    """What was published until then is in files, and the status is empty again."""
+    """SIGTERM ends a job with exit code 0. All rows are in files, and the status lists no job any more."""
     target = ("--data", str(tmp_path))
     good("event-types", "create", "orders", *target)
     good("publish", "orders", *target, stdin=EVENTS)
@@ -198,7 +198,7 @@ def ds_rows(file: Path) -> int:
     ],
 )
 def test_mistakes_are_named(tmp_path, arguments, said):
-    """Before Spark is started, and without a traceback."""
+    """Mistakes are reported before Spark starts, without a traceback."""
     done = run_cli(*arguments, "--data", str(tmp_path))
     assert done.returncode in {1, 2}
     assert said in done.stderr.decode()
@@ -206,7 +206,7 @@ def test_mistakes_are_named(tmp_path, arguments, said):
 
 
 def test_a_spark_that_does_not_start_is_named(tmp_path):
-    """With the master that was asked for; Spark itself says more above it."""
+    """The last line of the error names the master. Spark's own messages are above it."""
     done = run_cli("pipeline", "run", "archive", "--master", "spark:/x", "--data", str(tmp_path))
     assert done.returncode == 3
     said = "error: Spark did not start with the master spark:/x: "
@@ -217,7 +217,7 @@ def test_a_spark_that_does_not_start_is_named(tmp_path):
     "command", [("archive", "status"), ("pipeline", "status"), ("pipeline", "run", "archive")]
 )
 def test_a_missing_directory_is_not_made(tmp_path, command):
-    """A typing mistake does not make a new platform."""
+    """A missing data directory is an error and is not created."""
     done = run_cli(*command, "--data", str(tmp_path / "nowhere"))
     assert (done.returncode, (tmp_path / "nowhere").exists()) == (1, False)
     assert b"there is no data directory" in done.stderr

@@ -39,7 +39,7 @@ def left(place: list[str], ident: str) -> int:
 
 
 def test_a_subscription_lives_from_create_to_delete(place, orders):
-    """For machines and for people."""
+    """Create, list, show, stats and delete work with text and JSON output. Create is idempotent."""
     made = parsed("create", orders, "--group", "g", "--application", "shop", "--read-from", "begin", *place)
     ident = made["id"]
     assert parsed("create", orders, "--group", "g", "--application", "shop", *place) == made
@@ -56,7 +56,7 @@ def test_a_subscription_lives_from_create_to_delete(place, orders):
 
 
 def test_cursors_are_put_anywhere(place, orders):
-    """All of them, or those of one partition."""
+    """A reset moves all cursors, or those of one partition."""
     ident = parsed("create", orders, *place)["id"]
     assert "reset 2 partitions to BEGIN" in good("reset", ident, "--to", "BEGIN", *place)
     assert left(place, ident) == 8
@@ -69,7 +69,7 @@ def test_cursors_are_put_anywhere(place, orders):
 
 
 def test_what_goes_wrong_is_one_line(place, orders):
-    """With what to do next; exit code 1, or 2 for wrong usage."""
+    """An error is one line that says what to do next. The exit code is 1, or 2 for wrong usage."""
     ident = parsed("create", orders, *place)["id"]
     for arguments, code in [
         (["show", str(uuid.uuid4())], 1),

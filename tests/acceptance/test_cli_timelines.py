@@ -1,4 +1,4 @@
-"""Storages, switches and growth on the command line, as real processes: on a data directory and on a server."""
+"""Storages, switches and more partitions on the command line: on a data directory and on a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from services import Server, run_cli
 
 @pytest.fixture(params=["data", "url"])
 def target(request, tmp_path):
-    """The options that say what a command works on."""
+    """The options that select a data directory or a server."""
     with Server(tmp_path / "data", logs_level="warning") as server:
         yield ["--data", str(tmp_path / "data")] if request.param == "data" else ["--url", server.url]
 
@@ -29,7 +29,7 @@ def bad(*arguments: str) -> tuple[int, str]:
 
 
 def test_an_event_type_moves_and_grows(target):
-    """From adding a storage to reading through the border, with a server running all the while."""
+    """An event type is switched and gets more partitions while a server runs; all events stay readable."""
     good("event-types", "create", "orders", "--partitions", "2", *target)
     good("publish", "orders", *target, stdin=b'{"n": 0}\n')
     assert "never switched" in good("timelines", "status", "orders", *target)
@@ -46,7 +46,7 @@ def test_an_event_type_moves_and_grows(target):
 
 
 def test_storages_are_chosen_and_removed(target):
-    """The default can be moved; one that nothing uses can go."""
+    """The default storage can be changed, and an unused storage can be removed."""
     good("storages", "add", "second", "--sqlite", "second", *target)
     assert json.loads(good("storages", "default", "second", "--json", *target))["default"] is True
     good("event-types", "create", "visits", *target)
@@ -58,7 +58,7 @@ def test_storages_are_chosen_and_removed(target):
 
 
 def test_mistakes_are_named(target):
-    """What is missing or unknown, with an exit code to match."""
+    """Wrong usage is exit code 2. Unknown names and conflicts are exit code 1."""
     good("event-types", "create", "orders", "--partitions", "2", *target)
     assert bad("storages", "add", "x", *target)[0] == 2
     assert bad("storages", "add", "x", "--kafka", "h:1", "--property", "nothing", *target)[0] == 2

@@ -1,4 +1,4 @@
-"""The SDK when servers are gone, slow, or hang up: what is repeated, what is in doubt, what goes on."""
+"""The client library with servers that are down, slow or hang up: retries, unknown outcomes, reconnects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HANG = None
 
 
 class Scripted:
-    """A server that answers each connection's request by a script: bytes, a dropped connection, or silence."""
+    """A server that follows a script: it answers with bytes, drops the connection, or does not answer."""
 
     def __init__(self, script: list[bytes | None], port: int = 0) -> None:
         self._listener = socket.create_server(("127.0.0.1", port))
@@ -81,7 +81,7 @@ def scripted(*script: bytes | None) -> Iterator[Scripted]:
 
 
 def test_no_server_is_unavailable_and_says_how_to_start_one():
-    """A refused connection is never in doubt, for reads and writes alike."""
+    """A refused connection is Unavailable for reads and writes; the outcome is never unknown."""
     with strandline.connect(f"http://127.0.0.1:{free_port()}") as remote:
         for act in (remote.check_ready, remote.log.event_types, lambda: remote.log.publish("orders", [{}])):
             with pytest.raises(Unavailable, match=r"no server answers at .*strandline serve"):
@@ -89,7 +89,7 @@ def test_no_server_is_unavailable_and_says_how_to_start_one():
 
 
 def test_a_refused_publish_is_sent_again(monkeypatch: pytest.MonkeyPatch):
-    """Nothing was sent, so a server that comes up a moment later gets it, once."""
+    """A publish whose connection was refused is retried and arrives once."""
     port = free_port()
     servers: list[Scripted] = []
     pause = SimpleNamespace(sleep=lambda _: servers.append(Scripted([GOOD], port)))
@@ -102,7 +102,7 @@ def test_a_refused_publish_is_sent_again(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_lost_answer_is_in_doubt_and_never_sent_again():
-    """The server got the publish and hung up: that may have been before or after it was stored."""
+    """A publish without a response is OutcomeUnknown and is not retried: it may have been stored."""
     with scripted(DROP, GOOD) as server, strandline.connect(server.url) as remote:
         with pytest.raises(OutcomeUnknown, match="check before you retry"):
             remote.log.publish("orders", [{"n": 1}])
@@ -110,7 +110,7 @@ def test_a_lost_answer_is_in_doubt_and_never_sent_again():
 
 
 def test_an_answer_that_does_not_come_in_time_is_in_doubt():
-    """The timeout of the connection bounds the wait; submit reports it in its future."""
+    """A publish without a response before the timeout is OutcomeUnknown, in the future of `submit`."""
     with scripted(HANG) as server, strandline.connect(server.url, timeout=0.3) as remote:
         future = remote.log.submit("orders", [{}])
         with pytest.raises(OutcomeUnknown):
@@ -118,7 +118,7 @@ def test_an_answer_that_does_not_come_in_time_is_in_doubt():
 
 
 def test_an_unknown_outcome_is_repeated_when_told_to(monkeypatch: pytest.MonkeyPatch):
-    """With `retry_unknown` the same batch is sent until there is an answer."""
+    """With `retry_unknown` the same batch is sent until the server answers."""
     monkeypatch.setattr("strandline.client.log._UNKNOWN_PAUSES_S", (0, 0, 0))
     with scripted(DROP, DROP, GOOD) as server, strandline.connect(server.url, retry_unknown=True) as remote:
         assert remote.log.publish("orders", [{"n": 1}]).ok
@@ -127,7 +127,7 @@ def test_an_unknown_outcome_is_repeated_when_told_to(monkeypatch: pytest.MonkeyP
 
 
 def test_doubt_stays_when_the_repetition_fails_too(monkeypatch: pytest.MonkeyPatch):
-    """The first attempt may have been stored, whatever became of the later ones."""
+    """The outcome stays unknown if the retries fail, because the first attempt may have been stored."""
     monkeypatch.setattr("strandline.client.log._UNKNOWN_PAUSES_S", (0,))
     with (
         scripted(DROP, BUSY) as server,
@@ -138,7 +138,7 @@ def test_doubt_stays_when_the_repetition_fails_too(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_busy_server_is_not_asked_again():
-    """503 says when to come back; whether to is the caller's choice, even with `retry_unknown`."""
+    """A 503 is not retried, even with `retry_unknown`. The error has the time of `Retry-After`."""
     with scripted(BUSY) as server, strandline.connect(server.url, retry_unknown=True) as remote:
         with pytest.raises(Unavailable, match="busy") as caught:
             remote.log.publish("orders", [{}])
@@ -147,7 +147,7 @@ def test_a_busy_server_is_not_asked_again():
 
 
 def test_a_read_that_broke_off_is_asked_again():
-    """Reading twice does no harm."""
+    """A read whose connection is lost is retried; reads are idempotent."""
     good = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"
     with scripted(DROP, good) as server, strandline.connect(server.url) as remote:
         assert remote.log.event_types() == []
@@ -156,14 +156,14 @@ def test_a_read_that_broke_off_is_asked_again():
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8080", "ftp://host", "http://", "data"])
 def test_an_address_that_is_none_is_refused_at_once(url: str):
-    """The mistake is named where it is made."""
+    """`connect` refuses an invalid URL."""
     with pytest.raises(Invalid, match="not the URL of a server"):
         strandline.connect(url)
 
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Starts servers over one data directory; none outlives the test."""
+    """A function that starts servers on one data directory. They are killed after the test."""
     started: list[Server] = []
 
     def start(**options: Any) -> Server:
@@ -176,7 +176,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 
 def follow_orders(remote: Remote, count: int) -> Iterator[Batch]:
-    """A reader that follows and has already read that many events."""
+    """A following reader that has read the first `count` events."""
     remote.log.create(EventType("orders"))
     remote.log.publish("orders", [{"n": number} for number in range(count)]).raise_for_failed()
     batches = remote.log.read("orders", follow=True)
@@ -186,7 +186,7 @@ def follow_orders(remote: Remote, count: int) -> Iterator[Batch]:
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 def test_a_follower_survives_its_server(serve: Callable[..., Server], ending: str):
-    """Stopped or killed, and started again at the same place: the reader goes on, nothing lost or doubled."""
+    """A reader continues when its server is stopped or killed and restarted. No event is lost or repeated."""
     server = serve()
     with strandline.connect(server.url) as remote:
         batches = follow_orders(remote, 10)
@@ -201,7 +201,7 @@ def test_a_follower_survives_its_server(serve: Callable[..., Server], ending: st
 
 
 def test_a_follower_of_a_deleted_event_type_is_told(serve: Callable[..., Server]):
-    """Its name is unknown now, which waiting would not change."""
+    """A follower gets NotFound when its event type is deleted."""
     with strandline.connect(serve().url) as remote:
         batches = follow_orders(remote, 1)
         remote.log.delete("orders")
@@ -210,7 +210,7 @@ def test_a_follower_of_a_deleted_event_type_is_told(serve: Callable[..., Server]
 
 
 def test_a_stopping_server_does_not_wait_for_followers(serve: Callable[..., Server]):
-    """An open stream ends with its server, long before the drain timeout."""
+    """A stopping server ends open streams at once, long before the drain timeout."""
     server = serve(server_drain_timeout_ms=600_000)
     with strandline.connect(server.url) as remote:
         batches = follow_orders(remote, 1)
@@ -221,7 +221,7 @@ def test_a_stopping_server_does_not_wait_for_followers(serve: Callable[..., Serv
 def test_a_follower_does_not_wait_for_ever_for_a_server_that_is_gone(
     serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ):
-    """When its patience is over the reader says what is wrong."""
+    """A follower whose server does not come back gets Unavailable after a timeout."""
     monkeypatch.setattr("strandline.client.reading._PATIENCE_S", 0.5)
     server = serve()
     with strandline.connect(server.url) as remote:

@@ -1,4 +1,4 @@
-"""The documentation tells the truth: its examples run, its reference is what the code says, its links lead."""
+"""The documentation: its examples run, its reference matches the code, its links are valid."""
 
 import os
 import re
@@ -29,10 +29,10 @@ def shell(block: str) -> str:
     return "set -euo pipefail\n" + "\n".join(lines).replace("curl ", "curl --fail --silent --show-error ")
 
 
-# Serving does not end by itself; the pages that show it are about operating a node.
+# `run-a-node.md` starts servers, which do not end by themselves.
 @pytest.mark.parametrize("page", [page for page in EXAMPLES if page.name != "run-a-node.md"], ids=str)
 def test_examples_run(page, tmp_path):
-    """Every Python and console block of a page, one after the other in one folder, with a server running."""
+    """The Python and console blocks of a page run in order, in one directory, with a server."""
     with Server(tmp_path / "data") as server:
         for language, block in BLOCK.findall((ROOT / page).read_text()):
             text = block.replace("http://127.0.0.1:8080", server.url)
@@ -43,7 +43,7 @@ def test_examples_run(page, tmp_path):
 
 
 def test_reference_pages_are_up_to_date():
-    """`make docs` would change nothing."""
+    """`make docs` would not change the reference pages."""
     done = subprocess.run(
         [sys.executable, "-m", "docs.build", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -52,12 +52,12 @@ def test_reference_pages_are_up_to_date():
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_links_lead_somewhere(page):
-    """Every relative link names a file that is there."""
+    """Every relative link points to an existing file."""
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", (ROOT / page).read_text()):
         if "://" not in target:
             assert (ROOT / page).parent.joinpath(target).exists(), target
 
 
 def test_the_readme_is_short():
-    """A newcomer reads it to the end."""
+    """The README has at most 150 lines."""
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150

@@ -1,4 +1,4 @@
-"""What clients send that hardly is HTTP."""
+"""Malformed HTTP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEALTH = b"GET /health HTTP/1.1\r\n" + HOST
 POST = b"POST /event-types/plain/events HTTP/1.1\r\n" + HOST
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 RAW = [
-    # what, bytes, what the answer starts with (nothing: the server may just hang up or wait)
+    # description, bytes, start of the answer (empty: the server may close the connection or wait)
     ("no HTTP at all", b"garbage\r\n\r\n", b"HTTP/1.1 400"),
     ("a TLS greeting", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"HTTP/1.1 400"),
     ("zeros", b"\0" * 1000, b"HTTP/1.1 400"),
@@ -50,7 +50,7 @@ RAW = [
 
 @pytest.mark.parametrize(("data", "expected"), [pytest.param(*case[1:], id=case[0]) for case in RAW])
 def test_what_is_hardly_http(target: Server, data: bytes, expected: bytes):
-    """The server answers or hangs up, writes nothing, and goes on serving others."""
+    """The server answers or closes the connection, writes no data, and continues to serve other clients."""
     with socket.create_connection(("127.0.0.1", target.port), timeout=DEADLINE_S) as connection:
         connection.sendall(data)
         if expected:
@@ -66,7 +66,7 @@ def _received(connection: socket.socket, size: int) -> bytes:
 
 
 def test_requests_sent_ahead_are_answered_in_order(target: Server):
-    """Pipelining: three requests at once, three answers, the bad one in its place."""
+    """Three pipelined requests get three answers, in the order of the requests."""
     ahead = HEALTH + b"\r\n"
     bad = b"GET /nothing HTTP/1.1\r\n" + HOST + b"\r\n"
     last = HEALTH + b"Connection: close\r\n\r\n"

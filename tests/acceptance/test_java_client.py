@@ -1,4 +1,4 @@
-"""Fahrschein, Zalando's own Java client, from its registry, unmodified, against a real node."""
+"""Fahrschein, Zalando's Java client, unmodified, against a node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JAVAC = ("-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none")
 
 @dataclass
 class Fahrschein:
-    """A small Java application; each command is a process of its own, and ends without saying goodbye."""
+    """A small Java application. Each command is a separate process, which ends without closing its streams."""
 
     classpath: str
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -85,7 +85,7 @@ def orders(server: Server) -> str:
 
 
 def publish(server: Server, name: str, first: int, end: int) -> None:
-    """Without a Java process, where it is about reading."""
+    """Publish without a Java process, for tests of reading."""
     when = "2024-05-01T12:00:00+02:00"
     events = [
         {"metadata": {"eid": str(uuid.uuid4()), "occurred_at": when}, "order": str(n)} for n in range(first, end)
@@ -103,7 +103,7 @@ def stats(server: Server, subscription: str) -> list[dict[str, Any]]:
 
 
 def all_read(server: Server, subscription: str) -> bool:
-    """Before the first stream the statistics do not say how much there is."""
+    """Whether all events are committed. Before the first stream the statistics have no `unconsumed_events`."""
     return all(one.get("unconsumed_events") == 0 for one in stats(server, subscription))
 
 
@@ -116,7 +116,7 @@ def at(cursors: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def test_from_publishing_to_committed_cursors(fahrschein, server, orders):
-    """Plain, gzip and zstd publishes come back complete; what is committed does not come again."""
+    """Plain, gzip and zstd publishes are read completely. Committed events are not sent again."""
     sent = [
         eid
         for number, encoding in enumerate(["IDENTITY", "GZIP", "ZSTD"])
@@ -129,7 +129,7 @@ def test_from_publishing_to_committed_cursors(fahrschein, server, orders):
         assert event["event_type"] == orders
         assert event["partition"] in {"0", "1", "2"}
         assert (event["flow_id"], event["span_ctx"], event["version"]) == ("a-flow", {"span": "1"}, "1.0.0")
-        assert event["seconds"] in range(-1, 60)  # from when it occurred to when it was received
+        assert event["seconds"] in range(-1, 60)  # between occurred_at and received_at
     newest = {one["partition"]: one["newestAvailableOffset"] for one in fahrschein(server, "partitions", orders)}
     assert at(found["cursors"]) == newest
     assert all_read(server, found["subscription"])
@@ -141,7 +141,7 @@ def test_from_publishing_to_committed_cursors(fahrschein, server, orders):
 
 
 def test_streams_that_end_are_opened_again(fahrschein, server, orders):
-    """A stream is over after four events; the client comes back until it has all of two event types, each once."""
+    """The client reconnects when a stream ends, and gets every event of two event types once."""
     other = declare(server)
     publish(server, orders, 0, 6)
     publish(server, other, 6, 12)
@@ -152,7 +152,7 @@ def test_streams_that_end_are_opened_again(fahrschein, server, orders):
 
 
 def test_a_subscription_begins_at_cursors(fahrschein, server, orders):
-    """Only what came after them is read; a deleted subscription is gone."""
+    """A subscription from cursors reads only the events after them. A deleted subscription is 404."""
     publish(server, orders, 0, 5)
     process = fahrschein.start(server, "consume", orders, "later", "cursors", "5")
     until(lambda: subscriptions(server, orders), "the subscription")
@@ -170,7 +170,7 @@ def subscriptions(server: Server, name: str) -> list[dict[str, Any]]:
 
 
 def test_readers_survive_a_restart(fahrschein, tmp_path):
-    """The node goes away under an open stream and comes back: the client reads on where it was."""
+    """A client with an open stream continues at its position when the node restarts."""
     node = Server(tmp_path / "data").start()
     try:
         name = declare(node)
@@ -189,7 +189,7 @@ def test_readers_survive_a_restart(fahrschein, tmp_path):
 
 
 def test_the_low_level_stream(fahrschein, server, orders):
-    """From the beginning, some partitions only, from its own cursors over a switch of storages, from now on."""
+    """Streams work from the beginning, for some partitions, from cursors before a switch, and from the end."""
     publish(server, orders, 0, 6)
     found = fahrschein(server, "read", orders, "begin", "6", "2")
     assert numbers(found) == [*range(6)]
@@ -207,7 +207,7 @@ def test_the_low_level_stream(fahrschein, server, orders):
     assert numbers(fahrschein(server, "read", orders, cursors, "6", "2", "3")) == [*range(6, 12)]
 
     process = fahrschein.start(server, "read", orders, "newest", "1")
-    # No one knows from outside when a stream without a subscription has begun: publish until it says so.
+    # The start of a stream without a subscription cannot be observed, so publish until the client ends.
     end = 12
     while process.poll() is None:
         publish(server, orders, end, end + 1)
@@ -217,7 +217,7 @@ def test_the_low_level_stream(fahrschein, server, orders):
 
 
 def test_data_change_events(fahrschein, server):
-    """Go in as Fahrschein writes them and are stored with all their parts."""
+    """Data change events of Fahrschein are stored with all their fields."""
     schema = {"type": "json_schema", "schema": json.dumps({"properties": {"order": {"type": "string"}}})}
     name = declare(server, category="data", partitions=1, partition_strategy="random", schema=schema)
     eid = fahrschein(server, "publish-change", name, "7")
@@ -231,7 +231,7 @@ def test_data_change_events(fahrschein, server):
 
 
 def test_a_refused_publish_says_what_became_of_each_event(fahrschein, server, orders):
-    """The client's own exception has every item with its status and the step that refused it."""
+    """The client's exception has the status of every event and the step that failed."""
     refused = fahrschein(server, "publish", orders, "GZIP", "1", "null", "2")
     assert refused["error"] == "EventPublishingException"
     statuses = [item["publishing_status"] for item in refused["items"]]
@@ -256,7 +256,7 @@ def test_a_refused_publish_says_what_became_of_each_event(fahrschein, server, or
     ids=lambda value: value[0] if isinstance(value, tuple) else None,
 )
 def test_errors_carry_their_status(fahrschein, server, orders, command, error, status):
-    """Each is the client's own exception, made of our problem document."""
+    """The client raises its own exception with the status of the problem document."""
     names = {"ORDERS": orders}
     if "SUBSCRIPTION" in command:
         names["SUBSCRIPTION"] = fahrschein(server, "subscribe", orders, "group")["id"]
@@ -265,7 +265,7 @@ def test_errors_carry_their_status(fahrschein, server, orders, command, error, s
 
 
 def test_one_reader_too_many_is_refused(fahrschein, server):
-    """409 for the second of a subscription with one partition."""
+    """A second reader of a subscription with one partition gets 409."""
     name = declare(server, partitions=1)
     group = fahrschein(server, "subscribe", name, "group")["id"]
     first = fahrschein.start(server, "consume", name, "group", "begin", "1")

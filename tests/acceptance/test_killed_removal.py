@@ -1,4 +1,4 @@
-"""A node that dies while it removes a timeline: the next one finishes, and readers cannot tell."""
+"""A node is killed while it removes a timeline: another node finishes, and readers see no difference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from services import CLIENT, Server, run_cli, until
 
 RETENTION_MS = 1_500
-#: Each hit once in the life of a removed timeline, in this order.
+#: A removal hits each of these once, in this order.
 STEPS = ["upkeep.mark", "upkeep.delete", "upkeep.forget"]
 
 
@@ -21,7 +21,7 @@ def node(data: Path, failpoint: str = "") -> Server:
 
 
 def switched(server: Server) -> None:
-    """An event type with three events in a timeline that is closed, and a subscription that has read one."""
+    """Create an event type with three events in a closed timeline, and a subscription that has read one."""
     second = {"id": "second", "storage_type": "sqlite", "sqlite_configuration": {"directory": "second"}}
     definition = {"name": "orders", "options": {"retention_time": RETENTION_MS}}
     cursors = [{"event_type": "orders", "partition": "0", "offset": "001-0001-000000000000000000"}]
@@ -39,7 +39,7 @@ def switched(server: Server) -> None:
 
 
 def streamed(server: Server, offset: str) -> httpx.Response:
-    """What a stream from there has, up to the first event."""
+    """A stream from the offset, up to its first event."""
     headers = {"X-Nakadi-Cursors": json.dumps([{"partition": "0", "offset": offset}])}
     limits = {"stream_limit": 1, "stream_timeout": 10, "batch_flush_timeout": 1}
     return CLIENT.get(f"{server.url}/event-types/orders/events", params=limits, headers=headers)
@@ -51,7 +51,7 @@ def topics(data: Path) -> list[Path]:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_node_dies_while_it_removes_a_timeline(tmp_path, step):
-    """Killed before the mark, before the deletion, before it is ticked off; another node does the rest."""
+    """If a node is killed before any step of a removal, another node finishes the removal."""
     data = tmp_path / "data"
     broken = node(data, step)
     try:
@@ -70,15 +70,15 @@ def test_a_node_dies_while_it_removes_a_timeline(tmp_path, step):
         assert [event["n"] for event in batch["events"]] == [3]
         refused = streamed(healthy, "001-0001-000000000000000001")
         assert (refused.status_code, refused.json()["reason"]) == (412, "UNAVAILABLE")
-        # Nothing is left that would hold the storage.
-        until(lambda: CLIENT.delete(f"{healthy.url}/storages/default").status_code == 204, "a free storage")
+        # Nothing refers to the storage any more.
+        until(lambda: CLIENT.delete(f"{healthy.url}/storages/default").status_code == 204, "a deleted storage")
     finally:
         assert healthy.stop() == 0
     assert '"level": "error"' not in healthy.log_file.read_text()
 
 
 def test_two_nodes_remove_a_timeline_once(tmp_path):
-    """Together they count it once, with the two events that a subscription had not read, and warn about them."""
+    """One of two nodes counts the removal and warns about the two events that a subscription had not read."""
     data = tmp_path / "data"
     nodes = [node(data), node(data)]
     try:
@@ -95,7 +95,7 @@ def test_two_nodes_remove_a_timeline_once(tmp_path):
 
 
 def metrics(server: Server) -> dict[str, float]:
-    """The counters of removed timelines that the node has begun to count."""
+    """The node's counters of removed timelines that exist already."""
     lines = CLIENT.get(f"{server.url}/metrics").text.splitlines()
     found = [line.split() for line in lines if line.startswith("strandline_removed_") and "_total{" in line]
     return {name.split("_total{")[0].removeprefix("strandline_"): float(value) for name, value in found}

@@ -1,4 +1,4 @@
-"""What existing Nakadi clients rely on, at a real node."""
+"""Behaviour that existing Nakadi clients rely on, tested with a node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from services import DEADLINE_S, Server
 EID = "105a76d8-db49-4144-ace7-e683e8f4ba46"
 METADATA = {"eid": EID, "occurred_at": "2024-05-01T12:00:00Z"}
 FROM_BEGIN = '[{"partition": "0", "offset": "BEGIN"}]'
-#: Ends a stream soon when nothing more comes.
+#: Limits that end a stream about a second after its last event.
 SHORT = {"stream_timeout": 1, "batch_flush_timeout": 1}
 
 
@@ -36,7 +36,7 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def create(client: httpx.Client):
-    """Makes an event type of a new name and returns the path of its events."""
+    """A function that creates an event type with a unique name and returns the path of its events."""
 
     def make(**definition: Any) -> str:
         name = f"et.{uuid4().hex}"
@@ -48,7 +48,7 @@ def create(client: httpx.Client):
 
 
 def lines(client: httpx.Client, path: str, cursors: str | None = FROM_BEGIN, **limits: int) -> list[bytes]:
-    """The lines of a stream until it ends."""
+    """All lines of a stream until it ends."""
     headers = {} if cursors is None else {"X-Nakadi-Cursors": cursors}
     answer = client.get(path, headers=headers, params=limits)
     assert answer.status_code == 200, answer.text
@@ -63,7 +63,7 @@ def batches(client: httpx.Client, path: str, cursors: str | None = FROM_BEGIN, *
 
 
 def events(client: httpx.Client, path: str, count: int) -> list[Any]:
-    """The first so many events, one partition's from its beginning."""
+    """The first `count` events of partition 0."""
     found = batches(client, path, stream_limit=count, batch_limit=count)
     return [event for batch in found for event in batch.get("events", [])]
 
@@ -72,16 +72,16 @@ def events(client: httpx.Client, path: str, count: int) -> list[Any]:
 
 
 def test_headers_come_before_the_first_batch(client: httpx.Client, create):
-    """A client knows that its stream is open before there is anything to read."""
+    """The response headers are sent when the stream opens, before there are events."""
     path = create()
     with client.stream("GET", path) as answer:
         assert answer.status_code == 200
         assert client.post(path, json=[{"a": 1}]).status_code == 200
-        assert json.loads(next(answer.iter_lines()))["events"] == [{"a": 1}], "headers came with a keep-alive"
+        assert json.loads(next(answer.iter_lines()))["events"] == [{"a": 1}], "the headers were late"
 
 
 def test_one_line_per_batch_and_nothing_else_in_it(client: httpx.Client, create):
-    """Events spread over lines come out on one; batches have a cursor and events, keep-alives a cursor."""
+    """Each batch is one line with a cursor and events, also if an event was published over several lines."""
     path = create()
     assert client.post(path, content=b'[{"a":\n 1},\r\n{"a":\n 2,\r\n"b": "\\n"}]').status_code == 200
     found = lines(client, path, batch_limit=2, **SHORT)
@@ -94,7 +94,7 @@ def test_one_line_per_batch_and_nothing_else_in_it(client: httpx.Client, create)
 
 
 def test_a_quiet_stream_says_that_it_lives(client: httpx.Client, create):
-    """A batch without events repeats the cursor, so that a client can tell silence from loss."""
+    """An idle stream sends batches that have only the cursor, so a client can detect a lost connection."""
     path = create()
     client.post(path, json=[{"a": 1}])
     found = batches(client, path, None, batch_flush_timeout=1, stream_timeout=5)
@@ -103,7 +103,7 @@ def test_a_quiet_stream_says_that_it_lives(client: httpx.Client, create):
 
 
 def test_without_cursors_a_stream_starts_at_the_end(client: httpx.Client, create):
-    """What was there before is not sent, what comes is, for every partition."""
+    """A stream without cursors sends only new events, of every partition."""
     path = create(partitions=2, partition_strategy="user_defined")
     old = [{"metadata": {"partition": str(p)}, "age": "old"} for p in range(2)]
     assert client.post(path, json=old).status_code == 200
@@ -115,7 +115,7 @@ def test_without_cursors_a_stream_starts_at_the_end(client: httpx.Client, create
 
 
 def test_batch_limit_is_the_most_in_a_batch(client: httpx.Client, create):
-    """Seven events at three a batch are three, three and one."""
+    """Seven events with a batch limit of three are sent as three, three and one."""
     path = create()
     client.post(path, json=[{"n": n} for n in range(7)])
     found = batches(client, path, batch_limit=3, **SHORT)
@@ -124,20 +124,20 @@ def test_batch_limit_is_the_most_in_a_batch(client: httpx.Client, create):
 
 
 def test_stream_limit_ends_the_stream_after_so_many_events(client: httpx.Client, create):
-    """Not one more, even when a batch could be larger."""
+    """The stream ends after exactly `stream_limit` events, also within a batch."""
     path = create()
     client.post(path, json=[{"n": n} for n in range(7)])
     assert [len(batch["events"]) for batch in batches(client, path, batch_limit=3, stream_limit=5)] == [3, 2]
 
 
 def test_stream_keep_alive_limit_ends_a_stream_that_stays_quiet(client: httpx.Client, create):
-    """After so many batches without events in a row."""
+    """The stream ends after `stream_keep_alive_limit` batches without events in a row."""
     found = batches(client, create(), batch_flush_timeout=1, stream_keep_alive_limit=2)
     assert found == [{"cursor": {"partition": "0", "offset": "001-0001--1"}}] * 2
 
 
 def test_a_stream_goes_on_where_its_cursor_says(client: httpx.Client, create):
-    """Every cursor that a batch carries is the start of exactly the rest; all spellings work."""
+    """A stream from the cursor of a batch sends exactly the events after it. All spellings of BEGIN work."""
     path = create()
     client.post(path, json=[{"n": n} for n in range(4)])
     for number, batch in enumerate(batches(client, path, stream_limit=3)):
@@ -149,7 +149,7 @@ def test_a_stream_goes_on_where_its_cursor_says(client: httpx.Client, create):
         assert batches(client, path, cursor, stream_limit=1)[0]["events"] == [{"n": 0}]
 
 
-# -- events as they come and go
+# -- the content of events
 
 TEXTS = [
     '{"n":1.10}',
@@ -168,7 +168,7 @@ TEXTS = [
 
 
 def test_events_come_back_as_they_came(client: httpx.Client, create):
-    """Numbers of any size, any Unicode, order and spelling: byte for byte."""
+    """Events are read byte for byte as they were published: numbers, Unicode, order of fields, spaces."""
     path = create()
     assert client.post(path, content=f"[{','.join(TEXTS)}]".encode()).status_code == 200
     (line,) = lines(client, path, stream_limit=len(TEXTS), batch_limit=len(TEXTS))
@@ -177,7 +177,7 @@ def test_events_come_back_as_they_came(client: httpx.Client, create):
 
 @pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("zstd", zstandard.compress)])
 def test_bodies_may_be_compressed(client: httpx.Client, create, encoding: str, pack: Any):
-    """Producers that publish much save bandwidth."""
+    """Bodies compressed with gzip or zstd are accepted."""
     path = create()
     sent = client.post(path, content=pack(b'[{"a": 1}]'), headers={"Content-Encoding": encoding})
     assert (sent.status_code, sent.content) == (200, b"")
@@ -185,7 +185,7 @@ def test_bodies_may_be_compressed(client: httpx.Client, create, encoding: str, p
 
 
 def test_a_publish_that_worked_has_no_body(client: httpx.Client, create):
-    """200 says it all, for many events and for none."""
+    """A successful publish is 200 with an empty body, also for an empty array."""
     path = create()
     for body in ([{"a": 1}], []):
         answer = client.post(path, json=body)
@@ -193,7 +193,7 @@ def test_a_publish_that_worked_has_no_body(client: httpx.Client, create):
 
 
 def test_metadata_is_completed_on_reception(client: httpx.Client, create):
-    """What the publisher wrote stays as it was; what we know is added."""
+    """The metadata of the publisher stays unchanged, and the node adds its own fields."""
     path = create(category="business")
     given = {
         **METADATA,
@@ -214,7 +214,7 @@ def test_metadata_is_completed_on_reception(client: httpx.Client, create):
 
 
 def test_a_flow_id_is_made_up_where_there_is_none(client: httpx.Client, create):
-    """Two publishes have two; one that the publisher wrote into the event stays."""
+    """A missing flow id is generated for each publish. A flow id in the event stays."""
     path = create(category="business")
     for metadata in (METADATA, METADATA, {**METADATA, "flow_id": "mine"}):
         assert client.post(path, json=[{"metadata": metadata}]).status_code == 200
@@ -229,7 +229,7 @@ def test_a_flow_id_is_made_up_where_there_is_none(client: httpx.Client, create):
 
 
 def test_event_types_and_schemas_say_when_they_were_made(client: httpx.Client, create):
-    """Clients read these fields without asking whether they are there."""
+    """Event types and schemas have `created_at`, `updated_at` and `version`, which clients expect."""
     path = create().removesuffix("/events")
     kind = client.get(path).json()
     assert kind["created_at"] == kind["updated_at"]
@@ -253,7 +253,7 @@ PARTITIONS = [
 
 @pytest.mark.parametrize(("definition", "count"), PARTITIONS)
 def test_partitions_are_counted_as_nakadi_does(client: httpx.Client, create, definition: Any, count: int):
-    """By our own field, by the parallelism that is asked for, or one."""
+    """The partition count is `partitions`, else the largest requested parallelism, else one."""
     path = create(**definition).removesuffix("/events")
     assert client.get(path).json()["partitions"] == count
     found = client.get(f"{path}/partitions").json()
@@ -261,7 +261,7 @@ def test_partitions_are_counted_as_nakadi_does(client: httpx.Client, create, def
 
 
 def test_an_authorization_is_kept(client: httpx.Client, create):
-    """Clients look whether it is there; it can change, and be absent."""
+    """An authorization is stored and returned. It can be changed, and is null if it is not set."""
     me = [{"data_type": "user", "value": "me"}]
     authorization = {"admins": me, "readers": me, "writers": me}
     path = create(authorization=authorization).removesuffix("/events")
@@ -274,7 +274,7 @@ def test_an_authorization_is_kept(client: httpx.Client, create):
 
 
 def test_unknown_fields_are_ignored(client: httpx.Client, create):
-    """Clients of the real Nakadi send more than we need."""
+    """Unknown fields, headers and parameters of Nakadi clients are ignored."""
     path = create(event_owner_selector=None, event_type_partitions={}, x=[1])
     assert client.post(path, json=[{"a": 1}], headers={"span_ctx": "{}"}).status_code == 200
     assert (
@@ -283,7 +283,7 @@ def test_unknown_fields_are_ignored(client: httpx.Client, create):
 
 
 def test_paging_links_are_paths_that_keep_the_limit(client: httpx.Client, create):
-    """A client goes through all pages by following `next`, and back by `prev`."""
+    """A client gets all pages by following `next`, and goes back by `prev`."""
     path = create(compatibility_mode="none").removesuffix("/events") + "/schemas"
     for number in range(4):
         assert client.post(path, json={"schema": f'{{"title": "{number}"}}'}).status_code == 201
@@ -308,7 +308,7 @@ def test_paging_links_are_paths_that_keep_the_limit(client: httpx.Client, create
     "path", ["/event-types/", "/storages/", "/storages/default/", "/health/", "/event-types//"]
 )
 def test_a_slash_at_the_end_changes_nothing(client: httpx.Client, path: str):
-    """Some clients build paths that way."""
+    """A path with a slash at the end has the same answer."""
     assert client.get(path).status_code == 200
     assert client.get(path).content == client.get(path.rstrip("/")).content
 
@@ -318,7 +318,7 @@ ACCEPTS = ["application/json, */*; q=0.2", "*/*", "text/html, application/json;q
 
 @pytest.mark.parametrize("accept", ACCEPTS)
 def test_any_accept_header_gets_json(client: httpx.Client, create, accept: str):
-    """Lists, qualities and wildcards are no reason to refuse, nor to answer in another form."""
+    """Any `Accept` header, with lists, qualities or wildcards, gets the same content type."""
     path = create()
     client.post(path, json=[{"a": 1}], headers={"Accept": accept})
     assert client.get("/event-types", headers={"Accept": accept}).headers["content-type"] == "application/json"
@@ -328,7 +328,7 @@ def test_any_accept_header_gets_json(client: httpx.Client, create, accept: str):
 
 
 def test_head_is_get_without_a_body(client: httpx.Client, create):
-    """Whatever can be got can be asked about, streams included, which do not stay open."""
+    """HEAD has the status of GET on every path. On a stream it does not open one."""
     path = create()
     for asked in ("/", "/health", "/metrics", "/openapi.json", "/event-types", path.removesuffix("/events"), path):
         answer = client.head(asked)
@@ -338,7 +338,7 @@ def test_head_is_get_without_a_body(client: httpx.Client, create):
 
 
 def test_a_new_event_type_says_where_it_is(client: httpx.Client):
-    """201 carries its path."""
+    """The `Location` of a 201 is the path of the new event type."""
     answer = client.post("/event-types", json={"name": "somewhere.new"})
     assert answer.headers["location"] == "/event-types/somewhere.new"
     assert client.get(answer.headers["location"]).json() == answer.json()

@@ -1,4 +1,4 @@
-"""A node from start to stop: its port, its limits, clients that stall, and stops that lose nothing."""
+"""A node from start to stop: its port, its limits, stalled clients, and graceful stops."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_streams(server: Server) -> float:
 
 @contextmanager
 def half_a_publish(server: Server) -> Iterator[socket.socket]:
-    """A publish whose body is not complete: the node waits for the rest."""
+    """An open connection with an incomplete publish; the node waits for the rest of its body."""
     with closing(socket.create_connection(("127.0.0.1", server.port))) as connection:
         connection.sendall(f"POST {EVENTS} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n[".encode())
         yield connection
@@ -45,7 +45,7 @@ def refused(server: Server) -> bool:
 
 
 def test_a_stopping_node_drains(tmp_path):
-    """SIGTERM: not ready, no new publishes, streams end whole, everything acknowledged is there afterwards."""
+    """On SIGTERM a node is not ready, refuses publishes and ends its streams. No acknowledged event is lost."""
     data = tmp_path / "data"
     server = Server(data, server_drain_timeout_ms=600_000).start()
     create(server)
@@ -72,7 +72,7 @@ def test_a_stopping_node_drains(tmp_path):
 
 
 def test_a_stopping_node_does_not_wait_for_ever(tmp_path):
-    """A client that never finishes its request holds a node for no longer than the drain timeout."""
+    """A client that never finishes its request delays the stop by at most the drain timeout."""
     flags = {"server_drain_timeout_ms": 300, "server_stalled_client_ms": 600_000}
     server = Server(tmp_path / "data", **flags).start()
     create(server)
@@ -81,7 +81,7 @@ def test_a_stopping_node_does_not_wait_for_ever(tmp_path):
 
 
 def test_more_streams_than_allowed_are_429(tmp_path):
-    """The limit counts open streams only; when one ends, the next may open."""
+    """Streams above the limit are 429. The limit counts only open streams."""
     with Server(tmp_path / "data", server_max_streams=2) as server, httpx.Client(timeout=DEADLINE_S) as client:
         create(server)
         with client.stream("GET", server.url + EVENTS), client.stream("GET", server.url + EVENTS):
@@ -96,7 +96,7 @@ def test_more_streams_than_allowed_are_429(tmp_path):
 
 
 def test_streams_that_cannot_open_take_no_place(tmp_path):
-    """A limit of one is not used up by refusals."""
+    """Refused streams do not count toward the limit."""
     with Server(tmp_path / "data", server_max_streams=1) as server:
         create(server)
         bad = {"X-Nakadi-Cursors": '[{"partition": "7", "offset": "BEGIN"}]'}
@@ -107,7 +107,7 @@ def test_streams_that_cannot_open_take_no_place(tmp_path):
 
 
 def test_a_client_that_takes_nothing_is_let_go(tmp_path):
-    """Its stream ends and frees its memory while the client still holds the connection."""
+    """The stream of a client that does not read ends after a timeout, while the connection is still open."""
     with Server(tmp_path / "data", server_stalled_client_ms=1_000) as server:
         create(server)
         for _ in range(20):
@@ -122,17 +122,17 @@ def test_a_client_that_takes_nothing_is_let_go(tmp_path):
 
 
 def test_a_client_that_vanishes_is_noticed(tmp_path):
-    """A stream ends when its connection does, long before its next keep-alive."""
+    """A stream ends with its connection, before the next keep-alive."""
     with Server(tmp_path / "data") as server:
         create(server)
         with CLIENT.stream("GET", server.url + EVENTS):
             assert open_streams(server) == 1
-        # A keep-alive, which would notice as well, is due after 15 s.
+        # The first keep-alive, which would also detect the closed connection, is due after 15 s.
         until(lambda: open_streams(server) == 0, "the end of the stream", seconds=14)
 
 
 def test_a_client_that_stops_sending_is_let_go(tmp_path):
-    """The rest of a body that does not come is 408, and nothing is written."""
+    """A request whose body does not arrive in time is 408, and nothing is written."""
     with Server(tmp_path / "data", server_stalled_client_ms=1_000) as server:
         create(server)
         with half_a_publish(server) as stalled:
@@ -143,7 +143,7 @@ def test_a_client_that_stops_sending_is_let_go(tmp_path):
 
 
 def test_a_taken_port_is_refused(tmp_path):
-    """Two nodes never share one: the second says so and ends."""
+    """A node whose port is in use ends with exit code 3 and names the port."""
     with Server(tmp_path / "first") as server:
         second = run_cli("serve", "--data", str(tmp_path / "second"), "--port", str(server.port))
         assert second.returncode == 3
@@ -152,7 +152,7 @@ def test_a_taken_port_is_refused(tmp_path):
 
 
 def test_nothing_listens_after_a_kill(tmp_path):
-    """One process is one node: after `kill -9` of it nothing runs on, and the port is free for the next node."""
+    """A node is one process: after `kill -9` the port is free for the next node."""
     server = Server(tmp_path / "data").start()
     create(server)
     publish(server, 1)

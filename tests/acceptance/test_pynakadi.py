@@ -1,4 +1,4 @@
-"""pyNakadi from its registry, unmodified, against a real node: what a team has already goes on working."""
+"""pyNakadi, unmodified, against a node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def client(server: Server) -> Iterator[NakadiClient]:
 
 @pytest.fixture
 def orders(client: NakadiClient) -> str:
-    """An event type of three partitions, as a Nakadi user declares one."""
+    """An event type of three partitions, defined as Nakadi clients do."""
     name = f"pynakadi.orders-{uuid.uuid4().hex}"
     definition = {
         **ORDERS,
@@ -59,7 +59,7 @@ def subscribe(client: NakadiClient, name: str, **more) -> dict:
 
 
 def collect(client: NakadiClient, subscription: dict, count: int, *, commit: bool = True) -> list[str]:
-    """Read, and commit, until that many events have come."""
+    """Read, and by default commit, until `count` events have arrived."""
     found: list[str] = []
     stream = client.get_subscription_events_stream(subscription["id"], batch_limit=2, batch_flush_timeout=1)
     while len(found) < count:
@@ -83,7 +83,7 @@ def gone(client: NakadiClient, subscription: dict) -> bool:
 
 
 def test_from_an_event_type_to_committed_cursors(client, orders):
-    """Declare, publish, subscribe, read, commit, look at the statistics."""
+    """Create, publish, subscribe, read, commit and statistics work with pyNakadi."""
     assert client.get_event_type(orders)["owning_application"] == "shop"
     assert len(client.get_event_type_partitions(orders)) == 3
     subscription = subscribe(client, orders, read_from="begin")
@@ -101,7 +101,7 @@ def test_from_an_event_type_to_committed_cursors(client, orders):
 
 
 def test_what_was_not_committed_comes_again(client, orders):
-    """And after a commit it does not."""
+    """Uncommitted events are sent again, committed events are not."""
     subscription = subscribe(client, orders, read_from="begin")
     client.post_events(orders, events(6))
     first = collect(client, subscription, 6, commit=False)
@@ -113,7 +113,7 @@ def test_what_was_not_committed_comes_again(client, orders):
 
 
 def test_one_subscription_for_one_key(client, orders):
-    """201 the first time, then 200 and the same one, whatever the order of the event types."""
+    """Creating a subscription is 201, and 200 with the same subscription if it exists."""
     asked = {"owning_application": "billing", "event_types": [orders], "consumer_group": "one"}
     assert client.create_subscription_v2(asked)[0] == 201
     status, again = client.create_subscription_v2({**asked, "read_from": "begin"})
@@ -122,7 +122,7 @@ def test_one_subscription_for_one_key(client, orders):
 
 
 def test_pages_of_subscriptions_keep_their_filter(client, orders):
-    """Forth and back through `_links`."""
+    """The `next` and `prev` links keep the filter."""
     made = [subscribe(client, orders, consumer_group=f"g{n}") for n in range(5)]
     page = client.get_subscriptions(owning_application="billing", event_type=[orders], limit=2)
     found = [page["items"]]
@@ -134,7 +134,7 @@ def test_pages_of_subscriptions_keep_their_filter(client, orders):
 
 
 def test_a_reset_goes_back(client, orders):
-    """To the beginning: everything comes again."""
+    """After a reset to BEGIN all events are sent again."""
     subscription = subscribe(client, orders, read_from="begin")
     client.post_events(orders, events(4))
     collect(client, subscription, 4)
@@ -144,7 +144,7 @@ def test_a_reset_goes_back(client, orders):
 
 
 def test_a_second_client_of_one_partition_is_refused(client):
-    """409, as long as the first is there; the subscription can be deleted while it is read."""
+    """A second client of one partition gets 409. A subscription can be deleted while it is read."""
     name = f"pynakadi.single-{uuid.uuid4().hex}"
     client.create_event_type({"name": name, "category": "undefined", "schema": {"schema": "{}"}})
     subscription = subscribe(client, name)
@@ -160,7 +160,7 @@ def test_a_second_client_of_one_partition_is_refused(client):
 
 
 def test_errors_carry_their_status(client, orders):
-    """422 for an event type that does not exist and for a commit without a stream, 404 for the rest."""
+    """An unknown event type or stream is 422, an unknown subscription is 404."""
     with pytest.raises(NakadiException) as error:
         subscribe(client, "pynakadi.nothing")
     assert error.value.code == 422

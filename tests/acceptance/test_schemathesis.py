@@ -1,4 +1,4 @@
-"""Generated requests, made from the node's own OpenAPI document, with every check of Schemathesis on."""
+"""Requests generated from the node's OpenAPI document, with all checks of Schemathesis on."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from strandline.server import app, openapi
 from strandline.server.stream_encoders import JSON_STREAM
 
 ENDPOINTS = app.endpoints()
-# As text and back: what a client gets.
+# Encoded and decoded, as a client gets it.
 DOCUMENT = msgspec.json.decode(msgspec.json.encode(openapi.document(ENDPOINTS)))
-#: Event types that are there, one of every kind.
+#: The existing event types, one of every kind.
 KNOWN = {
     "plain": {"partitions": 2},
     "keyed": {"partitions": 2, "partition_strategy": "hash", "partition_key_fields": ["key"]},
@@ -37,11 +37,11 @@ STREAM = "/event-types/{name}/events"
 
 
 def _about_known(document: dict[str, Any]) -> dict[str, Any]:
-    """The same document about event types and offsets that exist, so that requests get past the look-up."""
+    """The document restricted to existing event types and offsets, so that requests get past the lookup."""
     bound = deepcopy(document)
     types = bound["components"]["schemas"]
     types["EventType"]["properties"]["name"] = {"enum": [*KNOWN]}
-    # A stream that starts lasts a second, so most of them keep starting nowhere.
+    # A stream that opens lasts a second, so the cursors of streams stay mostly invalid.
     nowhere = deepcopy(types["CursorText"])
     types["CursorText"]["properties"]["partition"] = {"enum": ["0", "1", "2", None]}
     types["CursorText"]["properties"]["offset"] = {"enum": ["BEGIN", "001-0001--1", "0", "001-0001-0", "9", None]}
@@ -55,23 +55,23 @@ def _about_known(document: dict[str, Any]) -> dict[str, Any]:
     return bound
 
 
-#: Rules that JSON Schema cannot say, and the status of a request that keeps the schema but breaks such a rule.
+#: Rules that JSON Schema cannot express: the status of a request that matches the schema but breaks a rule.
 BEYOND_SCHEMA = {
-    # The most partitions are a setting; the schema's text must compile; hash needs key fields.
+    # The partition limit is a setting; the schema's text must compile; hash needs key fields.
     "POST /event-types": ["422"],
-    # The same, and what may not change depends on what is there.
+    # The same, and changes must be allowed for the existing definition.
     "PUT /event-types/{name}": ["422"],
     "POST /event-types/{name}/schemas": ["422"],
     # Events must match the event type's own schema.
     "POST /event-types/{name}/events": ["422"],
-    # Limits must not contradict each other; cursors must point at what is there, one for a partition.
+    # Limits must not contradict each other; cursors must be available, one for a partition.
     "GET /event-types/{name}/events": ["412", "422"],
     "GET /event-types/{name}/partitions": ["422"],
     "GET /event-types/{name}/partitions/{partition}": ["422"],
     "POST /event-types/{name}/cursor-distances": ["422"],
     "POST /event-types/{name}/shifted-cursors": ["422"],
     "POST /event-types/{name}/cursors-lag": ["422"],
-    # Event types and their partitions must exist; streams and their limits as above; a commit names its stream.
+    # Event types and partitions must exist; streams and limits as above; a commit needs a stream id.
     "POST /subscriptions": ["422"],
     "PUT /subscriptions/{subscription_id}": ["422"],
     "POST /subscriptions/{subscription_id}/cursors": ["400", "422"],
@@ -82,12 +82,12 @@ BEYOND_SCHEMA = {
     "POST /event-types/{name}/timelines": ["422"],
     "PUT /event-types/{name}/partition-count": ["422"],
     "POST /storages": ["422"],
-    # Not every text that looks like an hour is one; spans end after they start, and some have a longest length.
+    # Not every text with the format of an hour is valid; spans end after they start, and some have a maximum.
     "GET /archive/periods": ["422"],
     "GET /archive/{name}/hours": ["422"],
     "GET /archive/{name}/hours/{hour}": ["422"],
     "POST /archive/{name}/hours/{hour}/verify": ["422"],
-    # A storage that is in use or the default stays; Nakadi's status for that.
+    # A storage that is in use or is the default cannot be removed; the status is Nakadi's.
     "DELETE /storages/{id}": ["400"],
 }
 ACCEPTED = ["2xx", "404", "409"]
@@ -124,7 +124,7 @@ def server(tmp_path_factory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def stocked_server(tmp_path_factory) -> Iterator[Server]:
-    """One that has the known event types and, as long as nobody makes others, no more."""
+    """A server with the known event types."""
     with Server(tmp_path_factory.mktemp("stocked") / "data") as started:
         for name, definition in KNOWN.items():
             assert CLIENT.post(f"{started.url}/event-types", json={"name": name, **definition}).status_code == 201
@@ -140,24 +140,24 @@ def subscription(stocked_server: Server) -> str:
 
 
 def _not_about_one(context: HasAPIOperation) -> bool:
-    """Nothing new in other requests, and a deleted event type would not be known any more."""
+    """Excluded: paths without an event type, which other tests cover, and deletion of a known event type."""
     return "{name}" not in context.operation.path or context.operation.method.upper() == "DELETE"
 
 
 @any_request.parametrize()
 def test_any_request_is_answered_as_documented(case: Case, server: Server):
-    """Whatever is sent to whatever name, the answer is one that the document announces."""
+    """Every answer to a request with any names matches the document."""
     _send(case, server)
 
 
 @known_request.exclude(_not_about_one).parametrize()
 def test_requests_about_known_event_types_are_answered_as_documented(case: Case, stocked_server: Server):
-    """The same where the event type exists."""
+    """Every answer to a request about an existing event type matches the document."""
     _send(case, stocked_server)
 
 
 def _not_about_one_subscription(context: HasAPIOperation) -> bool:
-    """Streams would go on for an hour where a request is not as wrong as it was meant to be."""
+    """Excluded: streams, because a request that is valid by chance would open one for an hour, and deletion."""
     path, method = context.operation.path, context.operation.method.upper()
     return "{subscription_id}" not in path or path.endswith("/events") or method == "DELETE"
 
@@ -166,7 +166,7 @@ def _not_about_one_subscription(context: HasAPIOperation) -> bool:
 def test_requests_about_a_known_subscription_are_answered_as_documented(
     case: Case, stocked_server: Server, subscription: str
 ):
-    """The same for a subscription that exists."""
+    """Every answer to a request about an existing subscription matches the document."""
     if not case.meta.is_negative_at(ParameterLocation.PATH):
         case.path_parameters = {"subscription_id": subscription}
     _send(case, stocked_server)
@@ -174,7 +174,7 @@ def test_requests_about_a_known_subscription_are_answered_as_documented(
 
 def _send(case: Case, server: Server) -> None:
     if case.path == STREAM and case.method == "GET" and not case.meta.is_negative_at(ParameterLocation.QUERY):
-        # It would go on for an hour.
+        # Without these limits the stream lasts an hour.
         case.query = {**(case.query or {}), "stream_timeout": 1, "batch_flush_timeout": 1}
     response = case.call_and_validate(base_url=server.url)
     if response.status_code >= 400 and case.method != "HEAD":
@@ -185,7 +185,7 @@ def _send(case: Case, server: Server) -> None:
 
 
 def _check_error(media_type: str, body: Any, status: int) -> None:
-    """Errors are problem documents, but for a publish that was refused: there every event has its own."""
+    """Errors are problem documents, except a refused publish, which has a result for every event."""
     if isinstance(body, list):
         assert media_type == "application/json"
         assert status == 422
@@ -195,7 +195,7 @@ def _check_error(media_type: str, body: Any, status: int) -> None:
 
 
 def test_the_document_has_exactly_the_routes_of_the_application():
-    """Neither a route without a description nor a description without a route."""
+    """Every route is in the document, and every path of the document is a route."""
     documented = {
         (path, method.upper()) for path, operations in DOCUMENT["paths"].items() for method in operations
     }
@@ -207,7 +207,7 @@ def test_the_document_has_exactly_the_routes_of_the_application():
 
 
 def test_the_document_is_openapi_3_1(server: Server):
-    """What a node serves is what its code says, and keeps the specification."""
+    """The served document is the generated one and is valid OpenAPI 3.1."""
     served = CLIENT.get(f"{server.url}/openapi.json").json()
     assert served == DOCUMENT
     OPENAPI_31_VALIDATOR.validate(served)
@@ -216,6 +216,6 @@ def test_the_document_is_openapi_3_1(server: Server):
 
 
 def test_operations_have_names_of_their_own():
-    """Generated clients name their functions after operation ids."""
+    """Operation ids are unique, because generated clients use them as function names."""
     names = [o["operationId"] for operations in DOCUMENT["paths"].values() for o in operations.values()]
     assert len(names) == len({*names})

@@ -1,4 +1,4 @@
-"""Nodes that share nothing but services: a PostgreSQL catalog, ZooKeeper, and records on Kafka."""
+"""Nodes that share only services: a PostgreSQL catalog, ZooKeeper, and records on Kafka."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from services.zookeeper import ZookeeperServer
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory, postgres: PostgresServer) -> Iterator[tuple[Server, Server]]:
-    """Each with a data directory of its own, as on two machines."""
+    """Two nodes, each with its own data directory, as on two machines."""
     folder = tmp_path_factory.mktemp("machines")
     with ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as zookeeper:
         shared = {
@@ -30,7 +30,7 @@ def nodes(tmp_path_factory, postgres: PostgresServer) -> Iterator[tuple[Server, 
 
 @pytest.fixture(scope="module")
 def storages(nodes: tuple[Server, Server], kafka: Broker) -> list[str]:
-    """Two storages, the first of which is the default."""
+    """Two storages; the first one is the default."""
     for number, name in enumerate(("first", "second")):
         configuration = {"bootstrap_servers": kafka.bootstrap_servers}
         body = {"id": name, "storage_type": "kafka", "kafka_configuration": configuration}
@@ -41,7 +41,7 @@ def storages(nodes: tuple[Server, Server], kafka: Broker) -> list[str]:
 
 @pytest.fixture
 def name(nodes: tuple[Server, Server], storages: list[str]) -> str:
-    """An event type, made at one node."""
+    """An event type, created at the first node."""
     found = f"machines.{uuid.uuid4().hex}"
     assert CLIENT.post(f"{nodes[0].url}/event-types", json={"name": found}).status_code == 201
     return found
@@ -53,7 +53,7 @@ def publish(node: Server, name: str, *numbers: int) -> None:
 
 
 def read(node: Server, name: str, count: int) -> list[int]:
-    """The first so many events, from the beginning."""
+    """The first `count` events of partition 0."""
     found: list[int] = []
     headers = {"X-Nakadi-Cursors": json.dumps([{"partition": "0", "offset": "BEGIN"}])}
     limits = {"stream_limit": count, "stream_timeout": 20, "batch_flush_timeout": 1}
@@ -65,7 +65,7 @@ def read(node: Server, name: str, count: int) -> list[int]:
 
 
 def test_what_one_node_makes_the_other_has(nodes, name):
-    """Event types, events and changes, at once."""
+    """Event types, events and changes of one node are visible on the other at once."""
     one, other = nodes
     publish(one, name, 0, 1)
     publish(other, name, 2, 3)
@@ -79,7 +79,7 @@ def test_what_one_node_makes_the_other_has(nodes, name):
 
 
 def test_an_event_type_moves_while_both_publish(nodes, name):
-    """Nothing is lost, and both see two timelines."""
+    """A switch loses no events of either node, and both nodes see two timelines."""
     one, other = nodes
     publish(one, name, 0)
     publish(other, name, 1)
@@ -95,7 +95,7 @@ def test_an_event_type_moves_while_both_publish(nodes, name):
 
 
 def test_a_subscription_is_known_everywhere(nodes, name):
-    """Read and committed at one node, continued at the other."""
+    """A subscription that was committed at one node continues at the other."""
     one, other = nodes
     publish(one, name, *range(4))
     body = {"owning_application": "app", "event_types": [name], "read_from": "begin"}
@@ -113,7 +113,7 @@ def test_a_subscription_is_known_everywhere(nodes, name):
 
 
 def test_a_storage_on_one_machine_is_refused(nodes):
-    """With the reason."""
+    """A SQLite storage is refused if nodes are on several machines, with the reason."""
     body = {"id": "here", "storage_type": "sqlite", "sqlite_configuration": {"directory": "here"}}
     answer = CLIENT.post(f"{nodes[0].url}/storages", json=body)
     assert answer.status_code == 422

@@ -1,4 +1,4 @@
-"""Subscriptions on real nodes: clients share, die, forget to commit, and nothing is lost."""
+"""Subscriptions on nodes: shared by clients, with crashes, pauses and missing commits, without lost events."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from subscribers import (
     vanish,
 )
 
-#: Of nodes that are killed or paused; a heartbeat may be late by two seconds.
+#: The session timeout of nodes that are killed or paused; a heartbeat may be two seconds late.
 LEASE_MS = 3_000
 
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory) -> Iterator[tuple[Server, Server]]:
-    """Two nodes on one data directory. They do not end a stream because its client does not read."""
+    """Two nodes on one data directory. They do not close streams of stalled clients."""
     data = tmp_path_factory.mktemp("subscriptions") / "data"
     flags = {"server_stalled_client_ms": 600_000, "logs_level": "warning"}
     with Server(data, **flags) as one, Server(data, **flags) as other:
@@ -49,7 +49,7 @@ def name() -> str:
 
 
 def take(batches: Iterator[dict], count: int) -> tuple[list[int], dict[str, dict]]:
-    """That many events, and the last cursor of every partition."""
+    """The next `count` events, and the last cursor of every partition."""
     found: list[int] = []
     cursors: dict[str, dict] = {}
     for batch in batches:
@@ -65,7 +65,7 @@ def unconsumed(url: str, ident: str) -> int:
 
 
 def test_clients_of_two_nodes_share_one_subscription(nodes, name):
-    """Every client has its part, every event comes once, also while clients come and go."""
+    """Clients share the partitions equally, and every event is sent once, also while clients join and leave."""
     one, other = nodes
     create_event_type(one.url, name, 6)
     ident = subscribe(one.url, name)
@@ -74,12 +74,12 @@ def test_clients_of_two_nodes_share_one_subscription(nodes, name):
     for number, client in enumerate(clients):
         client.start()
         publish(nodes[number % 2].url, name, range(number * 100, number * 100 + 100))
-        until(lambda n=number: len({*streams(one.url, ident)} - {""}) == n + 1, "a part for everyone")
+        until(lambda n=number: len({*streams(one.url, ident)} - {""}) == n + 1, "a partition per client")
     until(lambda: sorted(Counter(streams(other.url, ident)).values()) == [2, 2, 2], "equal parts")
     publish(one.url, name, range(300, 600))
     until(lambda: len(ledger.committed) == 600, "600 committed events")
     clients[0].stop()
-    until(lambda: sorted(Counter(streams(one.url, ident)).values()) == [3, 3], "the others' taking over")
+    until(lambda: sorted(Counter(streams(one.url, ident)).values()) == [3, 3], "the takeover by the other clients")
     publish(other.url, name, range(600, 700))
     until(lambda: len(ledger.committed) == 700, "700 committed events")
     for client in clients[1:]:
@@ -89,7 +89,7 @@ def test_clients_of_two_nodes_share_one_subscription(nodes, name):
 
 
 def test_a_node_killed_in_the_middle_costs_nothing(tmp_path, name):
-    """`kill -9` of the node that half of the clients read from: nothing is lost, nothing committed comes again."""
+    """After `kill -9` of a node no event is lost, and no committed event is sent again."""
     flags = {"coordination_session_timeout_ms": LEASE_MS, "logs_level": "warning"}
     doomed, survivor = (Server(tmp_path / "data", **flags).start() for _ in range(2))
     ledger = Ledger()
@@ -100,20 +100,20 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path, name):
         clients = [Subscriber(node.url, ident, ledger) for node in (doomed, doomed, survivor, survivor)]
         for client in clients:
             client.start()
-        until(lambda: len({*streams(survivor.url, ident)} - {""}) == 4, "a part for everyone")
+        until(lambda: len({*streams(survivor.url, ident)} - {""}) == 4, "a partition per client")
         with ThreadPoolExecutor(1) as pool:
             first, rest = range(0, 1000, 20), range(1000, 2000, 20)
             load = pool.submit(lambda: [publish(survivor.url, name, range(n, n + 20)) for n in first])
-            until(lambda: len(ledger.committed) > 300, "some work done")
+            until(lambda: len(ledger.committed) > 300, "300 committed events")
             doomed.kill()
             for client in clients[:2]:
                 client.stopping.set()
             load.result()
             for number in rest:
                 publish(survivor.url, name, range(number, number + 20))
-        # The answer to a commit may have died with the node, so what counts is what the other one knows.
+        # The response to a commit may be lost with the node, so check the cursors of the other node.
         until(lambda: unconsumed(survivor.url, ident) == 0, "all 2000 committed events")
-        until(lambda: sorted(Counter(streams(survivor.url, ident)).values()) == [2, 2], "the survivors' sharing")
+        until(lambda: sorted(Counter(streams(survivor.url, ident)).values()) == [2, 2], "equal parts for two")
     finally:
         for client in clients:
             client.stop()
@@ -125,7 +125,7 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path, name):
 
 
 def test_a_sleeping_node_loses_its_partitions_and_finds_back(tmp_path, name):
-    """SIGSTOP past the lease: others take over; what its clients commit afterwards never moves a cursor back."""
+    """Partitions of a paused node move when its lease expires. Late commits never move a cursor back."""
     flags = {"coordination_session_timeout_ms": LEASE_MS, "logs_level": "warning"}
     with (
         Server(tmp_path / "data", **flags) as sleeper,
@@ -137,14 +137,14 @@ def test_a_sleeping_node_loses_its_partitions_and_finds_back(tmp_path, name):
         clients = [Subscriber(sleeper.url, ident, ledger), Subscriber(awake.url, ident, ledger)]
         for client in clients:
             client.start()
-        until(lambda: len({*streams(awake.url, ident)} - {""}) == 2, "a part for everyone")
+        until(lambda: len({*streams(awake.url, ident)} - {""}) == 2, "a partition per client")
         sleeper.pause()
         try:
             publish(awake.url, name, range(100))
-            until(lambda: len(ledger.committed) == 100, "the other's taking over")
+            until(lambda: len(ledger.committed) == 100, "the takeover by the other client")
         finally:
             sleeper.resume()
-        until(lambda: len({*streams(awake.url, ident)} - {""}) == 2, "the sleeper's coming back")
+        until(lambda: len({*streams(awake.url, ident)} - {""}) == 2, "the return of the paused node")
         publish(awake.url, name, range(100, 200))
         until(lambda: len(ledger.committed) == 200, "all committed events")
         for client in clients:
@@ -153,14 +153,14 @@ def test_a_sleeping_node_loses_its_partitions_and_finds_back(tmp_path, name):
 
 
 def test_uncommitted_work_goes_to_another_client_after_the_commit_timeout(nodes, name):
-    """The client that forgot has its stream ended; its late commit still counts."""
+    """Uncommitted events go to another client after the commit timeout. A late commit is still accepted."""
     one, other = nodes
     create_event_type(one.url, name, 1)
     ident = subscribe(one.url, name)
     publish(one.url, name, range(5))
     with open_stream(one.url, ident, batch_limit=5, commit_timeout=1) as (forgetful, batches):
         found, cursors = take(batches, 5)
-        assert not any(numbers(batch) for batch in batches), "the stream ends, with nothing but keep-alives"
+        assert not any(numbers(batch) for batch in batches), "the stream must end and send only keep-alives"
     with open_stream(other.url, ident, batch_limit=5) as (_, again):
         assert take(again, 5)[0] == found
         assert commit(one.url, ident, forgetful, cursors["0"]).status_code == 204
@@ -170,7 +170,7 @@ def test_uncommitted_work_goes_to_another_client_after_the_commit_timeout(nodes,
 
 
 def test_a_client_that_takes_nothing_is_let_go_as_well(nodes, name):
-    """It neither reads nor commits: its partition is free after the commit timeout."""
+    """A client that does not read or commit loses its partition after the commit timeout."""
     one, other = nodes
     create_event_type(one.url, name, 1)
     ident = subscribe(one.url, name)
@@ -178,11 +178,11 @@ def test_a_client_that_takes_nothing_is_let_go_as_well(nodes, name):
         f"{one.url}/event-types/{name}/events", json=[{"n": str(n), "pad": "x" * 100_000} for n in range(400)]
     ).raise_for_status()
     with open_stream(one.url, ident, batch_limit=400, max_uncommitted_events=400, commit_timeout=1):
-        until(lambda: streams(other.url, ident) == [""], "the end of a stream that nobody reads")
+        until(lambda: streams(other.url, ident) == [""], "the end of the stalled stream")
 
 
 def test_a_rebalance_waits_for_the_commit(nodes, name):
-    """What one client has in hand is not given to another before it is committed: no double work."""
+    """A partition moves to another client only when the events that were sent are committed."""
     one, other = nodes
     create_event_type(one.url, name, 2)
     ident = subscribe(one.url, name)
@@ -192,7 +192,7 @@ def test_a_rebalance_waits_for_the_commit(nodes, name):
         with open_stream(other.url, ident, batch_limit=10) as (second, others):
             until(lambda: "reassigning" in [p["state"] for p in stats(one.url, ident)])
             assert commit(other.url, ident, first, *cursors.values()).status_code == 204
-            until(lambda: sorted(streams(one.url, ident)) == sorted([first, second]), "the hand-over")
+            until(lambda: sorted(streams(one.url, ident)) == sorted([first, second]), "the rebalance")
             publish(one.url, name, range(10, 30))
             mine, _ = take(batches, 1)
             theirs, _ = take(others, 1)
@@ -203,7 +203,7 @@ def test_a_rebalance_waits_for_the_commit(nodes, name):
 
 
 def test_commits_count_200_and_204_as_nakadi_says(url, name):
-    """204 when all moved, else 200 with results; 422 for strangers, 400 without a stream, 409 after a reset."""
+    """A commit is 204 if all cursors moved, else 200; 422 if unknown, 400 without a stream, 409 after a reset."""
     create_event_type(url, name, 2)
     ident = subscribe(url, name)
     publish(url, name, range(20))
@@ -230,11 +230,11 @@ def test_commits_count_200_and_204_as_nakadi_says(url, name):
         back = {"event_type": name, "partition": "0", "offset": "BEGIN"}
         assert CLIENT.patch(path, json={"items": [back]}).status_code == 204
         assert commit(url, ident, stream, cursors["1"]).status_code == 409
-        assert not any(numbers(batch) for batch in batches), "a reset ends the stream"
+        assert not any(numbers(batch) for batch in batches), "a reset must end the stream"
 
 
 def test_a_reset_ends_streams_on_every_node(nodes, name):
-    """And the next stream begins where it says."""
+    """A reset ends the streams on all nodes, and the next stream starts at the new cursor."""
     one, other = nodes
     create_event_type(one.url, name, 1)
     ident = subscribe(one.url, name)
@@ -251,7 +251,7 @@ def test_a_reset_ends_streams_on_every_node(nodes, name):
 
 
 def test_a_post_opens_a_stream_and_zero_is_the_default(url, name):
-    """With partitions of one's own choice; two cannot choose the same, and only those that exist."""
+    """A POST can select partitions that exist and that no other stream selected. Zero means the default."""
     create_event_type(url, name, 3)
     ident = subscribe(url, name)
     publish(url, name, range(30))
@@ -279,7 +279,7 @@ def test_a_post_opens_a_stream_and_zero_is_the_default(url, name):
 
 
 def test_limits_end_a_stream_and_commits_are_still_taken(url, name):
-    """After `stream_limit` events, though nothing was committed yet."""
+    """A stream ends after `stream_limit` events, and commits are accepted after its end."""
     create_event_type(url, name, 1)
     ident = subscribe(url, name)
     publish(url, name, range(10))
@@ -293,7 +293,7 @@ def test_limits_end_a_stream_and_commits_are_still_taken(url, name):
 
 
 def test_keep_alives_come_and_can_end_a_stream(url, name):
-    """With the cursor to go on from and nothing else."""
+    """A keep-alive has only the cursor. `stream_keep_alive_limit` ends the stream."""
     create_event_type(url, name, 1)
     ident = subscribe(url, name)
     with open_stream(url, ident, stream_keep_alive_limit=2) as (_, batches):
@@ -303,7 +303,7 @@ def test_keep_alives_come_and_can_end_a_stream(url, name):
 
 
 def test_an_event_type_with_subscriptions_stays(url, name):
-    """409, as in Nakadi, until the last one is deleted."""
+    """Deleting an event type with subscriptions is 409, as in Nakadi."""
     create_event_type(url, name, 1)
     first, second = (subscribe(url, name, consumer_group=group) for group in ("first", "second"))
     for ident in (first, second):
@@ -315,7 +315,7 @@ def test_an_event_type_with_subscriptions_stays(url, name):
 
 
 def test_an_event_type_that_vanishes_ends_its_streams(nodes, url, name):
-    """And its successor is not read with the old cursors: 422 UNAVAILABLE until they are reset."""
+    """Cursors of a deleted event type are UNAVAILABLE for a new one with the same name, until they are reset."""
     create_event_type(url, name, 1)
     ident = subscribe(url, name)
     publish(url, name, range(3))
@@ -337,7 +337,7 @@ def test_an_event_type_that_vanishes_ends_its_streams(nodes, url, name):
 
 
 def test_a_cursor_that_expired_goes_on_at_the_oldest_and_says_so(tmp_path, name):
-    """In the statistics and in the log of the node."""
+    """An expired cursor continues at the oldest event. Statistics and log report the skipped events."""
     flags = {"log_purge_interval_ms": 100, "logs_level": "warning"}
     with Server(tmp_path / "data", **flags) as server:
         create_event_type(server.url, name, 1, options={"retention_time": 4000})
@@ -345,7 +345,7 @@ def test_a_cursor_that_expired_goes_on_at_the_oldest_and_says_so(tmp_path, name)
         path = f"{server.url}/subscriptions/{ident}/cursors"
         assert CLIENT.patch(path, json={"items": []}).status_code == 204
         publish(server.url, name, range(10))
-        until(lambda: stats(server.url, ident)[0]["unconsumed_events"] == 0, "the events' expiry")
+        until(lambda: stats(server.url, ident)[0]["unconsumed_events"] == 0, "the expiry of the events")
         assert stats(server.url, ident)[0]["skipped_events"] == 10
         with open_stream(server.url, ident, batch_limit=3) as (_, batches):
             next(batches)
@@ -356,7 +356,7 @@ def test_a_cursor_that_expired_goes_on_at_the_oldest_and_says_so(tmp_path, name)
 
 
 def test_statistics_with_the_time_lag(url, name):
-    """Nakadi's names; the stream is always a text."""
+    """Statistics have Nakadi's fields, and `stream_id` is always a string."""
     create_event_type(url, name, 2)
     ident = subscribe(url, name)
     for partition in stats(url, ident):
@@ -375,7 +375,7 @@ def test_statistics_with_the_time_lag(url, name):
 
 
 def test_definitions_as_nakadi_clients_write_them(url, name):
-    """Nulls and unknown fields are fine; links keep the filters; PUT changes the authorization."""
+    """Nulls and unknown fields are accepted, page links keep the filters, PUT changes the authorization."""
     create_event_type(url, name, 1)
     asked = {
         "id": None, "owning_application": "app ü", "event_types": [name, name], "consumer_group": None,
@@ -408,7 +408,7 @@ def test_definitions_as_nakadi_clients_write_them(url, name):
 
 
 def test_a_stopping_node_lets_its_streams_go_at_once(tmp_path, name):
-    """SIGTERM: the stream ends, and the partition is free before any lease runs out."""
+    """SIGTERM ends the streams of a node and frees their partitions before the lease expires."""
     flags = {"coordination_session_timeout_ms": 60_000, "logs_level": "warning"}
     with Server(tmp_path / "data", **flags) as stays:
         leaving = Server(tmp_path / "data", **flags).start()
@@ -423,7 +423,7 @@ def test_a_stopping_node_lets_its_streams_go_at_once(tmp_path, name):
 
 
 def test_a_subscription_reads_through_switches_and_growth(nodes, name):
-    """Cursors of every timeline count, and partitions that come later are read from their start."""
+    """A subscription reads each event once through switches, and new partitions from their start."""
     one, other = nodes
     create_event_type(one.url, name, 2)
     storage = f"s{uuid.uuid4().hex[:8]}"
@@ -444,7 +444,7 @@ def test_a_subscription_reads_through_switches_and_growth(nodes, name):
     assert grown.status_code == 204, grown.text
     publish(other.url, name, range(300, 500))
     until(lambda: len(ledger.committed) == 500, "500 committed events")
-    until(lambda: sorted(Counter(streams(one.url, ident)).values()) == [2, 2], "equal parts of four")
+    until(lambda: sorted(Counter(streams(one.url, ident)).values()) == [2, 2], "two partitions for each client")
     for client in clients:
         client.stop()
     assert Counter(n for _, n in ledger.delivered) == Counter(range(500))

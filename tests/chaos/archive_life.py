@@ -1,4 +1,4 @@
-"""A log that is published to without a pause, on a clock of its own, and the Spark application archiving it."""
+"""A log with a constant load on a fast clock, and the Spark application that archives it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = "orders"
 
 
 class Life:
-    """A platform on a fast clock. A process that starts later gets the time it is by then."""
+    """A platform on a fast clock. Processes start with the current time of this clock."""
 
     def __init__(self, data: Path, start_ms: int, speed: float) -> None:
         self.data = data
@@ -33,7 +33,7 @@ class Life:
         self.platform.log.create(EventType(NAME, partitions=3))
 
     def spark(self, log: Path, *more: str, ahead_ms: int = 0, speed: float | None = None) -> Process:
-        """`strandline pipeline run archive`."""
+        """Start `strandline pipeline run archive`."""
         env = environment(
             STRANDLINE_TEST_CLOCK=f"{self.clock.now_ms() + ahead_ms},{speed or self.speed}",
             STRANDLINE_ARCHIVE__MIN_RECORDS="1",
@@ -43,7 +43,7 @@ class Life:
         command = [STRANDLINE, "pipeline", "run", "archive", "--master", "local[2]", "--data", str(self.data)]
         return Process([*command, *more], log, env=env)
 
-    # -- what is found in the end
+    # -- the result
 
     def records(self) -> dict[tuple[int, int, int], dict[str, Any]]:
         """Every event by partition, timeline and offset."""
@@ -56,7 +56,7 @@ class Life:
         }
 
     def archived(self) -> tuple[Counter[tuple[int, int, int]], dict[tuple[int, int, int], Path]]:
-        """How often each record is in a published file, and in which."""
+        """How often each record is in a published file, and the file."""
         found: Counter[tuple[int, int, int]] = Counter()
         where: dict[tuple[int, int, int], Path] = {}
         for path in (self.data / "archive").rglob("*.parquet"):
@@ -68,14 +68,14 @@ class Life:
 
 
 class Publisher(threading.Thread):
-    """Events of the present, some out of order, some hours late, some without a time that can be read."""
+    """Publishes current events; some are out of order, some hours late, some have no readable time."""
 
     def __init__(self, life: Life, seed: int) -> None:
         super().__init__(name="publisher")
         self.life = life
         self.random = random.Random(seed)
         self.stopping = threading.Event()
-        #: The hour of every acknowledged event that has one, and when it was acknowledged.
+        #: By event id: the hour, None without a readable time, and when the event was acknowledged.
         self.acknowledged: dict[int, tuple[int | None, int]] = {}
         self._next = 0
 

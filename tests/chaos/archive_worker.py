@@ -1,4 +1,4 @@
-"""What the processes do that are killed or paused while they archive; imported once, then forked for each."""
+"""The archive processes that tests kill or pause; imported once, then forked for each process."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from archive_place import GRACE, ArchivePlace
 from strandline.archive.archiver import Archiver
 from strandline.archive.model import HOUR_MS
 
-#: How a process ends that was replaced while it slept.
+#: The exit code of a process that was replaced while it was paused.
 REPLACED = 42
 MINUTE = 60_000
 
 
 def place(folder: Path, now_ms: int) -> ArchivePlace:
-    """Collects whatever is there at every step, so that there is something to merge."""
+    """An archive that collects new records at every step, so that there are files to merge."""
     url = folder / "ledger.url"
     return ArchivePlace(folder, now_ms, url.read_text() if url.exists() else "", min_records=1, look_back_hours=1)
 
 
 def live(folder: Path, hour_ms: int, failpoint: str = "", time: int = 1) -> None:
-    """One hour of an archive, from the start of the process to a graceful stop after the hour's flag.
+    """Archive one hour, from the start of the process to a graceful stop after the hour is flagged.
 
-    Events come on time, for the hour before, which is flagged already, and for no hour at all. The process fails
-    when it comes to the failpoint for the given time.
+    Events are on time, late for the hour before, which is flagged already, or too old. The process fails when it
+    reaches the failpoint for the `time`-th time.
     """
     failpoints.arm(f"{failpoint}:{time}" if failpoint else "")
     archive = place(folder, hour_ms + MINUTE)
     archiver = archive.archiver()
     try:
         _live(archive, archiver, hour_ms)
-    except (LeaseLost, NotFound):  # what it had staged is gone as well
+    except (LeaseLost, NotFound):  # its staged files may be deleted as well
         archiver.abort()
         sys.exit(REPLACED)
     archive.close()

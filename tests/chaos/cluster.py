@@ -1,4 +1,4 @@
-"""Real nodes on each of the allowed sets of services, and what can be seen of them from outside."""
+"""Nodes on each supported set of services, and their state as seen from outside."""
 
 import uuid
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ SESSION_MS = 1500
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes that share `data`. Once it is created, one event type can move between `default` and `other`."""
+    """Nodes that share `data`, and one event type that is switched between `default` and `other`."""
 
     data: Path
     storages: tuple[dict, ...]
@@ -39,14 +39,14 @@ class Cluster:
         return node
 
     def close(self) -> None:
-        """End all nodes, the sleeping ones as well."""
+        """Kill all nodes, also paused ones."""
         for node in self._nodes:
             node.kill()
 
     def create(self, url: str, partitions: int) -> None:
         for storage in self.storages:
             CLIENT.post(f"{url}/storages", json=storage).raise_for_status()
-        # Creating a topic can take a while on a broker that has just started.
+        # Creating a topic can be slow on a broker that has just started.
         body = {"name": self.name, "partitions": partitions}
         CLIENT.post(f"{url}/event-types", json=body).raise_for_status()
 
@@ -54,7 +54,7 @@ class Cluster:
         return CLIENT.get(f"{url}/event-types/{self.name}/timelines").json()
 
     def switch(self, url: str, storage: str | None = None) -> int:
-        """To that storage, or to whichever it is not on: the status, 0 without an answer."""
+        """Switch to the storage, by default to the other one. Returns the status, or 0 without a response."""
         try:
             if storage is None:
                 storage = "default" if self.timelines(url)[-1]["storage_id"] == "other" else "other"
@@ -68,12 +68,12 @@ class Cluster:
         return answer.json()["state"] if answer.status_code == 200 else "none"
 
     def delete(self, url: str) -> None:
-        """And with it all of its topics."""
+        """Delete the event type and wait until all of its topics are deleted."""
         CLIENT.delete(f"{url}/event-types/{self.name}").raise_for_status()
-        until(lambda: not self.topics(), "no topic left behind")
+        until(lambda: not self.topics(), "the deletion of all topics")
 
     def topics(self) -> set[str]:
-        """Those of the event type that are there, wherever."""
+        """The existing topics of the event type, in all storages."""
         found = {path.stem for folder in ("topics", "other") for path in (self.data / folder).glob("*.db")}
         for storage in self.storages:
             if storage["storage_type"] == "kafka":
@@ -83,7 +83,7 @@ class Cluster:
 
     @contextmanager
     def coordination(self) -> Iterator[Coordination]:
-        """The coordination as a session sees it that is not a member."""
+        """The coordination, opened without joining as a member."""
         file = None if self.embedded else self.data / "strandline.toml"
         opened = connect(Settings.load(file).coordination, self.data)
         try:

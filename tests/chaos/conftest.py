@@ -17,7 +17,7 @@ def cluster(request, tmp_path):
 
 
 def prepare(request, folder, stack: ExitStack) -> tuple[dict, ...]:
-    """Start the services that the nodes need and write their settings; the storages to add."""
+    """Start the services that the nodes need, write their settings, and return the storages to add."""
     if request.param == "embedded":
         return (sqlite_storage("other"),)
     kafka = request.getfixturevalue("kafka")

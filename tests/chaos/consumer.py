@@ -1,8 +1,8 @@
-"""One consumer of a subscription in a process of its own, to be killed: it writes down all that happens to it.
+"""A consumer of a subscription, run as a process that tests kill. It writes a journal of all its actions.
 
     python consumer.py http|sdk|local JOURNAL SUBSCRIPTION DATA URL…
 
-Every line of the journal is complete, whenever the process dies, and has a time that all processes share.
+Every line of the journal is complete, also after a kill. Its time is comparable between processes.
 """
 
 import json
@@ -28,7 +28,7 @@ PARAMETERS = {
     "commit_timeout": COMMIT_TIMEOUT_S,
 }
 PAUSE_S = 0.05
-# A node that has not answered for this long is asleep; another one is asked.
+# A node that has not answered for this long counts as paused, and the request goes to another one.
 ASLEEP_S = 10
 
 
@@ -38,7 +38,7 @@ class Journal:
         self._last = time.monotonic()
 
     def slept_too_long(self) -> bool:
-        """Whether a stream may have ended so long ago that its commits are refused, because this process slept."""
+        """Whether this process was paused so long that commits of its ended streams may be refused."""
         return time.monotonic() - self._last > COMMITS_AFTER_END_MS / 1000
 
     def note(self, what: str, stream: str = "", partition: str = "", offset: str = "", ids=()) -> None:
@@ -50,7 +50,7 @@ class Journal:
 
 
 def consume_http(journal: Journal, subscription: str, urls: list[str]) -> None:
-    """As a Nakadi client does it, on any node; a commit goes to any node that takes it."""
+    """Consume over plain HTTP, from a random node. Commits go to the nodes in random order until one accepts."""
     while True:
         journal.note("opening")
         try:
@@ -84,14 +84,14 @@ def take_http(journal: Journal, subscription: str, urls: list[str], stream: str,
 
 
 def consume_sdk(journal: Journal, subscription: str, platform) -> None:
-    """With the consumer that users have, in process or over HTTP."""
+    """Consume with the client library, in process or over HTTP."""
     while True:
         journal.note("opening")
         try:
             with platform.log.subscriptions.consume(subscription, StreamParameters(**PARAMETERS)) as consumer:
                 for batch in consumer:
                     take_sdk(journal, consumer, batch)
-        # No place for it, or no node, for now; or it fell asleep within a transaction, which was then cut off.
+        # No free slot, no node, or this process was paused in a transaction, which was then aborted.
         except (Conflict, Unavailable, OutcomeUnknown):
             time.sleep(PAUSE_S)
 

@@ -1,4 +1,4 @@
-"""What the consumers of a subscription wrote down, and whether at-least-once and commits held."""
+"""The journals of the consumers of a subscription, checked for at-least-once delivery and for commits."""
 
 import json
 from bisect import bisect_right
@@ -11,7 +11,7 @@ from strandline.log.cursors import Position
 
 
 class Stored:
-    """Every partition's ids in order, and where in that order a cursor is."""
+    """The ids of every partition in order, and the index of every cursor in that order."""
 
     def __init__(self, data: Path, name: str) -> None:
         self.ids: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -30,7 +30,7 @@ class Stored:
 
 @dataclass
 class Journals:
-    """All lines of all consumers. A place is an index into a partition's events; a commit is of all up to it."""
+    """All lines of all consumers. `index` is an index into a partition's events; a commit covers all up to it."""
 
     stored: Stored
     window: int
@@ -39,7 +39,7 @@ class Journals:
     deliveries: int = 0
 
     def add(self, path: Path) -> None:
-        """The journal of one consumer. A stream is no older than what its consumer did before."""
+        """Add the journal of one consumer. A stream is opened after the previous line of its consumer."""
         before = 0
         for text in path.read_text(encoding="utf-8").splitlines():
             line = json.loads(text)
@@ -60,10 +60,10 @@ class Journals:
 
     def _check_partition(self, lines: list[dict], ids: list) -> set:
         delivered: set = set()
-        asked = {-1}  # cursors that somebody tried to commit: at which others may begin
-        moments, committed = [0], [-1]  # since when the cursor was certainly at least where
-        last: dict[str, int] = {}  # of every stream
-        late: dict[str, int] = defaultdict(int)  # of every stream, what was committed before it came
+        asked = {-1}  # cursors that consumers tried to commit: a stream may start there
+        moments, committed = [0], [-1]  # from each moment on, the cursor is at least this far
+        last: dict[str, int] = {}  # the last index of every stream
+        late: dict[str, int] = defaultdict(int)  # by stream: events delivered after their commit
         for line in lines:
             stream, end = line["stream"], line["index"]
             if line["what"] == "committing":
@@ -74,13 +74,13 @@ class Journals:
             else:
                 found = [(publisher, number) for publisher, number in line["ids"]]
                 start = end - len(found) + 1
-                assert found == ids[start : end + 1], f"not what is stored: {line}"
-                assert start - 1 in asked or start - 1 == last.get(stream), f"something was left out: {line}"
-                assert start > last.get(stream, -1), f"twice in one stream: {line}"
+                assert found == ids[start : end + 1], f"not the stored events: {line}"
+                assert start - 1 in asked or start - 1 == last.get(stream), f"events were skipped: {line}"
+                assert start > last.get(stream, -1), f"sent twice in one stream: {line}"
                 known = committed[bisect_right(moments, self.opened_at[stream]) - 1]
-                assert start > known, f"committed before the stream began: {line}"
+                assert start > known, f"committed before the stream was opened: {line}"
                 late[stream] += max(0, min(end, committed[-1]) - start + 1)
-                assert late[stream] <= self.window, f"more than what was under way came too late: {line}"
+                assert late[stream] <= self.window, f"more than one window was sent after its commit: {line}"
                 last[stream] = end
                 delivered.update(found)
                 self.deliveries += len(found)
@@ -88,7 +88,7 @@ class Journals:
 
 
 class Cursors:
-    """The committed cursors as seen from outside, one look after the other: they never go back."""
+    """The committed cursors, as polled from nodes. They never go back."""
 
     def __init__(self) -> None:
         self.now: dict[str, tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""What publishers attempted and were told, and whether what is stored agrees with it."""
+"""A record of all publish attempts and their outcomes, compared with the stored events."""
 
 import threading
 from collections import defaultdict
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Ledger:
-    """Every event has an id (publisher, number); numbers of a publisher only grow."""
+    """Every event has an id (publisher, number). The numbers of a publisher only increase."""
 
     acknowledged: set = field(default_factory=set)
     attempted: set = field(default_factory=set)
@@ -24,12 +24,12 @@ class Ledger:
             self.acknowledged.update(ids)
 
     def refuse(self, ids) -> None:
-        """They were told to be not stored, and count as such until they are attempted again."""
+        """Record that these events were refused. They must not be stored unless they are attempted again."""
         with self.lock:
             self.refused.update(ids)
 
     def check(self, stored: dict[str, list[tuple[int, int]]]) -> None:
-        """`stored` has the ids of every partition in the order in which they are read."""
+        """Compare with `stored`, the ids of every partition in the order in which they are read."""
         seen: dict[tuple[int, int], int] = defaultdict(int)
         for partition, ids in stored.items():
             newest: dict[int, int] = {}

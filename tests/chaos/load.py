@@ -1,4 +1,4 @@
-"""Publishers that record every attempt and its answer, and readers of everything that is stored."""
+"""Publishers that record every attempt and its outcome, and readers of all stored events."""
 
 import random
 import threading
@@ -15,10 +15,10 @@ Ids = list[tuple[int, int]]
 
 
 class Publisher(threading.Thread):
-    """Publishes one batch after the other to any of the nodes.
+    """Publishes batches to random nodes.
 
-    A refused batch is sent again until it is accepted. A batch without an answer may be stored, so it is not
-    sent again.
+    A refused batch is retried until it is accepted. A batch without a response may be stored, so it is not
+    retried.
     """
 
     def __init__(self, number: int, urls: list[str], name: str, ledger: Ledger, seed: int) -> None:
@@ -70,7 +70,7 @@ class Publisher(threading.Thread):
         return [(self.number, first + n) for n in range(count)]
 
     def _note(self, ids: Ids, items: list[dict]) -> None:
-        """Record an answer with a result per event: some are stored, of others the outcome is unknown."""
+        """Record a response with one result per event: stored, or outcome unknown."""
         results = list(zip(ids, items, strict=True))
         self.ledger.acknowledge([i for i, item in results if item["publishing_status"] == "submitted"])
         failed = [item for item in items if item["publishing_status"] != "submitted"]
@@ -85,11 +85,11 @@ def start_publishers(count: int, urls: list[str], name: str, ledger: Ledger, see
 
 
 def until_more(publishers: list[Publisher]) -> None:
-    """Wait until every publisher has got some more acknowledgements."""
+    """Wait until every publisher has got more acknowledgements."""
     before = [publisher.acknowledged for publisher in publishers]
     until(
         lambda: all(p.acknowledged > b + 3 for p, b in zip(publishers, before, strict=True)),
-        "publishers going on",
+        "more acknowledgements for every publisher",
     )
 
 
@@ -115,10 +115,10 @@ def stored(data, name: str) -> dict[str, Ids]:
 
 
 class Follower(threading.Thread):
-    """Reads everything as it comes, through all switches, until the event type is deleted."""
+    """Reads all events as they arrive, through all switches, until the event type is deleted."""
 
     def __init__(self, opened, name: str) -> None:
-        """`opened` gives the platform, in process or over HTTP."""
+        """`opened` opens the platform, in process or over HTTP."""
         super().__init__(name="follower", daemon=True)
         self._opened, self._event_type = opened, name
         self.found: dict[str, Ids] = {}
@@ -133,9 +133,9 @@ class Follower(threading.Thread):
             self.error = error
 
     def check(self, expected: dict[str, Ids]) -> None:
-        """Wait until it has read as many events as expected; they are exactly these."""
+        """Wait for the expected number of events, and check that they are exactly the expected ones."""
         total = sum(map(len, expected.values()))
-        until(lambda: self.error or sum(map(len, self.found.values())) >= total, "the follower at the end")
+        until(lambda: self.error or sum(map(len, self.found.values())) >= total, "all events at the follower")
         if self.error is not None:
             raise self.error
         assert self.found == expected

@@ -1,6 +1,6 @@
-"""A Spark application that reads `orders` as a batch, then as a stream into files, and says what it found.
+"""A Spark application that reads `orders` as a batch, then as a stream into files, and writes sums of the rows.
 
-Its tasks come to failpoints, so that a test can stop those of one worker in their middle.
+Its tasks hit failpoints, so that a test can pause the tasks of one worker while they run.
 """
 
 import json
@@ -15,10 +15,10 @@ from strandline.pipeline.session import spark_session
 
 
 def passing(name: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The rows as they are, with a failpoint after every few of them."""
+    """A function for `mapInArrow` that returns the rows unchanged and hits a failpoint after every batch."""
 
     def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from strandline import failpoints  # noqa: PLC0415 - of the process that runs it: this function is a copy
+        from strandline import failpoints  # noqa: PLC0415 - imported in the worker process
 
         for batch in batches:
             yield batch
@@ -28,13 +28,13 @@ def passing(name: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
 
 
 def counted(frame: DataFrame) -> dict[str, int]:
-    """Sums that come out right only if every number is there once."""
+    """Count and sums, which are correct only if every number occurs once."""
     numbers = frame.selectExpr("CAST(get_json_object(CAST(value AS STRING), '$.n') AS BIGINT) AS n")
     return numbers.selectExpr("count(*) AS rows", "sum(n) AS numbers", "sum(n * n) AS squares").first().asDict()
 
 
 def main(master: str, config: str, folder: str) -> None:
-    # As many records as a task gets must be several batches.
+    # Small batches, so that every task gets several.
     spark = spark_session(master=master, settings={"spark.sql.execution.arrow.maxRecordsPerBatch": "500"})
     options = {"config": config, "event_types": "orders", "columns": "value"}
 

@@ -1,6 +1,6 @@
-"""A Spark query as a process of its own, to be killed: reads `chaos` into files until it is told to stop.
+"""A Spark query, run as a process that tests kill. It reads `chaos` into files without end.
 
-With `once` it reads what is there, then prints, by partition, the places and numbers of all rows in the files.
+With `once` it reads all records up to now, then prints timeline, offset and number of all rows by partition.
 """
 
 import json
@@ -24,7 +24,7 @@ def main(data: str, folder: str, how: str) -> None:
     found: dict[int, list[tuple[int, int, int]]] = {}
     for row in spark.read.parquet(f"{folder}/rows").orderBy("partition", "timeline", "offset").collect():
         found.setdefault(row.partition, []).append((row.timeline, row.offset, int(row.n)))
-    print(json.dumps(found))  # noqa: T201 - for the test that started us
+    print(json.dumps(found))  # noqa: T201 - the test reads it
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Archivers that are killed or fall asleep at every step: each record is in exactly one published file.
+"""Archivers are killed or paused at every step: each record is in exactly one published file.
 
-A directory lives through all of it, hour by hour: one process fails in an hour, the next one makes up for it.
+A test uses one directory for several hours: a process fails in one hour, and the next process recovers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from strandline.clock import parse_rfc3339
 
 NOON = parse_rfc3339("2024-05-01T12:00:00Z")
 
-#: Every step between the start of a process and its stop at which it can fail: a failpoint, and when a process in
-#: the middle of life comes to it.
+#: Every step at which a process can fail: the name of a failpoint, and how often a process that has worked for a
+#: while hits it before it fails.
 FAILPOINTS = {
     "claim": 1,
     "staging": 9,
@@ -47,9 +47,9 @@ FAILPOINTS = {
     "period-write": 2,
     "period-confirm": 2,
 }
-#: Those that also run in the short form.
+#: Failpoints that also run in the short form.
 SHORT = {"decide", "decided", "publish", "late", "write", "period-write"}
-#: Where a process sleeps until another one has taken over, as above.
+#: Failpoints at which a process is paused until another one has taken over, as above.
 NAPS = {
     "collected": 7,
     "barrier": 1,
@@ -67,11 +67,11 @@ SHORT_NAPS = {"decide", "publish", "write"}
 
 @pytest.fixture(scope="module")
 def forked() -> Iterator[Any]:
-    """Processes that have everything imported."""
+    """A context that forks processes which have all modules imported."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["archive_worker"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # Python before 3.13 does not tell it
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # Python before 3.13 does not pass on sys.path
         yield context
 
 
@@ -89,7 +89,7 @@ def run(forked: Any, folder: Path, hour_ms: int, failpoint: str = "", time: int 
 
 @pytest.fixture
 def folder(tmp_path: Path, forked: Any) -> Path:
-    """With an hour that is archived and flagged."""
+    """A directory with an hour that is archived and flagged."""
     return prepared(tmp_path, forked)
 
 
@@ -102,7 +102,7 @@ def prepared(folder: Path, forked: Any) -> Path:
 
 
 def records(archive: Any) -> set[tuple[int, int, int]]:
-    """Everything that is in the log, by partition, timeline and offset."""
+    """All records of the log, by partition, timeline and offset."""
     return {
         (int(batch.partition), batch.timeline, offset)
         for batch in archive.platform.log.read("orders")
@@ -111,7 +111,7 @@ def records(archive: Any) -> set[tuple[int, int, int]]:
 
 
 def check(folder: Path, now_ms: int, *, whole: bool) -> dict[str, bytes]:
-    """What must be true at any moment; and, after a clean run, of the whole. All flags, by their paths."""
+    """Check the invariants, with `whole` those after a clean run as well. Returns all flags by path."""
     archive = place(folder, now_ms)
     rows = [*archive.rows(), *archive.quarantined()]
     found = Counter((row["partition"], row["timeline"], row["offset"]) for row in rows)
@@ -119,7 +119,7 @@ def check(folder: Path, now_ms: int, *, whole: bool) -> dict[str, bytes]:
     assert found.keys() <= records(archive)
     listed = listed_files(archive, now_ms)
     there = {str(path.relative_to(archive.root)) for path in archive.root.rglob("*.parquet")}
-    assert there <= {*listed}, "a file that the ledger does not list"
+    assert there <= {*listed}, "a published file is not in the ledger"
     if whole:
         assert found.keys() == records(archive)
         assert there == {path for path, published in listed.items() if published}
@@ -134,14 +134,14 @@ def check(folder: Path, now_ms: int, *, whole: bool) -> dict[str, bytes]:
 
 
 def listed_files(archive: Any, now_ms: int) -> dict[str, bool]:
-    """Whether each file of the ledger is published; those in quarantine are of no hour."""
+    """Whether each file of the ledger is published. Files in quarantine have the hour -1."""
     hours = [-1, *range(NOON - 2 * HOUR_MS, now_ms + HOUR_MS, HOUR_MS)]
     done = {file.path: True for hour_ms in hours for file in archive.ledger.files("orders", hour_ms)}
     return done | {file.path: False for file in archive.ledger.publishing("orders")}
 
 
 def check_hours(archive: Any, now_ms: int) -> None:
-    """Every ended hour is flagged, matches its manifest, and is in the flag above."""
+    """Every hour that has ended is flagged, matches its manifest, and is in the flag above."""
     hours = range(NOON, now_ms - now_ms % HOUR_MS, HOUR_MS)
     for hour_ms in hours:
         assert verify(archive.files, archive.ledger, archive.layout("orders"), hour_ms).problems == ()
@@ -156,13 +156,13 @@ def cases(names: Iterable[str], short: set[str]) -> list[Any]:
 
 @pytest.mark.parametrize("name", cases(FAILPOINTS, SHORT))
 def test_a_process_is_killed_at_a_step(folder, forked, name):
-    """At the first chance, and two hours later in the middle of life; another one makes up for it."""
+    """A process is killed at a step, and again two hours later; the next process recovers each time."""
     kill(folder, forked, name)
 
 
 @pytest.mark.parametrize("name", cases(FAILPOINTS, {"decided"}))
 def test_a_process_with_its_ledger_in_postgresql_is_killed_at_a_step(tmp_path, postgres, forked, name):
-    """The same there."""
+    """A process with its ledger in PostgreSQL is killed at a step; the next process recovers."""
     (tmp_path / "ledger.url").write_text(postgres.url(postgres.new_database()))
     kill(prepared(tmp_path, forked), forked, name)
 
@@ -178,10 +178,10 @@ def kill(folder: Path, forked: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", cases(NAPS, SHORT_NAPS))
 def test_a_process_sleeps_while_another_one_takes_over(folder, forked, name):
-    """Nothing of the sleeper lands, and no flag goes to a lower revision."""
+    """A paused process changes no file, row or flag after another one has taken over."""
     hour_ms = NOON + HOUR_MS
     sleeper = start(forked, folder, hour_ms, f"archive.{name}:stop", NAPS[name])
-    until(lambda: is_stopped(sleeper.pid), "the nap")
+    until(lambda: is_stopped(sleeper.pid), "the pause")
     for later in (1, 2):
         assert run(forked, folder, hour_ms + later * HOUR_MS) == 0
     flags = check(folder, hour_ms + 3 * HOUR_MS, whole=True)

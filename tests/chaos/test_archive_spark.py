@@ -1,4 +1,4 @@
-"""`kill -9` of the Spark application that archives, while publishing goes on through hours and hours."""
+"""`kill -9` of the Spark application that archives, while events are published for many hours."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def epoch(life: Life) -> int:
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=pytest.mark.slow)])
 def test_every_record_is_in_one_file_however_often_spark_dies(tmp_path, rounds):
-    """Or in quarantine; every flagged hour is in order, and had all its events when it was flagged."""
+    """Every record is in one file or in quarantine. Flagged hours are verified and were complete when flagged."""
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     dice = random.Random(seed)
     began = time.monotonic()
@@ -44,13 +44,13 @@ def test_every_record_is_in_one_file_however_often_spark_dies(tmp_path, rounds):
         for number in range(rounds):
             before = epoch(life)
             running.append(life.spark(log))
-            until(lambda b=before: epoch(life) > b, "the archive's start")
-            time.sleep(dice.uniform(0, 6))  # the moment of the kill is what is random here
-            # Every third time only the Python driver: its JVM and workers must notice that by themselves.
+            until(lambda b=before: epoch(life) > b, "the start of the archive")
+            time.sleep(dice.uniform(0, 6))  # a random moment
+            # Every third kill is of the Python driver only: its JVM and workers must detect that and end.
             (running[-1].kill_alone if number % 3 == 2 else running[-1].kill)()
             print(f"kill {number + 1}/{rounds}: {len(publisher.acknowledged)} events so far")  # noqa: T201
         publisher.stop()
-        # All hours of the day so far are over for this one.
+        # The clock of this run is ahead, so that all hours have ended.
         last = life.spark(log, "--once", ahead_ms=4 * HOUR_MS, speed=1.0)
         running.append(last)
         assert last.wait() == 0, last.log_tail()
@@ -85,7 +85,7 @@ def check(life: Life, publisher: Publisher, log: Path) -> None:
 
 
 def verified(data: Path) -> set[int]:
-    """The flagged hours, all of which are in order."""
+    """The flagged hours, after verifying all of them."""
     done = run_cli("archive", "verify", "--data", str(data), "--json")
     checks = json.loads(done.stdout)
     assert (done.returncode, [one for one in checks if one["problems"]]) == (0, [])

@@ -1,7 +1,7 @@
-"""Every step of a switch, once with its process killed there and once asleep past its session.
+"""A process is killed at every step of a switch, or paused there until its session expires.
 
-Either the switch happened completely or not at all; publishers go on within seconds; no lock, topic or
-undecided switch stays; nothing acknowledged is lost. Through SQLite and through ZooKeeper.
+The switch is atomic; publishers continue within seconds; no lock, topic or undecided switch is left; no
+acknowledged event is lost. Tested with SQLite and with ZooKeeper as coordination.
 """
 
 import threading
@@ -14,11 +14,11 @@ from load import Publisher, start_publishers, stop_publishers, stored, until_mor
 from services import DEADLINE_S, is_stopped, until
 from strandline.log.switching import Step
 
-# These are reached only when something went wrong before; the random kills of test_switching get there.
+# Steps that are reached only after another failure; the random kills of test_switching reach them.
 UNUSUAL = {Step.END, Step.INSPECT, Step.ABORT, Step.UNSEAL, Step.DISCARD}
 INITIATOR = [f"initiator.{step}" for step in Step if step not in UNUSUAL]
 NODE = ["node.look", "node.hold", "node.confirm", "node.release"]
-#: Those that also run in the short form.
+#: Cases that also run in the short form.
 SHORT = {
     "embedded": {("initiator.close", "kill"), ("initiator.commit", "stop"), ("node.hold", "stop")},
     "one broker": {("initiator.commit", "kill"), ("initiator.snapshot", "stop"), ("node.confirm", "stop")},
@@ -35,13 +35,13 @@ def cases():
 
 @pytest.mark.parametrize(("cluster", "failpoint", "how"), [*cases()], indirect=["cluster"])
 def test_a_process_fails_at_a_step(cluster: Cluster, failpoint, how):
-    """The other nodes notice, decide and go on; a node that wakes up late does no harm."""
+    """The other nodes decide the switch and continue. A paused node does no damage when it is resumed."""
     healthy, broken = cluster.node(), cluster.node(failpoint=f"{failpoint}:{how}")
     cluster.create(healthy.url, partitions=2)
     ledger = Ledger()
     publishers = start_publishers(2, [healthy.url], cluster.name, ledger, seed=1)
     afflicted = Publisher(99, [broken.url], cluster.name, ledger, seed=1)
-    # What it has under way falls asleep with it; not while it writes to a file, where it would hold up all others.
+    # Its publishes are paused with it; not in a write to a file, where that would block all other writers.
     if how == "kill" or not cluster.embedded:
         afflicted.start()
     initiator = broken if failpoint.startswith("initiator") else healthy
@@ -52,8 +52,8 @@ def test_a_process_fails_at_a_step(cluster: Cluster, failpoint, how):
             request.start()
             until(lambda: is_stopped(broken.pid) or broken.process.exit_code is not None, "the failpoint")
             until_more(publishers)
-            until(lambda: len(seen.members()) == 1 and not seen.locks(), "nothing left of the lost session")
-            # An initiator that got nowhere has left nothing to decide.
+            until(lambda: len(seen.members()) == 1 and not seen.locks(), "the end of the lost session")
+            # An initiator that failed before it recorded the switch left nothing to decide.
             decided = {"done", "aborted", "none"} if initiator is broken else {"done", "aborted"}
             until(lambda: cluster.switch_state(healthy.url) in decided, "the decision")
             decision, timelines = cluster.switch_state(healthy.url), cluster.timelines(healthy.url)
@@ -66,9 +66,9 @@ def test_a_process_fails_at_a_step(cluster: Cluster, failpoint, how):
             request.join(DEADLINE_S)
             if decision != "none":
                 assert cluster.timelines(healthy.url) == timelines
-            # The next switch works: every live node takes part.
+            # The next switch works: every running node takes part.
             until(lambda: cluster.switch(healthy.url) == 201, "another switch")
-            until(lambda: not seen.locks(), "no lock left behind")
+            until(lambda: not seen.locks(), "the release of all locks")
     finally:
         broken.kill()
         stop_publishers([p for p in (*publishers, afflicted) if p.ident])

@@ -1,4 +1,4 @@
-"""A Spark cluster whose workers die at work, over Kafka and PostgreSQL: nothing is lost, nothing comes twice."""
+"""A Spark cluster on Kafka and PostgreSQL, whose workers are killed: no row is lost or repeated."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
 
 @pytest.fixture
 def platform(tmp_path: Path, postgres, zookeeper, kafka: Broker) -> Iterator[Platform]:
-    """At noon, with an event type on Kafka and the settings of a platform on several machines."""
+    """A platform with services for several machines and an event type on Kafka. Its clock starts at noon."""
     (tmp_path / "data").mkdir()
     file = tmp_path / "data" / "strandline.toml"
     file.write_text(
         f'[catalog]\nurl = "{postgres.url(postgres.new_database())}"\n'
         f'[coordination]\nurl = "zookeeper://{zookeeper.hosts}/{uuid.uuid4().hex}"\n'
         f'[archive]\nroot = "{tmp_path / "archive"}"\nmin_records = 1\nmax_records = 8000\ninterval_ms = 50\n'
-        f"max_future_ms = {4 * HOUR_MS}\n"  # events of the afternoon are published at noon
+        f"max_future_ms = {4 * HOUR_MS}\n"  # events are published up to three hours before their time
     )
     with Platform(tmp_path / "data", Settings.load(file), FastClock(NOON, 1.0)) as opened:
         configuration = KafkaConfiguration(kafka.bootstrap_servers)
@@ -56,7 +56,7 @@ def platform(tmp_path: Path, postgres, zookeeper, kafka: Broker) -> Iterator[Pla
 
 
 def publish(platform: Platform, numbers: range, *hours: int) -> None:
-    """Numbered events, spread over these hours of the day."""
+    """Publish numbered events, spread over these hours of the day."""
     times = [f"2024-05-01T{hour}:30:00Z" for hour in hours]
     events = [{"n": n, "metadata": {"occurred_at": times[n % len(times)]}} for n in numbers]
     for first in range(0, len(events), 1000):
@@ -64,7 +64,7 @@ def publish(platform: Platform, numbers: range, *hours: int) -> None:
 
 
 def start(cluster: SparkCluster, log: Path, *command: str, **env: str) -> Process:
-    """A Spark application that runs on the cluster."""
+    """Start a Spark application on the cluster."""
     return Process(command, log, env=environment(**cluster.env, **env))
 
 
@@ -74,7 +74,7 @@ def archived_rows(platform: Platform) -> int:
 
 
 def test_the_archive_loses_a_worker(tmp_path, cluster, platform):
-    """In the middle of a task: every event is in one published file, complete hours are flagged and in order."""
+    """If a worker is killed during a task, every event is in one published file and all hours are flagged."""
     cluster.add_worker()
     doomed = cluster.add_worker(STRANDLINE_TEST_FAILPOINT="archive.staging:stop:4")
     publish(platform, range(FIRST), 12, 13)
@@ -83,7 +83,7 @@ def test_the_archive_loses_a_worker(tmp_path, cluster, platform):
     now = f"{NOON + 3 * HOUR_MS + 60_000},1"
     job = start(cluster, log, *run, STRANDLINE_TEST_CLOCK=now)
     try:
-        job.until(doomed.has_stopped_task, "a task in its middle")
+        job.until(doomed.has_stopped_task, "a paused task")
         assert cluster.alive() == 2
         assert 0 < archived_rows(platform) < FIRST
         doomed.kill()
@@ -116,7 +116,7 @@ def check(archive: Path, platform: Platform) -> None:
 
 
 def test_reads_lose_their_workers(tmp_path, cluster, platform):
-    """One in a batch read, the other in a stream, each in the middle of a task: every row is there once."""
+    """If workers are killed during tasks of a batch read and of a stream, every row is read once."""
     in_stream = cluster.add_worker(STRANDLINE_TEST_FAILPOINT="test.stream:stop:15")
     in_batch = cluster.add_worker(STRANDLINE_TEST_FAILPOINT="test.batch:stop:5")
     publish(platform, range(SOME), 12)
@@ -125,7 +125,7 @@ def test_reads_lose_their_workers(tmp_path, cluster, platform):
     job = start(cluster, log, sys.executable, READS, cluster.url, str(settings), str(folder))
     try:
         for doomed in (in_batch, in_stream):
-            job.until(doomed.has_stopped_task, "a task in its middle")
+            job.until(doomed.has_stopped_task, "a paused task")
             doomed.kill()
         assert (folder / "checkpoint" / "commits" / "0").exists()
         cluster.add_worker()

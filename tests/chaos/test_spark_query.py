@@ -1,4 +1,4 @@
-"""A Spark query killed again and again while its event type moves between SQLite and two Kafkas."""
+"""A Spark query is killed repeatedly while its event type is switched between SQLite and two Kafkas."""
 
 import json
 import os
@@ -22,7 +22,7 @@ PROGRAM = str(Path(__file__).with_name("spark_query.py"))
 
 
 class Publisher(threading.Thread):
-    """Publishes numbers, one after the other."""
+    """Publishes ascending numbers."""
 
     def __init__(self, log) -> None:
         super().__init__(name="publisher")
@@ -44,7 +44,7 @@ def batches(folder: Path) -> int:
 
 @pytest.mark.slow
 def test_a_killed_query_loses_and_doubles_nothing(tmp_path, kafka):
-    """`kill -9` of driver and tasks at random moments: the files have every event once, in order of publishing."""
+    """After `kill -9` of driver and tasks at random moments, the files have every event once and in order."""
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     dice = random.Random(seed)
     data, folder = tmp_path / "data", tmp_path / "query"
@@ -66,7 +66,7 @@ def test_a_killed_query_loses_and_doubles_nothing(tmp_path, kafka):
                     before = batches(folder)
                     query.until(lambda b=before: batches(folder) > b, "a batch")
                     log.admin.switch("chaos", storage)
-                    time.sleep(dice.uniform(0, 2))  # the moment is what is random here
+                    time.sleep(dice.uniform(0, 2))  # a random moment
                 finally:
                     query.kill()
                 kills += 1

@@ -23,7 +23,7 @@ CONSUMERS = ["http", "http", "sdk", "sdk", "local"]
 
 
 class Readers:
-    """The consumers of one subscription: processes whose journals outlive them."""
+    """The consumers of one subscription: processes that write journals."""
 
     def __init__(self, cluster: Cluster, urls: list[str], subscription: str) -> None:
         self._cluster, self._urls, self._subscription = cluster, urls, subscription
@@ -41,7 +41,7 @@ class Readers:
         self.journals.append(journal)
 
     def kill(self, dice: random.Random) -> str:
-        """`kill -9` of a random consumer; its kind."""
+        """`kill -9` a random consumer, and return its kind."""
         kind, process = self._running.pop(dice.randrange(len(self._running)))
         process.kill()
         return kind
@@ -61,7 +61,7 @@ class Readers:
 
 
 class Watch(threading.Thread):
-    """Reads the committed cursors all the time, from any node that answers."""
+    """Polls the committed cursors from all nodes that answer."""
 
     def __init__(self, urls: list[str], subscription: str) -> None:
         super().__init__(name="watch", daemon=True)
@@ -72,7 +72,7 @@ class Watch(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        # A node that is asleep must not keep this thread from asking the others.
+        # A paused node must not block this thread.
         with httpx.Client(timeout=ASLEEP_S) as client:
             while not self._stopping.wait(0.05):
                 for path in self._paths:
@@ -107,7 +107,7 @@ class Watch(threading.Thread):
 
 
 def disturb(how: str, dice: random.Random, cluster: Cluster, nodes: list[Server], readers: Readers, watch: Watch):
-    """Kill or pause a node or a consumer; the others take over before it is back."""
+    """Kill or pause a node or a consumer. The others take over before it is restarted or resumed."""
     number = dice.randrange(len(nodes))
     if how == "node killed":
         nodes[number].kill()
@@ -139,7 +139,7 @@ DISTURBANCES = ["node killed", "consumer killed", "consumer asleep", "node aslee
 @pytest.mark.parametrize("rounds", [4, pytest.param(32, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("cluster", ["embedded", "one broker"], indirect=True)
 def test_a_subscription_under_chaos(cluster: Cluster, rounds):
-    """Every acknowledged event is delivered; cursors never go back; what was committed stays done."""
+    """Every acknowledged event is delivered, cursors never go back, and committed events are not sent again."""
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     dice = random.Random(seed)
     nodes = [cluster.node() for _ in range(2)]
@@ -160,13 +160,13 @@ def test_a_subscription_under_chaos(cluster: Cluster, rounds):
             url = dice.choice(urls)
             switch = threading.Thread(target=lambda u=url: outcomes.append(cluster.switch(u)))
             switch.start()
-            time.sleep(dice.uniform(0, 0.1))  # the moment is what is random here
+            time.sleep(dice.uniform(0, 0.1))  # a random moment
             disturb(DISTURBANCES[number % len(DISTURBANCES)], dice, cluster, nodes, readers, watch)
             switch.join()
         until(lambda: cluster.switch(urls[0]) == 201, "a switch after the disturbances")
         watch.until_all_move()
         stop_publishers(publishers)
-        until(lambda: unread(urls[0], subscription) == 0, "everything read")
+        until(lambda: unread(urls[0], subscription) == 0, "the commit of all events")
     finally:
         stop_publishers(publishers)
         readers.close()

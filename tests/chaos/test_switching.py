@@ -1,4 +1,4 @@
-"""Storages switched under load, nodes killed and put to sleep: nothing lost, doubled, reordered or left over."""
+"""Switches under load, with killed and paused nodes: no event is lost, repeated or reordered."""
 
 import os
 import random
@@ -18,8 +18,8 @@ PUBLISHERS = 4
 
 
 def disturb(dice: random.Random, cluster: Cluster, nodes: list[Server]) -> None:
-    """At a random moment of a switch: kill a node and start it again, or pause it until its session expires."""
-    time.sleep(dice.uniform(0, 0.15))  # the moment is what is random here
+    """At a random moment of a switch, kill and restart a node, or pause it until its session expires."""
+    time.sleep(dice.uniform(0, 0.15))  # a random moment
     number = dice.randrange(len(nodes))
     if dice.random() < 0.5:
         nodes[number].kill()
@@ -32,7 +32,7 @@ def disturb(dice: random.Random, cluster: Cluster, nodes: list[Server]) -> None:
 @pytest.mark.parametrize("switches", [3, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("cluster", ["embedded", "kafka", "two brokers"], indirect=True)
 def test_switching_under_load_and_disturbance(cluster, switches):
-    """Every acknowledged event is read exactly once and in order, live and afterwards; no lock or topic stays."""
+    """Every acknowledged event is read once and in order, live and afterwards. No lock or topic is left."""
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     dice = random.Random(seed)
     nodes = [cluster.node() for _ in range(NODES)]
@@ -65,7 +65,7 @@ def test_switching_under_load_and_disturbance(cluster, switches):
     for follower in followers:
         follower.check(expected)
     with cluster.coordination() as seen:
-        until(lambda: not seen.locks(), "no lock left behind")
+        until(lambda: not seen.locks(), "the release of all locks")
     cluster.delete(urls[0])
     for node in nodes:
         node.stop()

@@ -1,4 +1,4 @@
-"""ZooKeeper is away under load: no node is sure, so all refuse publishes; then all go on by themselves."""
+"""ZooKeeper is down under load: all nodes refuse publishes, and continue when it is back."""
 
 import os
 import random
@@ -16,14 +16,14 @@ from services import until
 from services.zookeeper import ZookeeperServer
 
 PUBLISHERS = 4
-# The full form has the default session timeout, of which ZooKeeper's own settings grant a part.
+# The full form has the default session timeout; ZooKeeper's own settings grant a shorter one.
 SHORT = {"session_ms": 1_000, "seconds": 1.5}
 FULL = {"session_ms": 6_000, "seconds": 30}
 
 
 @contextmanager
 def away(zookeeper: ZookeeperServer, how: str):
-    """Killed and started again with the same data, or stopped and continued."""
+    """ZooKeeper is killed and restarted with the same data, or paused and resumed."""
     if how == "kill":
         zookeeper.kill()
     else:
@@ -38,7 +38,7 @@ def away(zookeeper: ZookeeperServer, how: str):
 
 
 def refused_everywhere(publishers: list[Publisher], urls: list[str]):
-    """Whether every publisher was refused by every node from now on."""
+    """A function that returns whether every node has refused every publisher since this call."""
     before = {(p, url): p.refusals[url] for p in publishers for url in urls}
     return lambda: all(p.refusals[url] > count for (p, url), count in before.items())
 
@@ -49,7 +49,7 @@ def refused_everywhere(publishers: list[Publisher], urls: list[str]):
     "form", [pytest.param(SHORT, id="short"), pytest.param(FULL, id="30 s", marks=pytest.mark.slow)]
 )
 def test_nodes_outlive_zookeepers_absence(cluster: Cluster, zookeeper, how, form):
-    """Publishers get 503 and retry, readers notice nothing; afterwards all nodes publish and switch again."""
+    """Publishes are 503 while ZooKeeper is down, and reads continue. Then all nodes publish and switch again."""
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     dice = random.Random(seed)
     *nodes, leaving = [cluster.node(session_ms=form["session_ms"]) for _ in range(3)]
@@ -67,19 +67,19 @@ def test_nodes_outlive_zookeepers_absence(cluster: Cluster, zookeeper, how, form
     try:
         until_more(publishers)
         switch.start()
-        time.sleep(dice.uniform(0, 0.1))  # how far the switch has come is what is random here
+        time.sleep(dice.uniform(0, 0.1))  # a random step of the switch
         with away(zookeeper, how):
             gone = time.monotonic()
-            until(refused_everywhere(publishers, urls), "nobody publishing")
+            until(refused_everywhere(publishers, urls), "refusals by every node")
             acknowledged = len(ledger.acknowledged)
             assert cluster.switch(urls[1]) == 503
             assert leaving.stop() == 0
-            time.sleep(max(0, gone + form["seconds"] - time.monotonic()))  # so long it is away
+            time.sleep(max(0, gone + form["seconds"] - time.monotonic()))  # the length of the outage
             assert len(ledger.acknowledged) == acknowledged
         switch.join()
         assert outcome[0] in {201, 503}
         for url in urls:
-            until(lambda u=url: cluster.switch(u) == 201, "a switch afterwards")
+            until(lambda u=url: cluster.switch(u) == 201, "a switch after the outage")
         until_more(publishers)
         with cluster.coordination() as seen:
             until(lambda: not seen.locks() and len(seen.members()) == 2, "two nodes and no lock")
@@ -94,6 +94,6 @@ def test_nodes_outlive_zookeepers_absence(cluster: Cluster, zookeeper, how, form
     cluster.delete(urls[0])
     assert [node.stop() for node in nodes] == [0, 0]
     print(  # noqa: T201
-        f"seed {seed}: ZooKeeper away for {form['seconds']} s ({how}), {len(ledger.acknowledged)} acknowledged, "
+        f"seed {seed}: ZooKeeper down for {form['seconds']} s ({how}), {len(ledger.acknowledged)} acknowledged, "
         f"{sum(p.refusals.total() for p in publishers)} refusals, {time.monotonic() - began:.0f} s"
     )

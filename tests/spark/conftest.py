@@ -1,4 +1,4 @@
-"""One Spark for all tests of a run: it takes seconds to start."""
+"""One Spark session for all tests, because it takes seconds to start."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def _storages_of_ranges() -> Iterator[None]:
-    """What a test read in this process it does not leave open."""
+    """Close the storages that a test opened in this process."""
     yield
     close_storages()
 
 
 @pytest.fixture
 def platform(tmp_path) -> Iterator[Platform]:
-    """A platform of its own, in `tmp_path / "data"`."""
+    """A new platform in `tmp_path / "data"`."""
     with strandline.open(tmp_path / "data") as opened:
         yield opened

@@ -1,6 +1,6 @@
-"""A Spark application whose tasks run in another process than its driver: what it may read and write.
+"""A Spark application whose tasks run in another process than its driver.
 
-Started by a test with a data directory, an event type in SQLite and one on Kafka; prints what became of each.
+Its arguments are a data directory, an event type in SQLite and one on Kafka. It prints the result of each access.
 """
 
 import json
@@ -12,7 +12,7 @@ from strandline.pipeline.session import spark_session
 
 
 def said(act) -> str:
-    """The answer, or the last line of our own error."""
+    """The result, or the line of the error that names the Strandline exception."""
     try:
         return str(act())
     except PySparkException as error:
@@ -35,7 +35,7 @@ def main(data: str, in_sqlite: str, on_kafka: str) -> None:
         "write": said(write),
         "java": [spark._jvm.System.getProperty(name) for name in ("whose", "log4j2.configurationFile")],
     }
-    print(json.dumps(answers))  # noqa: T201 - for the test that started us
+    print(json.dumps(answers))  # noqa: T201 - the test reads it
     spark.stop()
 
 

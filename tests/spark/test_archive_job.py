@@ -1,4 +1,4 @@
-"""The archive's tasks on a real Spark: through switches of storage, with errors that stay what they are."""
+"""The archive's tasks on Spark: switches of storage, and errors of tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BATCH = 20
 
 @pytest.fixture
 def archive(platform: Platform) -> LocalArchive:
-    """Collects whatever is there, all the time."""
+    """An archive that collects new records at every step."""
     settings = replace(platform.settings, archive=ArchiveSettings(min_records=1, interval_ms=20))
     made = LocalArchive(platform.log, platform.databases, platform.data, settings, system_clock())
     yield made
@@ -40,14 +40,14 @@ def archive(platform: Platform) -> LocalArchive:
 
 
 def archived(spark: SparkSession, platform: Platform) -> list[tuple[int, int, int, int]]:
-    """Partition, timeline, offset and number of every row, read by Spark as any user would."""
+    """Partition, timeline, offset and number of every row, read with `spark.read.parquet`."""
     (day,) = {path.parents[3] for path in (platform.data / "archive").rglob("*.parquet")}
     rows = spark.read.parquet(f"{day}/*/orders/data/*.parquet").collect()
     return sorted((row.partition, row.timeline, row.offset, json.loads(row.value)["n"]) for row in rows)
 
 
 def test_the_archive_goes_on_through_switches_of_storage(spark, platform, archive, kafka):
-    """Between SQLite and Kafka, while it runs: every record is in one file, in its order."""
+    """During switches between SQLite and Kafka, every record is archived once and in order."""
     log = platform.log
     log.create(EventType("orders", partitions=2))
     log.admin.add_storage(
@@ -72,9 +72,9 @@ def test_the_archive_goes_on_through_switches_of_storage(spark, platform, archiv
         until(lambda: published, "the first events")
         for storage in ["kafka", "default", "kafka", "default", "kafka"]:
             log.admin.switch("orders", storage)
-            # The publish under way may be from before the switch.
+            # A publish in progress may have started before the switch.
             behind = len(published) + BATCH
-            until(lambda b=behind: told[-1] > b, "the archive going on")
+            until(lambda b=behind: told[-1] > b, "more archived rows")
     finally:
         done.set()
         jobs[0].join()
@@ -91,14 +91,14 @@ def test_the_archive_goes_on_through_switches_of_storage(spark, platform, archiv
 
 
 class NotShared(LocalFiles):
-    """A directory that is another one where tasks run."""
+    """A directory that is a different one in tasks."""
 
     def __reduce__(self) -> tuple[type[LocalFiles], tuple[str]]:
         return LocalFiles, (f"{self.url}-of-the-worker",)
 
 
 def test_files_that_the_driver_cannot_see_are_not_published(spark, platform):
-    """A root that is a directory of every machine of its own is refused before anything is decided."""
+    """A root that is not shared between machines is refused before anything is published."""
     platform.log.create(EventType("orders", partitions=1))
     platform.log.publish("orders", [{"n": n} for n in range(10)]).raise_for_failed()
     archiver = platform.archive.archiver("orders", SparkRunner(spark))
@@ -113,7 +113,7 @@ def test_files_that_the_driver_cannot_see_are_not_published(spark, platform):
 
 
 def test_errors_of_tasks_reach_the_driver(spark, platform):
-    """Ours as they are; others as Unavailable, with the line that says what went wrong."""
+    """The driver raises errors of `strandline.errors` unchanged, and others as Unavailable with their message."""
     files = LocalFiles(str(platform.data / "archive"))
     (storage,) = platform.log.storages()
     gone = PartitionRange("orders", 0, (Piece(1, storage, "nothing", 0, 9),), str(platform.data))

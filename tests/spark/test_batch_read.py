@@ -13,7 +13,7 @@ from strandline.log.storage.registry import SqliteConfiguration
 
 @pytest.fixture(scope="module")
 def orders(tmp_path_factory):
-    """300 events in 3 partitions: 100 at a time, the last hundred in a second timeline."""
+    """300 events in 3 partitions; the last 100 are in a second timeline."""
     data = tmp_path_factory.mktemp("orders")
     with strandline.open(data) as platform:
         log = platform.log
@@ -36,7 +36,7 @@ def numbers(frame) -> list[int]:
 
 
 def test_everything_is_there_in_order_over_timelines(spark, orders):
-    """One task per partition; every column says what the log room says."""
+    """A batch read has one task per partition and returns the same records as the log, in order."""
     frame = load(spark, orders)
     assert frame.rdd.getNumPartitions() == 3
     found = {}
@@ -52,7 +52,7 @@ def test_everything_is_there_in_order_over_timelines(spark, orders):
 
 
 def test_a_range_between_cursors(spark, orders):
-    """After `from`, up to and including `to`, across the switch."""
+    """A range starts after `from` and includes `to`, also across a switch."""
     infos = orders.log.partitions("orders")
     start = {info.partition: "001-0001-000000000000000009" for info in infos}
     end = {info.partition: "001-0002-000000000000000001" for info in infos}
@@ -68,7 +68,7 @@ def _lasts(frame):
 
 
 def test_a_range_of_time(spark, orders):
-    """`from` includes its moment, `to` does not."""
+    """A range of time includes `from` and excludes `to`."""
     moment = load(spark, orders).where("timeline = 2").agg({"timestamp": "min"}).collect()[0][0]
     text = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     assert numbers(load(spark, orders, **{"from": text})) == [*range(200, 300)]
@@ -76,13 +76,13 @@ def test_a_range_of_time(spark, orders):
 
 
 def test_nothing_to_read_is_an_empty_frame(spark, orders):
-    """Not an error, whichever way the ends lie."""
+    """An empty range is an empty frame, also if `to` is before `from`."""
     assert load(spark, orders, **{"from": "END"}).count() == 0
     assert load(spark, orders, **{"from": "END", "to": "BEGIN"}).count() == 0
 
 
 def test_only_the_columns_asked_for(spark, orders):
-    """By option or by schema; a schema may not change a type."""
+    """Columns are selected by option or by schema. A schema cannot change a type."""
     assert load(spark, orders, columns="offset,value").columns == ["offset", "value"]
     reader = spark.read.format("strandline").option("data", str(orders.data)).option("event_types", "orders")
     assert numbers(reader.schema("value BINARY").load()) == [*range(300)]
@@ -104,6 +104,6 @@ def test_only_the_columns_asked_for(spark, orders):
     ],
 )
 def test_a_mistake_is_told_in_our_words(spark, orders, options, message):
-    """Wherever Spark runs the code that finds it."""
+    """A mistake in the options is reported with our error message."""
     with pytest.raises(PySparkException, match=message):
         load(spark, orders, **options).count()

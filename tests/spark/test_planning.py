@@ -1,4 +1,4 @@
-"""What a source reads next, on an embedded platform; no Spark needed."""
+"""The planning of reads, on an embedded platform and without Spark."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -47,13 +47,13 @@ def read(planner, start, end) -> list[int]:
 
 
 def purge_all(log):
-    """As if everything that is stored had expired."""
+    """Make all stored records expire."""
     for timeline in log.timelines("orders"):
         log._storages.get(timeline.storage_id).purge(timeline.topic, 1 << 60)
 
 
 def test_batches_follow_each_other_within_their_limit(log, planner):
-    """Together they are everything once, and at the end the place stays the same text."""
+    """Batches have at most `limit` records and contain every record once. At the end the offset is stable."""
     publish(log, 25)
     place, found = planner.located("BEGIN"), []
     for _ in range(3):
@@ -66,7 +66,7 @@ def test_batches_follow_each_other_within_their_limit(log, planner):
 
 
 def test_a_switch_changes_no_text_and_loses_nothing(log, planner):
-    """Through empty timelines: the place before and after them is spelled the same."""
+    """A switch does not change the text of an offset, also through empty timelines. No record is lost."""
     publish(log, 10)
     start = planner.located("BEGIN")
     place = planner.latest(start, None)
@@ -81,7 +81,7 @@ def test_a_switch_changes_no_text_and_loses_nothing(log, planner):
 
 
 def test_new_partitions_are_read_from_their_start(log, planner):
-    """A query that started at the end still sees all of what a partition got since it came."""
+    """A query that started at the end reads new partitions from their first record."""
     publish(log, 10)
     place = planner.located("END")
     log.admin.grow("orders", 4)
@@ -92,7 +92,7 @@ def test_new_partitions_are_read_from_their_start(log, planner):
 
 
 def test_expired_records_end_a_query_or_are_counted(log, platform):
-    """As the option says; what is left out shows in the place, and counts once."""
+    """Expired records are an error or are skipped, by option. The offset counts skipped records once."""
     publish(log, 10)
     start = planner_of(platform).located("BEGIN")
     purge_all(log)
@@ -111,7 +111,7 @@ def test_expired_records_end_a_query_or_are_counted(log, platform):
 
 
 def test_what_is_left_out_is_reported_once(log, platform, caplog):
-    """However often Spark asks."""
+    """Skipped records are logged once for each partition, also if Spark plans the batch again."""
     publish(log, 10)
     planner = planner_of(platform, on_unavailable="earliest")
     start = planner.located("BEGIN")
@@ -126,7 +126,7 @@ def test_what_is_left_out_is_reported_once(log, platform, caplog):
 
 @pytest.mark.parametrize("policy", ["fail", "earliest"])
 def test_records_that_expire_between_plan_and_read(log, platform, policy):
-    """A task fails, or leaves out what is gone, as the option says."""
+    """A task fails on records that expired after the planning, or skips them, by option."""
     publish(log, 10)
     planner = planner_of(platform, on_unavailable=policy)
     part, _ = planner.ranges(planner.located("BEGIN"), planner.located("END"))
@@ -139,7 +139,7 @@ def test_records_that_expire_between_plan_and_read(log, platform, policy):
 
 
 def test_an_event_type_made_anew_is_another_one(log, platform):
-    """Its records at the same cursors are never taken for the old ones."""
+    """Offsets of a deleted event type are not valid for a new one with the same name."""
     publish(log, 10)
     begin, place = (planner_of(platform).located(text) for text in ("BEGIN", "END"))
     log.delete("orders")
@@ -154,7 +154,7 @@ def test_an_event_type_made_anew_is_another_one(log, platform):
 
 
 def test_a_deleted_event_type_is_told(log, planner):
-    """It does not come back by waiting."""
+    """A deleted event type is NotFound."""
     place = planner.located("END")
     log.delete("orders")
     with pytest.raises(NotFound, match="'orders' does not exist"):
@@ -162,7 +162,7 @@ def test_a_deleted_event_type_is_told(log, planner):
 
 
 def test_a_run_for_what_is_there_now_ends_at_its_target(log, planner):
-    """Records and partitions that come later are for the next run, which finds all of them."""
+    """An available-now run ends at its target. The next run reads the later records and partitions."""
     publish(log, 10)
     place, target = planner.located("BEGIN"), planner.located("END")
     log.admin.switch("orders", "second")
@@ -175,7 +175,7 @@ def test_a_run_for_what_is_there_now_ends_at_its_target(log, planner):
 
 
 def test_a_first_batch_is_repeated_from_where_it_began(log, planner):
-    """A query from the end that died in its first batch is asked for its start again, and END has moved on."""
+    """A first batch from END that is repeated after a crash starts at the first END, not at the current one."""
     publish(log, 10)
     start = planner.located("END")
     publish(log, 5, first=10)
@@ -187,7 +187,7 @@ def test_a_first_batch_is_repeated_from_where_it_began(log, planner):
 
 
 def test_event_types_that_are_no_longer_asked_for_keep_their_place(log, platform):
-    """So that a query that names them again goes on there; new ones are read from their start."""
+    """Event types that are removed from a query keep their offset. New ones are read from their start."""
     log.create(EventType("returns"))
     publish(log, 10)
     place = planner_of(platform).located("END")
@@ -199,7 +199,7 @@ def test_event_types_that_are_no_longer_asked_for_keep_their_place(log, platform
 
 
 def test_a_place_can_be_given_as_a_start(log, planner, platform):
-    """Offsets from a query's progress are cursors, too, and keep the identity of their event type."""
+    """An offset of a query's progress is a valid start. It includes the identity of its event type."""
     publish(log, 10)
     place = planner.latest(planner.located("BEGIN"), limit=4)
     assert planner.located(text(place)) == place
@@ -209,14 +209,14 @@ def test_a_place_can_be_given_as_a_start(log, planner, platform):
 
 
 def test_cursors_and_times_can_be_mixed_by_partition(log, planner):
-    """Each is resolved on its own."""
+    """Cursors and times can be mixed; each partition is resolved separately."""
     publish(log, 10)
     place = planner.located('{"orders": {"0": "END", "1": "2020-01-01T00:00:00Z"}}')
     assert place["orders"].cursors == {"0": "001-0001-000000000000000004", "1": "001-0001--1"}
 
 
 def test_an_unavailable_start_is_treated_as_the_option_says(log, platform):
-    """A cursor from before the oldest record fails, or begins there."""
+    """A cursor before the oldest record fails, or starts at the oldest record, by option."""
     publish(log, 10)
     purge_all(log)
     given = '{"orders": {"0": "001-0001--1", "1": "001-0001--1"}}'
@@ -227,14 +227,14 @@ def test_an_unavailable_start_is_treated_as_the_option_says(log, platform):
 
 
 def test_a_reader_is_told_where_the_ends_are(log, planner):
-    """What a query's lag is counted from."""
+    """`newest` is the end of all partitions, used for the lag of a query."""
     publish(log, 10)
     planner.latest(planner.located("BEGIN"), limit=2)
     assert planner.newest == planner.located("END")
 
 
 def test_a_limit_is_shared_by_all_event_types(log, platform):
-    """Together they keep it, and none of them starves."""
+    """All event types share the limit of a batch, and each of them gets a part."""
     log.create(EventType("returns"))
     publish(log, 100)
     log.publish("returns", [{"n": n} for n in range(3)]).raise_for_failed()
@@ -249,7 +249,7 @@ def test_a_limit_is_shared_by_all_event_types(log, platform):
 
 
 def test_a_broker_that_is_away_for_a_while_is_waited_for(log, platform, kafka):
-    """Neither a look at the ends nor a task fails because it restarts."""
+    """Planning and tasks wait while a broker restarts."""
     configuration = KafkaConfiguration(kafka.bootstrap_servers)
     log.admin.add_storage(StorageInfo("kafka", "kafka", kafka_configuration=configuration))
     log.admin.switch("orders", "kafka")
@@ -272,7 +272,7 @@ def test_a_broker_that_is_away_for_a_while_is_waited_for(log, platform, kafka):
 
 
 def test_settings_of_the_platform_travel_with_the_range(log, platform):
-    """A worker opens storages as the platform does."""
+    """A range contains the platform's settings, with which a worker opens storages."""
     publish(log, 2)
     planner = planner_of(platform)
     part = planner.ranges(planner.located("BEGIN"), planner.located("END"))[0]

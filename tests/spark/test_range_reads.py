@@ -1,4 +1,4 @@
-"""Reading a stretch of a partition in a process that knows the storages only: SQLite and Kafka, for real."""
+"""Reads of a range of a partition, without a catalog, from SQLite and Kafka."""
 
 import logging
 import uuid
@@ -36,7 +36,7 @@ def piece(info, tmp_path):
 
 
 def filled(info, tmp_path, timeline: int = 1) -> Piece:
-    """A topic with 1,000 records in its second partition; the piece is 100 to 899."""
+    """A piece with the offsets 100 to 899 of a topic that has 1,000 records in its second partition."""
     topic = f"ranges.{uuid.uuid4().hex}"
     storage = opened(info, tmp_path)
     storage.create_topic(topic, 2, 86_400_000)
@@ -59,13 +59,13 @@ def numbers(part) -> list[int]:
 
 
 def test_exactly_the_records_of_the_range_in_order(piece, tmp_path):
-    """From the first to the last, whatever lies around them."""
+    """A range read returns exactly the records from the first to the last offset, in order."""
     assert numbers(part_of(tmp_path, piece)) == [*range(100, 900)]
     assert numbers(part_of(tmp_path, replace(piece, first=0, last=0))) == [0]
 
 
 def test_large_ranges_come_in_several_batches(piece, tmp_path, monkeypatch):
-    """Each follows the one before."""
+    """The batches of a large range are contiguous and in order."""
     monkeypatch.setattr(ranges, "_READ_RECORDS", 70)
     batches = [*read_range(part_of(tmp_path, piece))]
     assert [len(batch) for batch in batches] == [70] * 11 + [30]
@@ -73,7 +73,7 @@ def test_large_ranges_come_in_several_batches(piece, tmp_path, monkeypatch):
 
 
 def test_timelines_are_read_one_after_the_other(info, tmp_path):
-    """Every batch names its own."""
+    """Timelines are read in order, and every batch has its timeline."""
     first, second = filled(info, tmp_path, 1), filled(info, tmp_path, 2)
     batches = [*read_range(part_of(tmp_path, replace(first, last=999), replace(second, first=0)))]
     timelines = [batch.timeline for batch in batches]
@@ -82,7 +82,7 @@ def test_timelines_are_read_one_after_the_other(info, tmp_path):
 
 
 def test_a_storage_is_opened_once_per_process(info, tmp_path):
-    """The next range is likely to follow."""
+    """A process opens each storage once and reuses it for later ranges."""
     assert opened(info, tmp_path) is opened(info, tmp_path)
     assert opened(info, tmp_path) is not opened(replace_id(info), tmp_path)
 
@@ -97,7 +97,7 @@ def replace_id(info) -> StorageInfo:
 
 
 def test_a_topic_that_is_gone(piece, tmp_path, caplog):
-    """It was cleaned up after the range was cut: an error, or left out and reported."""
+    """A topic that was deleted after the planning is an error, or its records are skipped with a warning."""
     opened(piece.storage, tmp_path).delete_topic(piece.topic)
     with pytest.raises(InvalidCursor, match="its topic was deleted"):
         numbers(part_of(tmp_path, piece))
@@ -107,13 +107,13 @@ def test_a_topic_that_is_gone(piece, tmp_path, caplog):
 
 
 def test_records_that_were_there_and_are_not_are_a_loss(piece, tmp_path):
-    """Never a shorter answer: the end was seen when the range was cut."""
+    """A range that ends after the newest offset is an error, because its records existed at the planning."""
     with pytest.raises(InvalidCursor, match="existed, but the newest offset is 999 now"):
         numbers(part_of(tmp_path, replace(piece, last=1500), skip_expired=True))
 
 
 def test_what_kafka_has_removed_is_an_error_or_left_out(kafka, tmp_path):
-    """The rest of the range is still given."""
+    """Records that Kafka has deleted are an error, or are skipped; the rest of the range is read."""
     piece = filled(kafka_info(kafka), tmp_path)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.delete_records([ck.TopicPartition(piece.topic, 1, 600)]).values():
@@ -124,7 +124,7 @@ def test_what_kafka_has_removed_is_an_error_or_left_out(kafka, tmp_path):
 
 
 def test_marks_of_transactions_are_no_losses(kafka, tmp_path):
-    """They take offsets, at the end of a range and before it."""
+    """Transaction markers, which use offsets, do not count as lost records."""
     info = kafka_info(kafka)
     piece = filled(info, tmp_path)
     other = ck.Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": uuid.uuid4().hex})

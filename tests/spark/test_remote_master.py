@@ -1,4 +1,4 @@
-"""Tasks on another machine than the driver: played by a Spark that starts its executors as processes."""
+"""Tasks on another machine than the driver, simulated by a Spark that starts executors as processes."""
 
 import json
 import subprocess
@@ -12,9 +12,9 @@ from strandline.log.storage.registry import KafkaConfiguration
 
 
 def test_sqlite_is_refused_and_kafka_is_read(tmp_path, platform, kafka):
-    """Files of one machine are refused in words that say what to do; addresses of brokers travel with the task.
+    """Remote tasks cannot use SQLite files, and the error says what to do. They can read from Kafka.
 
-    Spark's own settings file goes on top of ours.
+    Spark's own settings file overrides our defaults.
     """
     (tmp_path / "spark-defaults.conf").write_text("spark.driver.extraJavaOptions -Dwhose=theirs\n")
     configuration = KafkaConfiguration(kafka.bootstrap_servers)

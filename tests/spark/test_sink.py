@@ -33,7 +33,7 @@ def events(log, name="orders") -> list[dict]:
 
 
 def test_rows_become_events_with_an_eid_each(spark, platform, log):
-    """Columns are fields; a null is left out; times, decimals and maps look as JSON has them."""
+    """Columns become JSON fields, nulls are omitted, and every event gets a unique eid."""
     moment = datetime(2024, 5, 1, 12, tzinfo=UTC)
     rows = [(1, "a", Decimal("1.10"), moment, {"k": 1}), (2, None, Decimal("2.00"), moment, {})]
     schema = "n INT, name STRING, price DECIMAL(9, 2), at TIMESTAMP, tags MAP<STRING, INT>"
@@ -47,7 +47,7 @@ def test_rows_become_events_with_an_eid_each(spark, platform, log):
 
 @pytest.mark.parametrize("kind", ["STRING", "BINARY"])
 def test_a_value_column_is_published_as_it_is(spark, platform, log, kind):
-    """What the source gives can be published again; without eids it stays byte for byte the same."""
+    """A `value` column is published byte for byte if `add_eid` is false."""
     texts = ['{"price": 1.10}', '{"price":2E3}']
     frame = spark.createDataFrame([(text,) for text in texts], "value STRING").selectExpr(f"CAST(value AS {kind})")
     write(frame, platform, add_eid="false")
@@ -57,7 +57,7 @@ def test_a_value_column_is_published_as_it_is(spark, platform, log, kind):
 
 
 def test_business_events_get_the_metadata_they_need(spark, platform, log):
-    """The eid that follows from the row, and the time of writing."""
+    """Business events get an eid and the time of writing as metadata."""
     log.create(EventType("sales", category="business"))
     write(spark.range(3).withColumnRenamed("id", "n"), platform, "sales")
     found = events(log, "sales")
@@ -66,7 +66,7 @@ def test_business_events_get_the_metadata_they_need(spark, platform, log):
 
 
 def test_the_same_write_gives_the_same_eids(spark, platform, log):
-    """A job that may be repeated has a `write_id`; without one, every write gets new eids."""
+    """Writes with the same `write_id` have the same eids. Without a `write_id`, every write has new eids."""
     frame = spark.range(20).repartition(2)
     for options in ({"write_id": "monday"}, {"write_id": "monday"}, {}):
         write(frame, platform, **options)
@@ -76,7 +76,7 @@ def test_the_same_write_gives_the_same_eids(spark, platform, log):
 
 
 def test_a_task_that_is_tried_again_repeats_its_eids(platform, log):
-    """Spark sends the same writer to every attempt."""
+    """All attempts of a task publish the same eids."""
     options = WriteOptions.of({"data": str(platform.data), "event_type": "orders"})
     writer = pickle.dumps(BatchWriter(options, StructType().add("n", IntegerType()), overwrite=False))
     for _ in range(2):
@@ -88,7 +88,7 @@ def test_a_task_that_is_tried_again_repeats_its_eids(platform, log):
 
 
 def test_large_frames_go_out_in_several_publishes(spark, platform, log):
-    """In order within a task."""
+    """A large frame is published in several batches, in order within a task."""
     write(spark.range(0, 12_000, numPartitions=1), platform)
     for partition in ("0", "1"):
         numbers = [
@@ -108,14 +108,14 @@ def test_large_frames_go_out_in_several_publishes(spark, platform, log):
     ],
 )
 def test_what_cannot_be_published_fails_the_write(spark, platform, log, frame, options, message):
-    """With the log's own words."""
+    """A row that cannot be published fails the write with the log's error message."""
     with pytest.raises(PySparkException, match=message):
         write(spark.sql(frame), platform, **options)
     assert events(log) == []
 
 
 def test_a_log_is_not_overwritten(spark, platform, log):
-    """Neither by a batch nor by a stream."""
+    """The mode `overwrite` is refused."""
     with pytest.raises(PySparkException, match="the log is append-only"):
         spark.range(1).write.format("strandline").option("data", str(platform.data)).option(
             "event_type", "orders"
@@ -123,7 +123,7 @@ def test_a_log_is_not_overwritten(spark, platform, log):
 
 
 def test_a_stream_goes_from_one_event_type_to_another_through_a_switch(spark, platform, log, tmp_path):
-    """Everything arrives, each with its own eid; the writing tasks take part in the switch."""
+    """A stream copies every event once, with a unique eid, while its target is switched."""
     log.admin.add_storage(StorageInfo("second", "sqlite", sqlite_configuration=SqliteConfiguration("second")))
     log.create(EventType("copies", partitions=1))
     home = {"data": str(platform.data)}

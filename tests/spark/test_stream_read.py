@@ -1,4 +1,4 @@
-"""`spark.readStream.format("strandline")`: limits, restarts, growth, and what it does when records are gone."""
+"""`spark.readStream.format("strandline")`: limits, restarts, new partitions, expired records, switches."""
 
 import json
 import threading
@@ -15,7 +15,7 @@ from strandline.log.storage.registry import KafkaConfiguration
 
 
 class Batches:
-    """A sink that keeps every micro-batch; one that is repeated must be the same as before."""
+    """A sink that stores every micro-batch. A repeated micro-batch must be identical."""
 
     def __init__(self) -> None:
         self.found: dict[int, list] = {}
@@ -29,7 +29,7 @@ class Batches:
         return [len(self.found[number]) for number in sorted(self.found)]
 
     def by_partition(self) -> dict[int, list[int]]:
-        """The numbers of all events, in the order in which they came."""
+        """The numbers of all events by partition, in the order of their arrival."""
         found = defaultdict(list)
         for number in sorted(self.found):
             for _, partition, _, _, value in self.found[number]:
@@ -43,7 +43,7 @@ class Batches:
 
 @pytest.fixture
 def start(spark, platform, tmp_path):
-    """Starts a query on `orders` with its checkpoint; all are stopped in the end."""
+    """A function that starts a query on `orders` with a checkpoint. All queries are stopped after the test."""
     started = []
 
     def start_query(sink: Batches, *, once: bool = False, **options):
@@ -68,7 +68,7 @@ def log(platform):
 
 
 class Publisher(threading.Thread):
-    """Publishes seven events at a time, and counts those that were acknowledged."""
+    """Publishes seven events at a time, and counts the acknowledged ones."""
 
     def __init__(self, log) -> None:
         super().__init__(name="publisher")
@@ -80,7 +80,7 @@ class Publisher(threading.Thread):
             self.count += 7
 
     def until_more(self) -> None:
-        """Wait for events of publishes that began after this call: a publish under way may be from before it."""
+        """Wait for a publish that started after this call; one in progress may have started before it."""
         before = self.count
         until(lambda: self.count > before + 7, "more events")
 
@@ -95,7 +95,7 @@ def publish(log, count, first=0):
 
 
 def test_batches_keep_the_limit_and_a_restart_goes_on(log, start):
-    """Available-now reads in batches of the given size; the next run reads only what came since."""
+    """An available-now query reads in batches of the limit. The next run reads only the records since then."""
     publish(log, 25)
     ends = {info.partition: info.newest_available_offset for info in log.partitions("orders")}
     sink = Batches()
@@ -112,11 +112,11 @@ def test_batches_keep_the_limit_and_a_restart_goes_on(log, start):
 
 
 def test_a_query_from_the_end_sees_what_comes_and_new_partitions(log, start):
-    """It runs on while the event type grows; nothing of the new partitions is missed."""
+    """A query from the end reads all new events, and new partitions from their start."""
     publish(log, 10)
     sink = Batches()
     query = start(sink, starting="END")
-    until(lambda: query.lastProgress, "the first look")
+    until(lambda: query.lastProgress, "the first poll")
     publish(log, 10, first=10)
     log.admin.grow("orders", 4)
     publish(log, 20, first=20)
@@ -126,7 +126,7 @@ def test_a_query_from_the_end_sees_what_comes_and_new_partitions(log, start):
 
 
 def test_expired_records_end_the_query_unless_told_otherwise(log, start):
-    """The error names the range that is there; with `earliest` the query goes on and counts the loss."""
+    """Expired records are an error with the available range. With `earliest` the query skips and counts them."""
     publish(log, 10)
     sink = Batches()
     start(sink, once=True)
@@ -144,7 +144,7 @@ def test_expired_records_end_the_query_unless_told_otherwise(log, start):
 
 
 def test_a_query_goes_on_through_switches_of_storage(log, start, kafka, tmp_path):
-    """From SQLite to Kafka, to another Kafka and back, with a restart: every event once, in order."""
+    """A query reads every event once and in order through switches of storage and a restart."""
     with Broker(tmp_path / "second") as second:
         for name, broker in (("first", kafka), ("second", second)):
             configuration = KafkaConfiguration(broker.bootstrap_servers)

@@ -1,4 +1,4 @@
-"""`strandline archive …`: which hours are complete, whether their files are in order, and replays."""
+"""`strandline archive …`: the state of hours, manifests, verification and replay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from strandline.cli.target import Target, on_target
 from strandline.clock import system_clock
 from strandline.errors import Invalid
 
-if TYPE_CHECKING:  # each command loads what it needs
+if TYPE_CHECKING:  # imported by the commands that need them: slow to load
     from strandline.archive.room import ArchiveStatus, HourStatus
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -28,7 +28,7 @@ _MARKS = {"ready": ("■", "green"), "due": ("□", "yellow"), "open": ("·", "d
 
 
 def _hour(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-    """A callback for options and arguments: checks an hour. A date is the first hour of the day."""
+    """A click callback that parses an hour. A date means the first hour of the day."""
     from strandline.archive.model import hour_name, parse_hour  # noqa: PLC0415 - slow to load
 
     if text is None:
@@ -57,8 +57,8 @@ def archive() -> None:
 @_span
 @on_target
 def status(target: Target, start: str | None, end: str | None) -> None:
-    """Show a grid of hours: ■ ready, □ ended but not complete, · not over yet. By default today and yesterday."""
-    from strandline.archive.model import DAY_MS, HOUR_MS, day_of, hour_name, parse_hour  # noqa: PLC0415 - same
+    """Show a grid of hours: ■ ready, □ ended but not complete, · not ended. Default: yesterday and today."""
+    from strandline.archive.model import DAY_MS, HOUR_MS, day_of, hour_name, parse_hour  # noqa: PLC0415 - slow
 
     end = end or hour_name(system_clock().now_ms() + HOUR_MS)
     start = start or hour_name(day_of(parse_hour(end) - 1) - DAY_MS)
@@ -80,7 +80,7 @@ def status(target: Target, start: str | None, end: str | None) -> None:
 
 
 def _print_grid(hours: Mapping[str, Sequence[HourStatus]]) -> None:
-    """A line for every event type and day."""
+    """Print one line per event type and day."""
     wide = max(map(len, hours))
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(Text(" " * (wide + 13) + "".join(f"{hour:02d} " for hour in range(24)), "dim"))
@@ -130,7 +130,7 @@ def hours(target: Target, event_type: str, start: str | None, end: str | None, s
 @_hour_argument
 @on_target
 def manifest(target: Target, event_type: str, hour: str) -> None:
-    """Print the manifest of an hour, as its `_READY` has it: files, rows, checksums and cursors.
+    """Print the manifest of an hour, the content of `_READY`: files, rows, checksums and cursors.
 
     Exit code 1 if the hour is not ready.
     """
@@ -141,10 +141,10 @@ def manifest(target: Target, event_type: str, hour: str) -> None:
 @archive.command("wait")
 @click.argument("event_type")
 @_hour_argument
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up after this long.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Default: no timeout.")
 @on_target
 def wait(target: Target, event_type: str, hour: str, timeout: float | None) -> None:
-    """Return when HOUR of EVENT_TYPE is ready. Exit code 3 if it is not before the timeout."""
+    """Return when HOUR of EVENT_TYPE is ready. Exit code 3 if the timeout expires first."""
     with target.open() as rooms:
         ready = rooms.archive.wait(event_type, hour, timeout)
     counts = f"revision {ready.revision}, rows {ready.rows:,}, files {len(ready.files)}"
@@ -156,7 +156,7 @@ def wait(target: Target, event_type: str, hour: str, timeout: float | None) -> N
 @_span
 @on_target
 def verify(target: Target, event_types: tuple[str, ...], start: str | None, end: str | None) -> int:
-    """Compare the files of every ready hour with its flag and the ledger; reads all files.
+    """Compare the files of every ready hour with its flag and the ledger. Reads all files.
 
     Exit code 1 if a check fails.
     """
@@ -185,8 +185,7 @@ def verify(target: Target, event_types: tuple[str, ...], start: str | None, end:
 def replay(target: Target, event_type: str, into: str, start: str | None, end: str | None) -> None:
     """Publish the archived hours of EVENT_TYPE into another event type, oldest first.
 
-    Works on a data directory (--data), not on a server. Events keep their eid, so that readers can recognise
-    duplicates.
+    Works on a data directory (--data), not on a server. Events keep their eid, so readers can detect duplicates.
     """
     hours, events = 0, 0
     with target.open_data() as platform, _counting("replayed", quiet=target.as_json) as count:
@@ -196,15 +195,15 @@ def replay(target: Target, event_type: str, into: str, start: str | None, end: s
             hours, events = hours + 1, events + replayed.events
             count()
     counts = {"hours": hours, "events": events, "into": into}
-    target.print_done(f"{events:,} events of {hours} hours are in {into}", counts)
+    target.print_done(f"{events:,} events of {hours} hours were published into {into}", counts)
 
 
 @archive.command("retire")
 @click.argument("event_type")
-@click.option("--at", callback=_hour, metavar="HOUR", help="First hour without it; default: the next one.")
+@click.option("--at", callback=_hour, metavar="HOUR", help="First hour not archived; default: the next one.")
 @on_target
 def retire(target: Target, event_type: str, at: str | None) -> None:
-    """Do not archive EVENT_TYPE any more; hours and days no longer wait for it.
+    """Stop archiving EVENT_TYPE; hours and days no longer wait for it.
 
     Works on a data directory (--data), not on a server.
     """

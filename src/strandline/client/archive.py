@@ -1,4 +1,4 @@
-"""The archive room of a server."""
+"""The archive room over HTTP."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ def _path(event_type: str) -> str:
 
 
 def _name(hour: HourName) -> str:
-    """An hour as the server wants it, or Invalid."""
+    """The hour in the form that the server expects; Invalid if it is not an hour."""
     return hour_name(parse_hour(hour))

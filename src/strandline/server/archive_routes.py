@@ -1,4 +1,4 @@
-"""The archive: its event types, the state of hours, manifests and checks. It moves no files."""
+"""The routes of the archive: its event types, the state of hours, manifests and checks. They are read-only."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ async def archive_status(call: Call[Archive]) -> Response:
 
 
 @_endpoint(
-    "GET", "/archive/periods", "Flagged directories of hours and days, of up to 31 days", list[PeriodStatus],
+    "GET", "/archive/periods", "Flagged directories of hours and days, for up to 31 days", list[PeriodStatus],
     query=PeriodsQuery,
 )  # fmt: skip
 async def list_periods(call: Call[Archive]) -> Response:
     start, end = call.query.start, call.query.end
     from_ms, to_ms = parse_span(start, end)
     if to_ms - from_ms > MAX_PERIODS_MS:
-        raise Invalid(f"the span is longer than {MAX_PERIODS_MS // DAY_MS} days; ask for less at once")
+        raise Invalid(f"the span is longer than {MAX_PERIODS_MS // DAY_MS} days; request a shorter span")
     return json_response(await call.run(lambda: [*call.room.periods(start, end)]))
 
 
@@ -86,11 +86,11 @@ async def list_periods(call: Call[Archive]) -> Response:
 async def list_hours(call: Call[Archive]) -> Response:
     name, query = call.path("name"), call.query
 
-    def look() -> list[HourStatus]:
+    def read_page() -> list[HourStatus]:
         found = call.room.hours(name, query.start, query.end, query.state)
         return [*islice(found, query.limit + 1)]
 
-    found = await call.run(look)
+    found = await call.run(read_page)
     links = {}
     if len(found) > query.limit:
         given = msgspec.to_builtins(query) | {"from": found[query.limit].hour}
@@ -110,7 +110,7 @@ async def get_hour(call: Call[Archive]) -> Response:
 
 
 async def _wait_until_ready(call: Call[Archive], name: str, hour: str) -> None:
-    """Poll for as long as the request asks for. No thread is held in between; a stopping node does not wait."""
+    """Poll until the hour is ready, `wait_ms` is over or the node stops. No thread is blocked between polls."""
     now = asyncio.get_running_loop().time
     deadline = now() + call.query.wait_ms / 1000
     draining = call.state.draining
@@ -123,7 +123,7 @@ async def _wait_until_ready(call: Call[Archive], name: str, hour: str) -> None:
 
 @_endpoint(
     "POST", "/archive/{name}/hours/{hour}/verify",
-    "Check files of a ready hour for some seconds; go on after `next`", HourCheck, query=CheckQuery,
+    "Check files of a ready hour for some seconds; continue after `next`", HourCheck, query=CheckQuery,
     problems=(409,),
 )  # fmt: skip
 async def check_hour(call: Call[Archive]) -> Response:

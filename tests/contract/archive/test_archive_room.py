@@ -338,7 +338,7 @@ def test_hours_come_in_pages(url: str):
         ("/archive/orders/hours/noon", "is not the start of an hour"),
         (f"/archive/orders/hours/{READY}?wait_ms=60001", "wait_ms"),
         ("/archive/periods?from=2024-01-01T00", "missing required field `to`"),
-        ("/archive/periods?from=2024-01-01T00&to=2024-03-01T00", "longer than 31 days; ask for less at once"),
+        ("/archive/periods?from=2024-01-01T00&to=2024-03-01T00", "longer than 31 days; request a shorter span"),
     ],
 )
 def test_bad_parameters_are_named(url: str, path: str, detail: str):
