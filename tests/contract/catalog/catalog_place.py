@@ -1,4 +1,4 @@
-"""A catalog that several processes can open, and what tests put into it."""
+"""A catalog that several processes can open, and test data for it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, S
 from strandline.log.storage.registry import KafkaConfiguration
 from strandline.log.switching import State
 
-# Of a kind that every catalog takes; nobody connects to it.
+# Every catalog accepts a Kafka storage; these tests never connect to it.
 FIRST = StorageInfo("default", "kafka", kafka_configuration=KafkaConfiguration("nowhere:9092"))
 CREATED_AT = "2024-05-01T12:00:00.000Z"
 
 
 class CatalogPlace:
-    """`address` is that of a PostgreSQL database, or `sqlite:` and a file."""
+    """`address` is the URL of a PostgreSQL database, or `sqlite:` and a path."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self._opened: list[Database] = []
 
     def open(self) -> Catalog:
-        """Another connection to it; the first storage is there."""
+        """Open another connection to the catalog, which has the first storage."""
         self._opened.append(open_database(self.address))
         return SqlCatalog(self._opened[-1], FIRST)
 
@@ -41,7 +41,7 @@ def timeline(name: str, order: int = 1, storage: str = "default") -> Timeline:
 
 
 def create(catalog: Catalog, name: str, **definition: object) -> CatalogEntry:
-    """Announce a topic and record an event type that owns it."""
+    """Mark a topic for deletion, then create an event type that owns it."""
     first = timeline(name)
     catalog.mark_for_deletion(first.storage_id, first.topic, 1_000_000)
     catalog.create(str(uuid.uuid4()), EventType(name, **definition), first)
@@ -51,7 +51,7 @@ def create(catalog: Catalog, name: str, **definition: object) -> CatalogEntry:
 
 
 def switch_of(entry: CatalogEntry, token: str | None = None, kind: str = "switch") -> Switch:
-    """A switch of an event type to a new topic, as it begins."""
+    """A new switch of an event type to a new topic, in its first state."""
     token = token or str(uuid.uuid4())
     return Switch(
         token=token,
@@ -67,7 +67,7 @@ def switch_of(entry: CatalogEntry, token: str | None = None, kind: str = "switch
 
 
 def effect(entry: CatalogEntry, switch: Switch) -> SwitchEffect:
-    """The old timeline closed, the new one open."""
+    """The effect of a switch: the old timeline is closed, the new one is open."""
     closed = msgspec.structs.replace(entry.active, switched_at="then", latest_position={"0": 41})
     opened = msgspec.structs.replace(timeline(entry.event_type.name, entry.active.order + 1), topic=switch.topic)
     return SwitchEffect(closed, opened)

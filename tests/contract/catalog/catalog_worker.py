@@ -1,6 +1,6 @@
-"""Another process at a PostgreSQL catalog: `catalog_worker.py <url>`.
+"""A second process that uses a PostgreSQL catalog: `catalog_worker.py <url>`.
 
-See `peers` for how a test calls the acts below, with the name of an event type and the token of a switch.
+A test calls the functions below through `peers`, with an event type's name and a switch's token.
 """
 
 from __future__ import annotations

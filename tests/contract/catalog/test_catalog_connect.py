@@ -1,4 +1,4 @@
-"""Which catalog the settings open, and which combinations are refused at start."""
+"""The catalog that the settings open, and the combinations of settings that are refused at start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from strandline.log.storage.registry import SqliteConfiguration
 from strandline.platform import Platform
 from strandline.settings import Settings
 
-ZOOKEEPER = CoordinationSettings("zookeeper://127.0.0.1:1")  # nobody asks it before the first publish
+ZOOKEEPER = CoordinationSettings("zookeeper://127.0.0.1:1")  # not contacted before the first publish
 
 
 def shared(url: str) -> Settings:
@@ -29,7 +29,7 @@ def shared(url: str) -> Settings:
 
 
 def test_without_a_url_it_is_a_file_in_the_data_directory(tmp_path):
-    """With a storage beside it, so that a start needs nothing else."""
+    """The catalog is a file by default and has a default storage, so a node starts without other services."""
     with closing(Databases(tmp_path / "data")) as databases:
         catalog = connect(Settings(), databases, ManualClock())
         assert [storage.id for storage in catalog.storages.list()] == ["default"]
@@ -37,7 +37,7 @@ def test_without_a_url_it_is_a_file_in_the_data_directory(tmp_path):
 
 
 def test_a_url_leads_to_postgresql(tmp_path, postgres: PostgresServer):
-    """Which has no storage, and leaves nothing in the data directory."""
+    """A catalog in PostgreSQL starts without a storage and writes nothing to the data directory."""
     name = postgres.new_database()
     with closing(Databases(tmp_path)) as databases:
         assert connect(shared(postgres.url(name)), databases, ManualClock()).storages.list() == []
@@ -55,14 +55,14 @@ def test_a_url_leads_to_postgresql(tmp_path, postgres: PostgresServer):
     ],
 )
 def test_other_combinations_are_refused(tmp_path, settings, says):
-    """With what to set, before anything is made."""
+    """The error names the setting, and nothing is created before it."""
     with pytest.raises(Invalid, match=says):
         connect(settings, Databases(tmp_path / "data"), ManualClock())
     assert not (tmp_path / "data").exists()
 
 
 def test_a_node_does_not_start_with_them(tmp_path):
-    """It says why and ends."""
+    """`serve` prints the error and exits with a non-zero code."""
     done = run_cli(
         *("serve", "--data", str(tmp_path), "--port", str(free_port())),
         *("--catalog-url", "postgresql://me@127.0.0.1:1/db"),
@@ -72,7 +72,7 @@ def test_a_node_does_not_start_with_them(tmp_path):
 
 
 def test_before_there_is_a_storage_no_event_type_can_be_made(tmp_path, postgres: PostgresServer):
-    """And the error says what to do; a storage of one machine is no way out."""
+    """The error says what to do; a storage on one machine is refused as well."""
     with Platform(tmp_path, shared(postgres.url(postgres.new_database())), ManualClock()) as platform:
         with pytest.raises(Conflict, match="POST /storages"):
             platform.log.create(EventType("a"))
@@ -84,7 +84,7 @@ def test_before_there_is_a_storage_no_event_type_can_be_made(tmp_path, postgres:
 
 
 def test_the_embedded_form_needs_no_driver(tmp_path):
-    """PostgreSQL's is an extra."""
+    """The PostgreSQL driver is an optional extra."""
     code = (
         "import sys; sys.modules['psycopg'] = None; import strandline;"
         "strandline.open(sys.argv[1]).close(); assert 'strandline.engine.postgres' not in sys.modules"

@@ -1,4 +1,4 @@
-"""What every catalog promises: the sentences of `strandline/log/catalog/port.py`, one by one."""
+"""The contract of every catalog, as stated in `strandline/log/catalog/port.py`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from strandline.log.model import EventType, Options, Schema, Statistics
 
 
 def test_an_unknown_name_is_none(catalog):
-    """Not an error: callers decide."""
+    """An unknown name is not an error: the caller decides."""
     for name in ("none", "", "\0", "a\0b", "für", "🎉", "'; --", "%s"):
         assert catalog.get(name) is None
     assert catalog.entries() == []
 
 
 def test_a_created_event_type_comes_back_whole(catalog):
-    """Identity, definition and first timeline, with every field as it was."""
+    """`get` returns the identity, the definition and the first timeline with every field unchanged."""
     definition = EventType(
         "orders.placed",
         owning_application="shop",
@@ -47,14 +47,14 @@ def test_a_created_event_type_comes_back_whole(catalog):
 
 
 def test_entries_come_by_name(catalog):
-    """However they were created."""
+    """Entries are sorted by name, not by creation."""
     for name in ("b", "a.b", "c", "a"):
         create(catalog, name)
     assert [entry.event_type.name for entry in catalog.entries()] == ["a", "a.b", "b", "c"]
 
 
 def test_a_name_is_taken_once(catalog):
-    """The second gets Conflict, the first stays as it was, and the second topic stays doomed."""
+    """The second creation is a Conflict and changes nothing; its topic stays marked for deletion."""
     entry = create(catalog, "a")
     late = timeline("a")
     catalog.mark_for_deletion("default", late.topic, 5)
@@ -65,7 +65,7 @@ def test_a_name_is_taken_once(catalog):
 
 
 def test_of_many_creators_one_wins(place):
-    """At once, over several connections."""
+    """Of concurrent creations over several connections, exactly one succeeds."""
     catalogs = [place.open() for _ in range(4)]
 
     def attempt(number: int) -> str:
@@ -81,7 +81,7 @@ def test_of_many_creators_one_wins(place):
 
 
 def test_an_update_replaces_the_definition(catalog):
-    """Identity and timelines stay."""
+    """An update keeps the identity and the timelines."""
     entry = create(catalog, "a", labels={"k": "1"})
     changed = replace(entry.event_type, labels={"k": "2"})
     catalog.update(entry, changed)
@@ -89,7 +89,7 @@ def test_an_update_replaces_the_definition(catalog):
 
 
 def test_an_update_of_an_outdated_definition_is_refused(catalog):
-    """Whoever read it before somebody else's change gets Conflict and changes nothing."""
+    """An update of a definition that has changed since it was read is a Conflict and changes nothing."""
     entry = create(catalog, "a", labels={"k": "1"})
     first = replace(entry.event_type, labels={"k": "2"})
     catalog.update(entry, first)
@@ -99,7 +99,7 @@ def test_an_update_of_an_outdated_definition_is_refused(catalog):
 
 
 def test_an_update_of_what_is_gone_or_made_anew_is_refused(catalog):
-    """The identity counts, not the name."""
+    """An update applies to the identity, not to the name."""
     entry = create(catalog, "a")
     catalog.delete(entry, 0)
     changed = replace(entry.event_type, labels={"k": "3"})
@@ -112,7 +112,7 @@ def test_an_update_of_what_is_gone_or_made_anew_is_refused(catalog):
 
 
 def test_updates_at_once_do_not_overwrite_each_other(place):
-    """Of several that read the same definition one wins."""
+    """Of several concurrent updates of the same definition, exactly one succeeds."""
     catalogs = [place.open() for _ in range(4)]
     entry = create(catalogs[0], "a")
 
@@ -130,7 +130,7 @@ def test_updates_at_once_do_not_overwrite_each_other(place):
 
 
 def test_deleting_forgets_the_event_type_and_dooms_its_topics(catalog):
-    """From that moment on the topics may go."""
+    """The topics of a deleted event type may be deleted from the given time on."""
     entry = create(catalog, "a")
     other = create(catalog, "b")
     catalog.delete(entry, 77)
@@ -141,7 +141,7 @@ def test_deleting_forgets_the_event_type_and_dooms_its_topics(catalog):
 
 
 def test_deleting_what_is_gone_is_not_found(catalog):
-    """Nor does it delete what was made anew under the name, or doom anything."""
+    """A second delete neither deletes a new event type of the same name nor marks a topic."""
     entry = create(catalog, "a")
     catalog.delete(entry, 0)
     catalog.forget_topic("default", entry.active.topic)
@@ -153,7 +153,7 @@ def test_deleting_what_is_gone_is_not_found(catalog):
 
 
 def test_a_name_can_be_used_again_under_another_identity(catalog):
-    """Nothing of the old one is left."""
+    """A new event type has no data of a deleted one of the same name."""
     entry = create(catalog, "a", labels={"old": "1"})
     catalog.update(entry, replace(entry.event_type, schema=schema("2.0.0")))
     catalog.delete(catalog.get("a"), 0)
@@ -163,7 +163,7 @@ def test_a_name_can_be_used_again_under_another_identity(catalog):
 
 
 def test_schemas_come_newest_first(catalog):
-    """Every one the event type ever had; updates of other fields add none."""
+    """All schemas the event type ever had are listed; updates of other fields add none."""
     entry = create(catalog, "a", schema=schema("1.0.0"))
     for version in ("1.0.1", "1.1.0", "2.0.0"):
         catalog.update(catalog.get("a"), replace(entry.event_type, schema=schema(version)))
@@ -176,7 +176,7 @@ def test_schemas_come_newest_first(catalog):
 
 
 def test_the_version_changes_with_every_change_of_anybody(place):
-    """Own changes and those of other connections, refused ones aside."""
+    """Changes of every connection change the version."""
     mine, other = place.open(), place.open()
     seen = [(mine.version(), other.version())]
     for catalog, act in (
@@ -196,7 +196,7 @@ def test_the_version_changes_with_every_change_of_anybody(place):
 
 
 def test_what_is_read_after_the_version_is_at_least_as_new(place):
-    """How caches stay right: version first, then the entry; another version means look again."""
+    """A cache reads the version first, then the entry, so a new version always reveals a stale entry."""
     mine, other = place.open(), place.open()
     before = mine.version()
     create(other, "a")
@@ -204,11 +204,11 @@ def test_what_is_read_after_the_version_is_at_least_as_new(place):
     assert mine.get("a") is not None
 
 
-# -- topics on their way out
+# -- topics marked for deletion
 
 
 def test_an_announced_topic_is_doomed_after_its_time(catalog):
-    """Not before, and announcing it again moves the time."""
+    """A marked topic may be deleted from the given time on; marking it again moves the time."""
     catalog.mark_for_deletion("default", "t", 100)
     assert catalog.topics_to_delete(99) == []
     assert catalog.topics_to_delete(100) == [("default", "t")]
@@ -219,7 +219,7 @@ def test_an_announced_topic_is_doomed_after_its_time(catalog):
 
 
 def test_a_topic_that_an_event_type_owns_is_never_doomed(catalog):
-    """Neither by the announcement before its creation nor by one after it."""
+    """A mark before or after the creation never applies to an owned topic."""
     entry = create(catalog, "a")
     assert catalog.topics_to_delete(10**15) == []
     catalog.mark_for_deletion("default", entry.active.topic, 0)
@@ -229,7 +229,7 @@ def test_a_topic_that_an_event_type_owns_is_never_doomed(catalog):
 
 
 def test_creating_over_a_swept_topic_is_refused(catalog):
-    """Somebody found the topic too old and deleted it: the event type must not be recorded over nothing."""
+    """If a sweep has deleted the topic, the event type is not recorded."""
     late = timeline("a")
     catalog.mark_for_deletion("default", late.topic, 0)
     assert catalog.topics_to_delete(0) == [("default", late.topic)]
@@ -240,14 +240,14 @@ def test_creating_over_a_swept_topic_is_refused(catalog):
 
 
 def test_creating_over_a_topic_that_was_never_announced_is_refused(catalog):
-    """A crash would leave it behind."""
+    """A crash would leave an unmarked topic behind."""
     with pytest.raises(Conflict):
         catalog.create(str(uuid.uuid4()), EventType("a"), timeline("a"))
     assert catalog.entries() == []
 
 
 def test_forgetting_what_is_not_doomed_is_harmless(catalog):
-    """A sweep may be repeated."""
+    """`forget_topic` is idempotent, because a sweep may be repeated."""
     catalog.forget_topic("default", "none")
 
 
@@ -255,12 +255,12 @@ def test_forgetting_what_is_not_doomed_is_harmless(catalog):
 
 
 def test_the_first_storage_is_the_default(catalog):
-    """Exactly one is."""
+    """Exactly one storage is the default."""
     assert catalog.storages.list() == [replace(FIRST, default=True)]
 
 
 def test_opening_again_changes_nothing(place, catalog):
-    """The first start decides."""
+    """A second open keeps the storages and the event types."""
     entry = create(catalog, "a")
     place.close()
     again = place.open()
@@ -272,7 +272,7 @@ def test_opening_again_changes_nothing(place, catalog):
 
 
 def test_threads_share_a_catalog(catalog):
-    """Many create, change, read and delete at once; every step is whole."""
+    """Many threads create, update, read and delete at once; every operation is atomic."""
 
     def live(number: int) -> None:
         name = f"e{number}"
@@ -291,7 +291,7 @@ def test_threads_share_a_catalog(catalog):
 
 
 def test_a_closed_catalog_is_unavailable(place, catalog):
-    """Reads and writes say so; closing again is harmless."""
+    """Reads and writes are UNAVAILABLE after close; close is idempotent."""
     entry = create(catalog, "a")
     place.close()
     place.close()

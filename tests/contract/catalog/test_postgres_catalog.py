@@ -1,4 +1,4 @@
-"""What only the PostgreSQL catalog promises: many machines, a server that dies, answers that get lost."""
+"""The contract of the PostgreSQL catalog alone: several machines, a server that crashes, lost answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def others(url: str) -> Iterator[list[Peer]]:
 
 
 def raced(others: list[Peer], *calls: str) -> list[str]:
-    """The answers to calls of both at the same time; for an error, the name of its class."""
+    """The answers to concurrent calls, one per process; for an error, the name of its class."""
     for other, call in zip(others, calls, strict=True):
         other.send(*call.split())
     return [answer(other) for other in others]
@@ -70,7 +70,7 @@ def answer(other: Peer) -> str:
 
 
 def test_processes_that_start_at_once_make_one_catalog(url, others):
-    """The two others began on an empty database; of eight more nobody makes it anew."""
+    """Two processes start on an empty database, eight connections follow, and the tables are created once."""
     with ThreadPoolExecutor(8) as pool:
         databases = list(pool.map(lambda _: PostgresDatabase(url), range(8)))
         catalogs = list(pool.map(SqlCatalog, databases))
@@ -80,7 +80,7 @@ def test_processes_that_start_at_once_make_one_catalog(url, others):
 
 
 def test_once_it_is_made_a_role_without_the_right_to_make_tables_can_use_it(postgres, database, url):
-    """As an administrator may want it."""
+    """An administrator may create the tables and grant the nodes a role with fewer rights."""
     mine = CatalogPlace(url)
     mine.open()
     mine.close()
@@ -97,7 +97,7 @@ def test_once_it_is_made_a_role_without_the_right_to_make_tables_can_use_it(post
 
 
 def test_it_begins_without_a_storage(url):
-    """The first one that is added is the default; one that is on one machine is refused."""
+    """The first storage that is added becomes the default; a storage on one machine is refused."""
     database = PostgresDatabase(url)
     catalog = SqlCatalog(database)
     assert catalog.storages.list() == []
@@ -113,7 +113,7 @@ def test_it_begins_without_a_storage(url):
 
 
 def test_a_definition_written_with_fewer_fields_can_be_updated(postgres, database, place):
-    """An older release knew less; its event types must not be stuck."""
+    """An event type that an older release wrote with fewer fields can be updated."""
     catalog = place.open()
     create(catalog, "a")
     postgres.execute("""UPDATE strandline.event_types SET definition = '{"name":"a"}'""", database)
@@ -125,7 +125,7 @@ def test_a_definition_written_with_fewer_fields_can_be_updated(postgres, databas
 
 
 def test_the_version_is_never_used_twice(postgres, database, place):
-    """Not even when the database is set back to an older state: caches of what was lost must notice."""
+    """The version is new even after a restore of an older backup, so caches notice the lost changes."""
     catalog = place.open()
     before = postgres.execute("SELECT version FROM strandline.catalog", database)[0][0]
     create(catalog, "a")
@@ -140,14 +140,14 @@ def test_the_version_is_never_used_twice(postgres, database, place):
 
 
 def test_threads_that_ask_for_the_version_at_once_share_the_answer(place, monkeypatch):
-    """An error as well: while the server is silent, no thread waits for more than two looks."""
+    """An error is shared as well: while the server does not answer, no thread waits for more than two queries."""
     catalog = place.open()
     asked, looks = [], []
 
     def slow(_: str) -> list[tuple[int]]:
         looks.append(1)
         until(lambda: len(asked) == 8)
-        time.sleep(0.3)  # all of them are in the middle of the call by then
+        time.sleep(0.3)  # by then all eight threads are inside the call
         raise Unavailable("no answer", retry_after=2)
 
     def ask() -> int:
@@ -166,7 +166,7 @@ def test_threads_that_ask_for_the_version_at_once_share_the_answer(place, monkey
 
 
 def test_of_two_processes_one_begins_a_switch(place, others):
-    """The other gets Conflict, whichever was first."""
+    """Of two concurrent `begin` calls, exactly one succeeds and the other is a Conflict."""
     catalog = place.open()
     for number in range(20):
         create(catalog, f"e{number}")
@@ -178,7 +178,7 @@ def test_of_two_processes_one_begins_a_switch(place, others):
 @pytest.mark.parametrize(
     ("acts", "before", "allowed"),
     [
-        # An abort comes before or after a close; the close finds out.
+        # An abort may come before or after a close; the answer of the close depends on the order.
         (("close", "abort"), State.PREPARING, {("True", "True"), ("False", "True")}),
         (("close", "close"), State.PREPARING, {("True", "False"), ("False", "True")}),
         (("commit", "abort"), State.CLOSING, {("True", "False"), ("False", "True")}),
@@ -186,7 +186,7 @@ def test_of_two_processes_one_begins_a_switch(place, others):
     ],
 )
 def test_of_two_processes_one_decides_a_switch(place, others, acts, before, allowed):
-    """Done with its effect or aborted without it, and both were told the truth."""
+    """The switch is done with its effect or aborted without it, and both answers match the outcome."""
     catalog = place.open()
     for number in range(20):
         entry = create(catalog, f"e{number}")
@@ -216,7 +216,7 @@ def proxy(postgres: PostgresServer) -> Iterator[LossyProxy]:
 def test_a_commit_whose_answer_got_lost_is_unknown_and_can_be_looked_up(
     postgres, database, place, proxy, happened
 ):
-    """By its token, which says what became of it."""
+    """The token of the switch shows whether the commit happened."""
     catalog = place.open()
     entry = create(catalog, "a")
     switch = switch_of(entry)
@@ -227,18 +227,18 @@ def test_a_commit_whose_answer_got_lost_is_unknown_and_can_be_looked_up(
     (proxy.lose_answer_to if happened else proxy.lose_request)(b"COMMIT\0")
     with pytest.raises(OutcomeUnknown):
         behind.switches.commit(switch.token, effect(entry, switch))
-    # Where the server never got the commit it takes it a moment to notice that nobody is there any more.
+    # If the server never received the commit, it needs a moment to notice the closed connection.
     until(lambda: behind.switches.get(switch.token).state is (State.DONE if happened else State.CLOSING))
     assert len(behind.get("a").timelines) == 1 + happened
     assert behind.switches.commit(switch.token, effect(entry, switch)) is not happened
     lossy.close()
 
 
-# -- a server that dies
+# -- a server that crashes
 
 
 class Life:
-    """Event types that come, are switched and go, one after the other, and what was answered to each step."""
+    """Creates, switches and deletes event types one after the other, and records the outcome of each step."""
 
     def __init__(self, catalog: Catalog, name: str) -> None:
         self.catalog = catalog
@@ -272,7 +272,7 @@ class Life:
 
 
 def test_a_killed_server_leaves_nothing_half_done(postgres, place):
-    """Three times in the middle of writes; what was answered is there, and the pool finds back by itself."""
+    """No acknowledged change is lost in three crashes during writes, and the pool reconnects by itself."""
     catalog = place.open()
     lives = [Life(catalog, f"l{number}") for number in range(4)]
     stop = threading.Event()
@@ -282,7 +282,7 @@ def test_a_killed_server_leaves_nothing_half_done(postgres, place):
     try:
         for _ in range(3):
             seen = [len(life.done) for life in lives]
-            # Everybody is at work again before the next blow.
+            # Every thread has made progress before the next crash.
             until(lambda seen=seen: all(len(life.done) > n + 2 for life, n in zip(lives, seen, strict=True)))
             postgres.kill()
             postgres.start()
@@ -304,4 +304,4 @@ def test_a_killed_server_leaves_nothing_half_done(postgres, place):
         assert len(catalog.schemas(entry)) == 1
     owned = {found.topic for entry in entries.values() for found in entry.timelines}
     assert not owned & {topic for _, topic in catalog.topics_to_delete(10**15)}
-    assert any(life.unsure for life in lives), "no write was hit"
+    assert any(life.unsure for life in lives), "no write failed"

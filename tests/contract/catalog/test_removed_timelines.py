@@ -1,4 +1,4 @@
-"""What every catalog promises about timelines that are removed, and what it makes of one that knew none."""
+"""The contract of every catalog on removed timelines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OTHER = StorageInfo("other", "kafka", kafka_configuration=KafkaConfiguration("el
 
 
 def switched(catalog: Catalog, name: str = "orders") -> CatalogEntry:
-    """An event type that has moved from the first storage to another one."""
+    """An event type that was switched from the first storage to another one."""
     entry = create(catalog, name)
     if "other" not in {storage.id for storage in catalog.storages.list()}:
         catalog.storages.add(OTHER)
@@ -41,7 +41,7 @@ def marked(timeline: Timeline) -> Timeline:
 
 
 def test_a_removed_timeline_stays_as_a_row(catalog, place: CatalogPlace):
-    """Everybody sees it with its order and its last offsets, and the version has changed."""
+    """Every connection reads the row with its order and last offsets, and the version has changed."""
     old, new = switched(catalog).timelines
     other = place.open()
     before = other.version()
@@ -52,7 +52,7 @@ def test_a_removed_timeline_stays_as_a_row(catalog, place: CatalogPlace):
 
 
 def test_its_topic_is_doomed_after_the_time_given(catalog):
-    """Not before, and it stays so until it is forgotten."""
+    """The topic of a removed timeline may be deleted from the given time on, until it is forgotten."""
     old, _ = switched(catalog).timelines
     catalog.remove_timeline(marked(old), 5_000)
     assert catalog.topics_to_delete(4_999) == []
@@ -62,7 +62,7 @@ def test_its_topic_is_doomed_after_the_time_given(catalog):
 
 
 def test_of_many_that_remove_it_one_does(place: CatalogPlace):
-    """The others change nothing: not the row, not the time."""
+    """Of concurrent removals exactly one succeeds; the others change neither the row nor the time."""
     catalogs = [place.open() for _ in range(4)]
     old, _ = switched(catalogs[0]).timelines
 
@@ -78,7 +78,7 @@ def test_of_many_that_remove_it_one_does(place: CatalogPlace):
 
 
 def test_nothing_is_left_to_remove_of_a_deleted_event_type(catalog):
-    """Its topics were doomed with it, at once."""
+    """The deletion of the event type marked its topics for deletion at once."""
     entry = switched(catalog)
     catalog.delete(entry, 7)
     assert not catalog.remove_timeline(marked(entry.timelines[0]), 5_000)
@@ -86,7 +86,7 @@ def test_nothing_is_left_to_remove_of_a_deleted_event_type(catalog):
 
 
 def test_deleting_the_event_type_does_not_hurry_a_removed_topic(catalog):
-    """It goes when its own time has come, and once it is gone it is not announced again."""
+    """The topic keeps its own time of deletion, and a deleted topic is not marked again."""
     entry = switched(catalog)
     old, new = entry.timelines
     catalog.remove_timeline(marked(old), 5_000)
@@ -101,7 +101,7 @@ def test_deleting_the_event_type_does_not_hurry_a_removed_topic(catalog):
 
 
 def test_a_storage_is_free_once_its_timelines_and_their_topics_are_gone(catalog):
-    """So that a cluster can be given up; the rows go on to name it."""
+    """A storage without live timelines and marked topics can be removed; the rows still name it."""
     old, new = switched(catalog).timelines
     catalog.storages.set_default("other")
     with pytest.raises(Conflict, match="in use"):
@@ -117,7 +117,7 @@ def test_a_storage_is_free_once_its_timelines_and_their_topics_are_gone(catalog)
 
 
 def test_the_next_switch_begins_with_what_is_left(catalog):
-    """The removed timeline is part of what a switch starts from; an entry from before the removal is too old."""
+    """A removal changes the timelines, so a switch from an entry read before it is a Conflict."""
     entry = switched(catalog)
     catalog.remove_timeline(marked(entry.timelines[0]), 5_000)
     with pytest.raises(Conflict, match="has changed since"):

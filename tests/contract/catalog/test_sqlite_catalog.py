@@ -1,4 +1,4 @@
-"""What only the SQLite catalog promises: many processes that start at once, crashes, newer files."""
+"""The contract of the SQLite catalog alone: processes that start at once, crashes, other tables in the file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def start(program: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def test_processes_that_start_at_once_share_one_new_catalog(tmp_path):
-    """Nobody meets a half-made file."""
+    """No process reads a half-created file."""
     processes = [start(_OPEN, tmp_path / "catalog.db") for _ in range(4)]
     for process in processes:
         assert process.stdout.readline() == "ready\n"
@@ -62,7 +62,7 @@ def test_processes_that_start_at_once_share_one_new_catalog(tmp_path):
 
 
 def test_opening_again_adds_no_storage(tmp_path):
-    """The first start decides."""
+    """Only the first open adds its storage."""
     other = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("elsewhere"))
     with closing(SqliteDatabase(tmp_path / "catalog.db")) as database:
         SqlCatalog(database, FIRST)
@@ -92,7 +92,7 @@ def test_a_killed_creator_leaves_nothing_that_a_sweep_does_not_find(tmp_path, ro
 
 
 def test_a_topic_whose_creation_crashed_is_swept_after_its_time(tmp_path, monkeypatch):
-    """Not before: its creator may only be slow."""
+    """The sweep waits, because the creator may only be slow."""
     clock = ManualClock()
     with Platform(tmp_path, Settings(), clock) as platform:
         with monkeypatch.context() as patched:
@@ -110,7 +110,7 @@ def test_a_topic_whose_creation_crashed_is_swept_after_its_time(tmp_path, monkey
 
 
 def test_a_creation_of_unknown_outcome_keeps_its_topic(tmp_path, monkeypatch):
-    """The commit failed half-way but did reach the file: the event type must not lose its topic."""
+    """If the commit reached the file and its answer was lost, the event type keeps its topic."""
     clock = ManualClock()
     real = SqlCatalog.create
 
@@ -129,7 +129,7 @@ def test_a_creation_of_unknown_outcome_keeps_its_topic(tmp_path, monkeypatch):
 
 
 def test_a_refused_creation_leaves_no_topic(tmp_path):
-    """The name is taken: the topic made for it goes at once."""
+    """If the name is taken, the topic that was created for it is deleted at once."""
     with Platform(tmp_path, Settings(), ManualClock()) as platform:
         platform.log.create(EventType("a"))
         with pytest.raises(Conflict):
@@ -140,7 +140,7 @@ def test_a_refused_creation_leaves_no_topic(tmp_path):
 
 
 def test_other_tenants_of_the_file_are_no_news(tmp_path):
-    """Subscriptions commit all the time: caches and waiting readers of the catalog must not notice."""
+    """Frequent commits of the subscriptions to the same file do not change the catalog's version."""
     with closing(SqliteDatabase(tmp_path / "catalog.db")) as database:
         catalog = SqlCatalog(database, FIRST)
         before = catalog.version()

@@ -1,4 +1,4 @@
-"""What every catalog promises about switches and storages, sentence by sentence."""
+"""The contract of every catalog on switches and storages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def again(catalog: Catalog, name: str = "orders") -> CatalogEntry:
 
 
 def test_a_begun_switch_is_seen_by_everybody(catalog, place: CatalogPlace):
-    """With the event type, by its token and among the undecided; also through another connection."""
+    """Another connection reads the switch with its event type, by its token and among the undecided ones."""
     switch = prepare(catalog, create(catalog, "orders"))
     other = place.open()
     assert again(other).switch == switch
@@ -37,7 +37,7 @@ def test_a_begun_switch_is_seen_by_everybody(catalog, place: CatalogPlace):
 
 
 def test_its_topic_is_doomed_until_it_is_done(catalog):
-    """A crash at any step leaves no orphan topic."""
+    """The new topic is marked for deletion until the commit, so a crash at any step leaves no orphan topic."""
     entry = create(catalog, "orders")
     switch = prepare(catalog, entry)
     assert (switch.storage_id, switch.topic) in catalog.topics_to_delete(1_000)
@@ -47,7 +47,7 @@ def test_its_topic_is_doomed_until_it_is_done(catalog):
 
 
 def test_one_undecided_switch_at_a_time(catalog):
-    """Conflict for the second; a decided one is no hindrance."""
+    """A second switch is a Conflict until the first one is decided."""
     entry = create(catalog, "orders")
     first = prepare(catalog, entry)
     with pytest.raises(Conflict, match="under way"):
@@ -61,7 +61,7 @@ def test_one_undecided_switch_at_a_time(catalog):
 
 
 def test_a_switch_of_what_has_changed_is_refused(catalog):
-    """Conflict if the event type or its timelines are no longer those of the entry."""
+    """A switch is a Conflict if the event type or its timelines have changed since the entry was read."""
     entry = create(catalog, "orders")
     catalog.update(entry, msgspec.structs.replace(entry.event_type, owning_application="x"))
     with pytest.raises(Conflict, match="has changed since"):
@@ -69,25 +69,25 @@ def test_a_switch_of_what_has_changed_is_refused(catalog):
 
 
 def test_states_move_only_as_they_may(catalog):
-    """preparing → closing → done; an aborted one stays so, a done one too."""
+    """preparing → closing → done; `aborted` and `done` are final."""
     entry = create(catalog, "orders")
     first = prepare(catalog, entry)
     assert not catalog.switches.commit(first.token, effect(entry, first))
     assert catalog.switches.abort(first.token)
-    assert catalog.switches.abort(first.token), "aborted already"
+    assert catalog.switches.abort(first.token), "abort is idempotent"
     assert not catalog.switches.close(first.token)
     assert not catalog.switches.commit(first.token, effect(entry, first))
     assert len(again(catalog).timelines) == 1
     second = prepare(catalog, entry)
     assert catalog.switches.close(second.token)
-    assert not catalog.switches.close(second.token), "only once"
+    assert not catalog.switches.close(second.token), "a switch closes only once"
     assert catalog.switches.commit(second.token, effect(entry, second))
     assert not catalog.switches.abort(second.token)
     assert not catalog.switches.commit(second.token, effect(entry, second))
 
 
 def test_done_comes_with_its_effect(catalog):
-    """The old timeline has its last offsets, the new one is active."""
+    """After the commit the old timeline has its last offsets and the new one is active."""
     entry = create(catalog, "orders")
     switch = prepare(catalog, entry)
     catalog.switches.close(switch.token)
@@ -99,7 +99,7 @@ def test_done_comes_with_its_effect(catalog):
 
 
 def test_a_stale_definition_is_not_overwritten(catalog):
-    """Conflict, and the switch is not done, if the definition changed while it grew."""
+    """A commit is a Conflict and changes nothing if the definition changed during the switch."""
     entry = create(catalog, "orders", partitions=1)
     switch = prepare(catalog, entry, "grow")
     catalog.switches.close(switch.token)
@@ -113,17 +113,17 @@ def test_a_stale_definition_is_not_overwritten(catalog):
 
 
 def test_deleting_an_event_type_takes_its_switches_along(catalog):
-    """An initiator that comes back finds nothing to move."""
+    """An initiator that returns finds no switch to advance."""
     entry = create(catalog, "orders")
     switch = prepare(catalog, entry)
     catalog.delete(entry, 0)
     assert catalog.switches.get(switch.token) is None
     assert not catalog.switches.close(switch.token)
-    assert catalog.switches.abort(switch.token), "nothing is left of it"
+    assert catalog.switches.abort(switch.token), "abort of a deleted switch is idempotent"
 
 
 def test_storages_are_added_once(catalog):
-    """Conflict if the id is taken."""
+    """A second storage of the same id is a Conflict."""
     catalog.storages.add(OTHER)
     with pytest.raises(Conflict, match="exists already"):
         catalog.storages.add(OTHER)
@@ -131,7 +131,7 @@ def test_storages_are_added_once(catalog):
 
 
 def test_exactly_one_storage_is_the_default(catalog):
-    """Making another one the default takes it from the first."""
+    """Making a storage the default removes the mark from the previous one."""
     catalog.storages.add(OTHER)
     catalog.storages.set_default("other")
     assert [(storage.id, storage.default) for storage in catalog.storages.list()] == [
@@ -144,7 +144,7 @@ def test_exactly_one_storage_is_the_default(catalog):
 
 
 def test_a_storage_in_use_stays(catalog):
-    """The default, one with a timeline and one that a switch goes to cannot be removed; others can."""
+    """The default, a storage with a timeline and the target of a switch cannot be removed; others can."""
     with pytest.raises(Conflict, match="default"):
         catalog.storages.remove("default")
     entry = create(catalog, "orders")
