@@ -1,4 +1,4 @@
-"""The log room, in process and over HTTP: every test of this directory runs over both."""
+"""The log room, in process and over HTTP: every test in this directory runs on both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Where each of them keeps its data."""
+    """The data directory of each room."""
     return {kind: tmp_path_factory.mktemp(kind) / "data" for kind in ("embedded", "http")}
 
 
@@ -47,7 +47,7 @@ def log(request: pytest.FixtureRequest) -> Log:
 
 @pytest.fixture
 def data(request: pytest.FixtureRequest, log: Log, directories: dict[str, Path]) -> Path:
-    """Where the room under test keeps its data."""
+    """The data directory of the room under test."""
     return directories[request.node.callspec.params["log"]]
 
 
@@ -59,6 +59,6 @@ def name() -> str:
 
 @pytest.fixture
 def orders(log: Log, name: str) -> str:
-    """An event type of three partitions that the events choose themselves."""
+    """An event type of three partitions; the key of an event decides its partition."""
     log.create(EventType(name, partitions=3, partition_strategy="hash", partition_key_fields=("id",)))
     return name

@@ -1,4 +1,4 @@
-"""The log room of this process needs no other room and nothing set from outside."""
+"""The log room of this process works without the other rooms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def databases(tmp_path: Path) -> Iterator[Databases]:
 
 
 def test_the_log_room_alone_is_complete(tmp_path: Path, databases: Databases):
-    """Everything from the creation of an event type to its deletion works, subscriptions included."""
+    """The log room alone supports everything from creating an event type to deleting it, with subscriptions."""
     log = open_log(tmp_path, databases, Settings(), ManualClock())
     try:
         log.create(EventType("orders"))

@@ -1,4 +1,4 @@
-"""Adding a room takes one registration per layer: a small room shows up everywhere after that."""
+"""A new room takes one registration per layer and is then available in all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from strandline.server import app, main
 from strandline.server.routing import Call, Endpoint, ServerState, json_response
 from strandline.settings import Settings
 
-# -- what the room brings
+# -- the parts of the room
 
 COUNTED = CounterMetric("strandline_greetings_forgotten", "Greetings forgotten.", "language")
 
@@ -132,7 +132,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
-# -- and where the room is then
+# -- the layers that have the room
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def state(platform) -> Iterator[ServerState]:
 
 
 class InProcess(httpx.BaseTransport):
-    """Requests to an application without a socket."""
+    """Sends requests to an application without a socket."""
 
     def __init__(self, application) -> None:
         self._application = httpx.ASGITransport(application)
@@ -169,7 +169,7 @@ def served(state) -> httpx.Client:
 
 
 def test_its_settings_are_declared_and_loaded():
-    """As a key, an environment variable and a flag, with the checks of all settings."""
+    """The room's settings are keys, environment variables and flags, with the checks of all settings."""
     declared = {declared.key: declared for declared in WiderSettings.declared()}
     assert declared["greetings.word"].flag == "--greetings-word"
     assert len(declared) == len([*Settings.declared()]) + 2
@@ -177,7 +177,7 @@ def test_its_settings_are_declared_and_loaded():
 
 
 def test_it_is_opened_and_closed_with_the_others(tmp_path):
-    """In the order of registration, and closed even if a room after it cannot be opened."""
+    """Rooms open in the order of registration, and close even if a later room fails to open."""
     with WiderPlatform(tmp_path / "data", WiderSettings(), ManualClock()) as opened:
         assert list(opened.rooms) == ["log", "archive", "greetings"]
         assert opened.greetings is opened.rooms["greetings"]
@@ -196,13 +196,13 @@ def test_it_is_opened_and_closed_with_the_others(tmp_path):
 
 
 def test_its_routes_are_served_and_described(served):
-    """Its handlers get the room, and the OpenAPI document has its paths."""
+    """The room's handlers get the room, and the OpenAPI document has its paths."""
     assert served.get("/greetings/ada").json() == "good morning, ada"
     assert "/greetings/{name}" in served.get("/openapi.json").json()["paths"]
 
 
 def test_readiness_asks_it(platform, served):
-    """One room that is not ready is enough."""
+    """The server is not ready if one room is not ready."""
     assert served.get("/ready").status_code == 200
     platform.greetings.available = False
     assert served.get("/ready").status_code == 503
@@ -210,7 +210,7 @@ def test_readiness_asks_it(platform, served):
 
 
 def test_its_upkeep_is_repeated_and_counted(platform, state, served):
-    """A failure is retried; what the room counts is in the metrics."""
+    """A failed chore is retried, and the room's counters are in the metrics."""
 
     async def until_repeated() -> None:
         upkeep = asyncio.create_task(main.upkeep(state))
@@ -227,7 +227,7 @@ def test_its_upkeep_is_repeated_and_counted(platform, state, served):
 
 
 def test_the_client_has_it(served, monkeypatch):
-    """The same verb over HTTP."""
+    """The client has the same method over HTTP."""
     transport = Transport("http://server", None, 5)
     transport.close()
     monkeypatch.setattr(transport, "_client", served)
@@ -237,6 +237,6 @@ def test_the_client_has_it(served, monkeypatch):
 
 
 def test_the_command_line_has_it():
-    """In the overview and as a command."""
+    """The room's command is in the help and can be called."""
     assert "Say hello." in CliRunner().invoke(cli, ["--help"]).output
     assert CliRunner().invoke(cli, ["greetings"]).output == "hello\n"

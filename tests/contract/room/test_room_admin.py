@@ -1,4 +1,4 @@
-"""What an operator does to the log, in process and over HTTP alike."""
+"""The administration of the log, in process and over HTTP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from strandline.log.storage.registry import SqliteConfiguration
 
 @pytest.fixture
 def other(log, name):
-    """A storage of the test's own."""
+    """A storage that only this test uses."""
     storage_id = name.replace(".", "-")
     place = SqliteConfiguration(storage_id)
     log.admin.add_storage(StorageInfo(storage_id, "sqlite", sqlite_configuration=place))
@@ -20,12 +20,12 @@ def other(log, name):
 
 @pytest.fixture
 def two(log, name):
-    """An event type of the test's own with two partitions."""
+    """An event type with two partitions that only this test uses."""
     return log.create(EventType(name, partitions=2)).name
 
 
 def test_a_switch_moves_an_event_type(log, two, other):
-    """What was written before and after is read in order, through cursors that span the border."""
+    """Events from before and after a switch are read in order, also from cursors in the old timeline."""
     log.publish(two, [{"n": n} for n in range(10)]).raise_for_failed()
     half = log.partitions(two)
     created = log.admin.switch(two, other)
@@ -41,14 +41,14 @@ def test_a_switch_moves_an_event_type(log, two, other):
 
 
 def test_an_event_type_that_was_never_switched_says_so(log, two, other):
-    """None, and NotFound only for a name that is none."""
+    """`current_switch` is None without a switch, and NotFound only for an unknown name."""
     assert log.admin.current_switch(two) is None
     with pytest.raises(NotFound):
         log.admin.current_switch("nothing")
 
 
 def test_a_dry_run_changes_nothing(log, two, other):
-    """It has the errors of a switch, and the timelines as they are."""
+    """A dry run raises the errors of a switch and returns the unchanged timelines."""
     assert [timeline.order for timeline in log.admin.check_switch(two, other)] == [1]
     with pytest.raises(Invalid, match="does not exist"):
         log.admin.check_switch(two, "nowhere")
@@ -56,7 +56,7 @@ def test_a_dry_run_changes_nothing(log, two, other):
 
 
 def test_a_switch_to_nowhere_is_refused(log, two, other):
-    """The storage must exist, and so must the event type."""
+    """The storage and the event type must exist."""
     with pytest.raises(Invalid, match="nowhere"):
         log.admin.switch(two, "nowhere")
     with pytest.raises(NotFound):
@@ -65,7 +65,7 @@ def test_a_switch_to_nowhere_is_refused(log, two, other):
 
 
 def test_there_is_nothing_to_abort(log, two, other):
-    """Conflict when no switch is under way, also after one that is done."""
+    """An abort without a switch under way is a Conflict, also after a finished switch."""
     with pytest.raises(Conflict, match="under way"):
         log.admin.abort_switch(two)
     log.admin.switch(two, other)
@@ -74,7 +74,7 @@ def test_there_is_nothing_to_abort(log, two, other):
 
 
 def test_partitions_grow(log, two, other):
-    """New partitions are written and read; older timelines count as empty for them."""
+    """New partitions are written and read; they are empty in older timelines."""
     log.publish(two, [{"n": 0}]).raise_for_failed()
     log.admin.switch(two, other)
     log.admin.grow(two, 5)
@@ -87,7 +87,7 @@ def test_partitions_grow(log, two, other):
 
 
 def test_partitions_never_shrink(log, two, other):
-    """Fewer are refused; as many as there are is fine."""
+    """Fewer partitions are refused; the same number is accepted."""
     with pytest.raises(Invalid, match="shrink"):
         log.admin.grow(two, 1)
     log.admin.grow(two, 2)
@@ -97,7 +97,7 @@ def test_partitions_never_shrink(log, two, other):
 
 
 def test_new_event_types_go_to_the_default_storage(log, two, other):
-    """From the moment another one is chosen."""
+    """A new default storage applies to event types that are created after the change."""
     assert log.admin.set_default_storage(other).default
     log.create(EventType(f"{two}.more"))
     assert log.timelines(f"{two}.more")[0].storage_id == other
@@ -107,7 +107,7 @@ def test_new_event_types_go_to_the_default_storage(log, two, other):
 
 
 def test_only_unused_storages_can_be_removed(log, two, other):
-    """The default and one in use stay."""
+    """The default storage and a storage in use cannot be removed."""
     with pytest.raises((Conflict, Invalid)):
         log.admin.remove_storage("default")
     log.admin.switch(two, other)
@@ -130,13 +130,13 @@ def test_only_unused_storages_can_be_removed(log, two, other):
     ],
 )
 def test_a_storage_needs_a_place(log, wrong):
-    """Invalid says what is missing."""
+    """A storage without a valid configuration is Invalid."""
     with pytest.raises(Invalid):
         log.admin.add_storage(wrong)
 
 
 def test_a_storage_is_added_once(log, other):
-    """Conflict for the same id again."""
+    """A second storage of the same id is a Conflict."""
     again = StorageInfo(other, "sqlite", sqlite_configuration=SqliteConfiguration("elsewhere"))
     with pytest.raises(Conflict, match="exists already"):
         log.admin.add_storage(again)

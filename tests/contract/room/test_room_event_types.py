@@ -1,4 +1,4 @@
-"""Event types, schemas, timelines and storages behave alike in process and over HTTP."""
+"""Event types, schemas, timelines and storages, in process and over HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ replace = msgspec.structs.replace
 
 
 def test_a_created_event_type_comes_back_complete(log: Log, name: str):
-    """What create returns is what get returns, with the defaults filled in."""
+    """`create` and `get` return the same definition, with the defaults filled in."""
     created = log.create(EventType(name, partitions=4, owning_application="shop", labels={"team": "ö"}))
     assert created.partitions == 4
     assert created.options.retention_time == 172_800_000
@@ -24,7 +24,7 @@ def test_a_created_event_type_comes_back_complete(log: Log, name: str):
 
 
 def test_event_types_are_listed_by_name(log: Log, name: str):
-    """The list is sorted, whatever the order of creation."""
+    """The list is sorted by name, not by creation."""
     for suffix in ("b", "a"):
         log.create(EventType(f"{name}.{suffix}"))
     names = [kind.name for kind in log.event_types()]
@@ -33,7 +33,7 @@ def test_event_types_are_listed_by_name(log: Log, name: str):
 
 
 def test_a_name_is_taken_once(log: Log, orders: str):
-    """The second create of a name is a conflict and changes nothing."""
+    """A second create of the same name is a Conflict and changes nothing."""
     before = log.get(orders)
     with pytest.raises(Conflict):
         log.create(EventType(orders, partitions=9))
@@ -54,7 +54,7 @@ def test_a_name_is_taken_once(log: Log, orders: str):
     ],
 )
 def test_a_broken_definition_is_invalid(log: Log, broken: EventType):
-    """Definitions that break a rule are refused, and nothing is made."""
+    """A definition that breaks a rule is refused, and nothing is created."""
     with pytest.raises(Invalid):
         log.create(broken)
     assert broken.name not in [kind.name for kind in log.event_types()]
@@ -62,7 +62,7 @@ def test_a_broken_definition_is_invalid(log: Log, broken: EventType):
 
 @pytest.mark.parametrize("absent", ["absent", "..", "a/b", "", "a b", "ä", "x" * 300, "event-types?x=1"])
 def test_an_unknown_name_is_not_found_by_every_verb(log: Log, absent: str):
-    """A name that does not exist, however it is spelt, leads nowhere else."""
+    """An unknown name is NotFound, also if it has special characters."""
     for verb in (log.get, log.delete, log.schemas, log.partitions, log.timelines, log.read):
         with pytest.raises(NotFound):
             verb(absent)
@@ -76,7 +76,7 @@ def test_an_unknown_name_is_not_found_by_every_verb(log: Log, absent: str):
 
 
 def test_an_update_changes_what_may_change(log: Log, orders: str):
-    """Owner and retention change; the rest stays as it was."""
+    """An update changes the owner and the retention and keeps the other fields."""
     before = log.get(orders)
     asked = replace(before, owning_application="billing", options=Options(3_600_000))
     updated = log.update(asked)
@@ -87,7 +87,7 @@ def test_an_update_changes_what_may_change(log: Log, orders: str):
 
 
 def test_an_update_cannot_change_how_events_are_spread(log: Log, orders: str):
-    """The strategy is part of what readers rely on."""
+    """Readers rely on the partition strategy."""
     before = log.get(orders)
     with pytest.raises(Invalid, match="partition_strategy"):
         log.update(replace(before, partition_strategy="random"))
@@ -95,7 +95,7 @@ def test_an_update_cannot_change_how_events_are_spread(log: Log, orders: str):
 
 
 def test_schemas_are_kept_newest_first(log: Log, name: str):
-    """Every schema an event type ever had stays readable, more of them than fit on a page."""
+    """All schemas of an event type stay readable, also if they do not fit on one page."""
     kind = log.create(EventType(name, compatibility_mode="none"))
     for number in range(25):
         properties = {f"field{n}": {"type": "string"} for n in range(number + 1)}
@@ -108,7 +108,7 @@ def test_schemas_are_kept_newest_first(log: Log, name: str):
 
 
 def test_a_deleted_event_type_is_gone_with_its_events(log: Log, orders: str):
-    """After deletion the name is free, and a new event type of that name is empty."""
+    """After a deletion the name is free, and a new event type of that name is empty."""
     log.publish(orders, [{"id": "1"}]).raise_for_failed()
     log.delete(orders)
     with pytest.raises(NotFound):
@@ -120,7 +120,7 @@ def test_a_deleted_event_type_is_gone_with_its_events(log: Log, orders: str):
 
 
 def test_a_new_event_type_has_one_open_timeline(log: Log, orders: str):
-    """The first timeline comes with the event type and lies on the default storage."""
+    """A new event type has one timeline, on the default storage."""
     (default,) = [storage for storage in log.storages() if storage.default]
     (timeline,) = log.timelines(orders)
     assert (timeline.order, timeline.event_type) == (1, orders)

@@ -1,4 +1,4 @@
-"""Publishing behaves alike in process and over HTTP."""
+"""Publishing, in process and over HTTP."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def statuses(report) -> list[tuple[str, str]]:
     ids=["dicts", "texts", "bytes", "str", "generator", "table"],
 )
 def test_events_come_in_many_forms(log: Log, name: str, events):
-    """Dicts, JSON texts, one JSON array and Arrow tables all become the same events."""
+    """Dicts, JSON texts, one JSON array and Arrow tables become the same events."""
     log.create(EventType(name))
-    # A generator serves only one of the two rooms.
+    # The generator is shared by the tests of both rooms and can be consumed only once.
     events = [{"id": 1}, {"id": 2}] if hasattr(events, "send") else events
     assert log.publish(name, events).raise_for_failed().count == 2
     assert values(log, name) == [b'{"id":1}', b'{"id":2}']
@@ -59,7 +59,7 @@ def test_events_come_in_many_forms(log: Log, name: str, events):
     ],
 )
 def test_an_event_keeps_its_own_bytes(log: Log, name: str, text: str):
-    """What comes out is byte for byte what went in."""
+    """A reader gets exactly the bytes that were published."""
     log.create(EventType(name))
     log.publish(name, [text]).raise_for_failed()
     assert values(log, name) == [text.encode()]
@@ -72,7 +72,7 @@ def test_nothing_at_all_is_published_in_no_time(log: Log, orders: str):
 
 
 def test_one_broken_event_keeps_all_out(log: Log, name: str):
-    """The broken one fails with its step, the others are aborted, nothing is written."""
+    """The invalid event fails with its step, the others are aborted, and nothing is written."""
     log.create(EventType(name, schema=Schema.json({"required": ["id"]})))
     report = log.publish(name, [{"id": 1}, {"x": 1}])
     assert statuses(report) == [("aborted", "validating"), ("failed", "validating")]
@@ -97,7 +97,7 @@ def test_one_broken_event_keeps_all_out(log: Log, name: str):
     ],
 )
 def test_a_text_that_is_not_one_event_fails_alone(log: Log, name: str, texts: list):
-    """Texts never melt into their neighbours: each is one JSON value or a failed item."""
+    """Each text is exactly one JSON value or a failed item; texts are never joined."""
     log.create(EventType(name))
     report = log.publish(name, texts)
     assert len(report.items) == len(texts)
@@ -107,33 +107,33 @@ def test_a_text_that_is_not_one_event_fails_alone(log: Log, name: str, texts: li
 
 
 def test_a_broken_text_for_an_unknown_name_is_still_not_found(log: Log):
-    """What is wrong with the events does not hide that the name is unknown."""
+    """An unknown name is NotFound even if the events are invalid."""
     with pytest.raises(NotFound):
         log.publish("absent", ["{"])
 
 
 @pytest.mark.parametrize("body", ["{}", "[{}", "", "[{}] x"])
 def test_a_body_that_is_no_array_is_malformed(log: Log, orders: str, body: str):
-    """A whole body must be a JSON array."""
+    """A body must be a JSON array."""
     with pytest.raises(Malformed):
         log.publish(orders, body)
 
 
 def test_an_event_without_its_key_fails_at_partitioning(log: Log, orders: str):
-    """The step names the rule that was broken."""
+    """The step of the failed item is `partitioning`."""
     report = log.publish(orders, [{"id": "1"}, {"other": "1"}])
     assert statuses(report) == [("aborted", "partitioning"), ("failed", "partitioning")]
 
 
 def test_an_event_that_is_too_large_fails_at_validating(log: Log, name: str):
-    """The size limit of one event is a rule like any other."""
+    """An event above the size limit is a failed item."""
     log.create(EventType(name))
     report = log.publish(name, [{"x": "a" * 1_000_000}])
     assert statuses(report) == [("failed", "validating")]
 
 
 def test_business_events_are_enriched(log: Log, name: str):
-    """Metadata is completed on reception, with the flow id that was given; failures name the eid."""
+    """Publishing completes the metadata, with the given flow id; a failed item names the eid."""
     log.create(EventType(name, category="business"))
     eid = str(uuid.uuid4())
     metadata = {"eid": eid, "occurred_at": "2024-05-01T12:00:00.123456789+02:00"}
@@ -156,7 +156,7 @@ def test_a_large_publish_arrives_whole(log: Log, name: str):
 
 
 def test_more_events_than_allowed_are_too_large(log: Log, name: str):
-    """A publish has a most number of events; nothing of a larger one is written."""
+    """A publish above the maximum number of events writes nothing."""
     log.create(EventType(name))
     with pytest.raises(Exception, match="at most 100000") as caught:
         log.publish(name, [b"{}"] * 100_001)
@@ -165,7 +165,7 @@ def test_more_events_than_allowed_are_too_large(log: Log, name: str):
 
 
 def test_submits_of_one_thread_keep_their_order(log: Log, name: str):
-    """Started one after the other without waiting, mixed with publishes that wait."""
+    """Submits that do not wait and publishes that wait are written in the order of the calls."""
     log.create(EventType(name))
     futures = []
     for number in range(0, 60, 3):
@@ -177,7 +177,7 @@ def test_submits_of_one_thread_keep_their_order(log: Log, name: str):
 
 
 def test_threads_publish_side_by_side(log: Log, name: str):
-    """Every thread's own events stay in order, and none is lost or doubled."""
+    """The events of each thread stay in order, and no event is lost or duplicated."""
     log.create(EventType(name))
 
     def work(thread: int) -> None:
@@ -195,7 +195,7 @@ def test_threads_publish_side_by_side(log: Log, name: str):
 
 
 def test_a_submit_takes_the_events_as_they_are_now(log: Log, name: str):
-    """Changing an event after submit changes nothing."""
+    """A change of an event after `submit` has no effect."""
     log.create(EventType(name))
     event = {"n": 1}
     future = log.submit(name, [event])
@@ -205,7 +205,7 @@ def test_a_submit_takes_the_events_as_they_are_now(log: Log, name: str):
 
 
 def test_a_finished_publish_is_let_go_at_once(embedded: Log, name: str):
-    """Its events do not wait in memory until Python's collector finds them."""
+    """A finished publish frees its events without the garbage collector."""
     embedded.create(EventType(name))
     gc.disable()
     try:

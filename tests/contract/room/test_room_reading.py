@@ -1,4 +1,4 @@
-"""Reading and cursor arithmetic behave alike in process and over HTTP."""
+"""Reading and cursor arithmetic, in process and over HTTP."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def single(log: Log, name: str) -> str:
 
 
 def test_an_empty_event_type_ends_at_once(log: Log, orders: str):
-    """There is nothing to wait for unless one follows."""
+    """A read without `follow` does not wait for events."""
     assert list(log.read(orders)) == []
     assert list(log.read(orders, "END")) == []
 
 
 def test_batches_say_what_and_where(log: Log, single: str):
-    """A batch carries records with offset, timestamp, key, value and headers, and the cursor after them."""
+    """A batch has records with offset, timestamp, key, value and headers, and the cursor after them."""
     (batch,) = log.read(single)
     assert (batch.event_type, batch.partition, batch.timeline) == (single, "0", 1)
     assert batch.cursor == CursorText("0", offset(9))
@@ -57,7 +57,7 @@ def test_batches_say_what_and_where(log: Log, single: str):
 
 
 def test_every_event_is_read_once_from_all_partitions(log: Log, orders: str):
-    """All partitions come, each in order, in batches no larger than asked for."""
+    """All partitions are read, each in order, in batches up to the given size."""
     fill(log, orders, 500)
     batches = list(log.read(orders, batch_size=64))
     assert sorted(ids(batches)) == list(range(500))
@@ -69,7 +69,7 @@ def test_every_event_is_read_once_from_all_partitions(log: Log, orders: str):
 
 
 def test_a_reader_goes_on_from_any_cursor_it_was_given(log: Log, orders: str):
-    """What was read and what follows the cursors is everything, once."""
+    """A read from the cursors of a batch continues after it without a gap or a duplicate."""
     fill(log, orders, 300)
     seen = list(islice(log.read(orders, batch_size=20), 5))
     cursors = {"0": "BEGIN", "1": "BEGIN", "2": "BEGIN"} | {b.partition: b.offset for b in seen}
@@ -78,7 +78,7 @@ def test_a_reader_goes_on_from_any_cursor_it_was_given(log: Log, orders: str):
 
 
 def test_only_the_named_partitions_are_read(log: Log, orders: str):
-    """A start that names one partition reads that one."""
+    """A start that names some partitions reads only those."""
     fill(log, orders, 100)
     assert {batch.partition for batch in log.read(orders, {"1": "BEGIN"})} == {"1"}
     assert {batch.partition for batch in log.read(orders, [CursorText("2", "BEGIN")])} == {"2"}
@@ -86,7 +86,7 @@ def test_only_the_named_partitions_are_read(log: Log, orders: str):
 
 
 def test_a_cursor_is_exclusive(log: Log, single: str):
-    """Reading starts after the cursor, in every spelling of it."""
+    """Reading starts after the cursor, in every format of the cursor."""
     for text in (offset(6), "6"):
         assert ids(log.read(single, {"0": text})) == [7, 8, 9]
     assert ids(log.read(single, {"0": "001-0001--1"})) == list(range(10))
@@ -96,12 +96,12 @@ def test_a_cursor_is_exclusive(log: Log, single: str):
 
 @pytest.mark.parametrize("limit", [0, 1, 7, 10, 11])
 def test_a_limit_is_exact(log: Log, single: str, limit: int):
-    """No more than `limit` records, over all batches."""
+    """A read returns at most `limit` records over all batches."""
     assert ids(log.read(single, limit=limit, batch_size=3)) == list(range(min(limit, 10)))
 
 
 def test_the_end_is_where_it_was_when_the_read_began(log: Log, single: str):
-    """What is published after the read began may be left out, and the read ends all the same."""
+    """A read ends even if events are published after it began, and may leave them out."""
     batches = log.read(single, batch_size=4)
     fill(log, single, 1000, start=10)
     found = ids(batches)
@@ -110,7 +110,7 @@ def test_the_end_is_where_it_was_when_the_read_began(log: Log, single: str):
 
 
 def test_a_read_ends_while_others_keep_publishing(log: Log, orders: str):
-    """A reader does not chase publishers: it gets all that was there, once, and ends."""
+    """A read during publishing returns every earlier event once and ends."""
     fill(log, orders, 300)
     stop = threading.Event()
 
@@ -132,7 +132,7 @@ def test_a_read_ends_while_others_keep_publishing(log: Log, orders: str):
 
 
 def test_following_waits_for_more(log: Log, single: str):
-    """A follower gets what is there and then what comes, and can be closed."""
+    """A follower gets the existing events, then the new ones, and can be closed."""
     batches = log.read(single, follow=True)
     assert ids([next(batches)]) == list(range(10))
     fill(log, single, 5, start=10)
@@ -144,7 +144,7 @@ def test_following_waits_for_more(log: Log, single: str):
 
 
 def test_following_from_the_end_sees_only_what_is_new(log: Log, single: str):
-    """The end is the one at the time of the call, even if nothing is taken from the reader before."""
+    """The end is fixed at the time of the call, not at the first `next`."""
     batches = log.read(single, "END", follow=True)
     fill(log, single, 3, start=10)
     assert ids([next(batches)])[0] == 10
@@ -152,7 +152,7 @@ def test_following_from_the_end_sees_only_what_is_new(log: Log, single: str):
 
 
 def test_following_with_a_limit_ends(log: Log, single: str):
-    """The limit ends a follower, too, as soon as it is reached."""
+    """A follower ends as soon as it reaches its limit."""
     found: list[int] = []
     reader = threading.Thread(target=lambda: found.extend(ids(log.read(single, follow=True, limit=12))))
     reader.start()
@@ -165,8 +165,8 @@ def test_following_with_a_limit_ends(log: Log, single: str):
 
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_reader_never_goes_on_in_another_event_type(log: Log, single: str, begun: bool):
-    """Deleted and made anew under the same name, it holds other records, whatever their offsets."""
-    # The limit lets a reader end that does go on, after as many records as there are offsets.
+    """A reader of a deleted event type is UNAVAILABLE, even if a new one has the same name and offsets."""
+    # The limit ends a reader that wrongly continues in the new event type.
     batches = log.read(single, follow=True, batch_size=4, limit=20)
     if begun:
         next(batches)
@@ -192,14 +192,14 @@ def test_a_reader_never_goes_on_in_another_event_type(log: Log, single: str, beg
     ],
 )
 def test_a_bad_start_is_refused_at_once(log: Log, single: str, start, reason: str):
-    """The call itself raises, with the reason, before anything is read."""
+    """The call itself raises the error with its reason, before the first `next`."""
     with pytest.raises(InvalidCursor) as caught:
         log.read(single, start)
     assert caught.value.reason == reason
 
 
 def test_an_unavailable_cursor_names_the_range(log: Log, single: str):
-    """The error says what would be available."""
+    """The error has the oldest and the newest available offset."""
     with pytest.raises(InvalidCursor) as caught:
         log.read(single, {"0": offset(99)})
     assert caught.value.info["oldest_available_offset"] == offset(0)
@@ -207,7 +207,7 @@ def test_an_unavailable_cursor_names_the_range(log: Log, single: str):
 
 
 def test_partitions_tell_oldest_newest_and_what_follows_a_cursor(log: Log, orders: str):
-    """Every partition is listed; those with a cursor say how many events follow it."""
+    """Every partition is listed; those with a cursor have the number of events after it."""
     assert [info.newest_available_offset for info in log.partitions(orders)] == ["001-0001--1"] * 3
     fill(log, orders, 100)
     found = log.partitions(orders, [CursorText("1", "BEGIN")])
@@ -218,14 +218,14 @@ def test_partitions_tell_oldest_newest_and_what_follows_a_cursor(log: Log, order
 
 
 def test_lag_answers_for_the_asked_partitions(log: Log, single: str):
-    """How many events follow a cursor."""
+    """`lag` returns the number of events after each given cursor."""
     (info,) = log.lag(single, [CursorText("0", offset(3))])
     assert info.unconsumed_events == 6
     assert log.lag(single, []) == []
 
 
 def test_distance_and_shift_agree(log: Log, single: str):
-    """Shifting by a distance leads from one cursor to the other, both ways."""
+    """A shift by the distance of two cursors leads from one to the other, in both directions."""
     early, late = CursorText("0", offset(2)), CursorText("0", offset(8))
     there, back = log.distances(single, [DistanceQuery(early, late), DistanceQuery(late, early)])
     assert (there.distance, back.distance) == (6, -6)
@@ -235,7 +235,7 @@ def test_distance_and_shift_agree(log: Log, single: str):
 
 
 def test_arithmetic_has_its_own_reasons(log: Log, orders: str):
-    """Errors of cursor arithmetic carry their reasons."""
+    """Errors of cursor arithmetic have their own reasons."""
     fill(log, orders, 50)
     one, other = CursorText("0", offset(0)), CursorText("1", offset(0))
     for query, reason in (

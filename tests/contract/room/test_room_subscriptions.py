@@ -23,7 +23,7 @@ def publish(log: Log, name: str, numbers) -> None:
 
 
 def collect(*consumers: Consumer, count: int, commit: bool = True) -> Counter[int]:
-    """What the consumers get, turn by turn, until there are that many events."""
+    """Receive from the consumers in a loop until they have returned that many events."""
     found: Counter[int] = Counter()
 
     def complete() -> bool:
@@ -64,7 +64,7 @@ def owners(log: Log, subscription_id: str) -> list[str]:
 
 
 def test_a_group_goes_on_where_it_was(log, orders):
-    """Committed events are not delivered again, the others are."""
+    """Committed events are not delivered again; uncommitted events are."""
     with log.subscribe([orders], group="g", read_from="begin") as consumer:
         publish(log, orders, range(10))
         assert collect(consumer, count=10) == once(range(10))
@@ -77,7 +77,7 @@ def test_a_group_goes_on_where_it_was(log, orders):
 
 
 def test_groups_do_not_disturb_each_other(log, orders):
-    """Each gets everything; a new one starts at the end unless told otherwise."""
+    """Each group gets all events; a new group starts at the end by default."""
     publish(log, orders, range(3))
     with (
         log.subscribe([orders], group="old", read_from="begin") as old,
@@ -89,7 +89,7 @@ def test_groups_do_not_disturb_each_other(log, orders):
 
 
 def test_events_of_a_partition_come_in_order(log, orders):
-    """In batches that follow each other."""
+    """The batches of a partition are in order."""
     publish(log, orders, range(100))
     small = StreamParameters(max_uncommitted_events=1000, batch_limit=7, batch_flush_timeout=1)
     with log.subscribe([orders], group="g", read_from="begin", parameters=small) as consumer:
@@ -103,7 +103,7 @@ def test_events_of_a_partition_come_in_order(log, orders):
 
 
 def test_several_event_types_in_one_subscription(log, orders, name):
-    """Each batch says of which it is."""
+    """Each batch names its event type."""
     other = f"{name}-other"
     log.create(EventType(other))
     with log.subscribe([orders, other], group="g", read_from="begin") as consumer:
@@ -118,7 +118,7 @@ def test_several_event_types_in_one_subscription(log, orders, name):
 
 
 def test_a_stream_pauses_when_too_much_is_uncommitted(log, orders):
-    """And goes on with the commit."""
+    """A stream at `max_uncommitted_events` pauses until the commit."""
     publish(log, orders, range(30))
     narrow = StreamParameters(max_uncommitted_events=4, batch_limit=2, batch_flush_timeout=1)
     with log.subscribe([orders], group="g", read_from="begin", parameters=narrow) as consumer:
@@ -133,7 +133,7 @@ def test_a_stream_pauses_when_too_much_is_uncommitted(log, orders):
 
 
 def test_consumers_share_the_partitions_and_take_over(log, orders):
-    """One gets all, two share, one that goes leaves its part to the other; nothing is lost or doubled."""
+    """A second consumer takes a part of the partitions; after the first closes it takes all, without loss."""
     first = log.subscribe([orders], group="g", read_from="begin")
     ident = first.subscription.id
     assert len({*owners(log, ident)}) == 1
@@ -151,7 +151,7 @@ def test_consumers_share_the_partitions_and_take_over(log, orders):
 
 
 def test_no_more_consumers_than_partitions(log, name):
-    """One more is refused until another goes."""
+    """A consumer without a free partition is refused until another one closes."""
     log.create(EventType(name))
     first = log.subscribe([name], group="g")
     with pytest.raises(Conflict, match="no free slots"):
@@ -165,7 +165,7 @@ def test_no_more_consumers_than_partitions(log, name):
 
 
 def test_commits_move_forward_only(log, orders):
-    """True the first time, False for what is behind."""
+    """`commit` is True for a newer cursor and False for one that is not newer."""
     publish(log, orders, range(10))
     with log.subscribe([orders], group="g", read_from="begin") as consumer:
         batch = consumer.receive(DEADLINE_S)
@@ -184,7 +184,7 @@ def test_commits_move_forward_only(log, orders):
     [("0", "001-0001-000000000000000099"), ("9", "001-0001--1"), ("0", "nonsense"), ("0", "001-0007--1")],
 )
 def test_commits_of_what_is_not_there_are_refused(log, orders, partition, offset):
-    """The future, other partitions, other timelines, anything else."""
+    """Offsets in the future, unknown partitions, unknown timelines and malformed cursors are refused."""
     with log.subscribe([orders], group="g") as consumer:
         publish(log, orders, range(10))
         batch = consumer.receive(DEADLINE_S)
@@ -195,7 +195,7 @@ def test_commits_of_what_is_not_there_are_refused(log, orders, partition, offset
 
 
 def test_a_reset_brings_events_back_and_outdates_streams(log, orders):
-    """The old stream cannot commit any more; its consumer goes on from the new place by itself."""
+    """A stream from before the reset cannot commit; its consumer continues from the new position."""
     publish(log, orders, range(9))
     with log.subscribe([orders], group="g", read_from="begin") as consumer:
         ident = consumer.subscription.id
@@ -204,7 +204,7 @@ def test_a_reset_brings_events_back_and_outdates_streams(log, orders):
         log.subscriptions.reset(ident, everywhere(orders, "BEGIN"))
         with pytest.raises(Conflict, match="reset"):
             consumer.commit(batch)
-        # What the stream had sent before it ended may come still, and cannot be committed.
+        # Batches that the old stream sent before it ended may still arrive; they cannot be committed.
         until(lambda: unconsumed(log, ident) == 9)
         found: Counter[int] = Counter()
         while unconsumed(log, ident):
@@ -216,10 +216,10 @@ def test_a_reset_brings_events_back_and_outdates_streams(log, orders):
 
 
 def test_resets_to_the_end_to_an_offset_and_to_a_moment(log, name):
-    """Each leaves exactly what comes after it."""
+    """After a reset exactly the events after the given position are unconsumed."""
     log.create(EventType(name))
     publish(log, name, range(5))
-    time.sleep(0.01)  # so that there is a moment between the two
+    time.sleep(0.01)  # separates the timestamps of the two publishes
     moment = to_rfc3339(int(time.time() * 1000))
     publish(log, name, range(5, 8))
     subscription, _ = log.subscriptions.create(Subscription("app", (name,), read_from="begin"))
@@ -245,7 +245,7 @@ def test_resets_to_the_end_to_an_offset_and_to_a_moment(log, name):
 
 
 def test_a_reset_without_cursors_fixes_the_beginning_once(log, orders):
-    """What is published after it is read, though no stream was ever open."""
+    """Events after the first reset are read, even if no stream was open; a second reset changes nothing."""
     publish(log, orders, range(3))
     subscription, _ = log.subscriptions.create(Subscription("app", (orders,)))
     assert log.subscriptions.cursors(subscription.id) == []
@@ -260,7 +260,7 @@ def test_a_reset_without_cursors_fixes_the_beginning_once(log, orders):
 
 
 def test_a_subscription_is_found_by_its_key(log, orders):
-    """Made once; whatever else is asked for later does not change it."""
+    """A second create with the same key returns the first subscription unchanged."""
     asked = Subscription("app", (orders,), "g", "begin", annotations={"a": "b"}, authorization={"readers": []})
     made, new = log.subscriptions.create(asked)
     assert new
@@ -274,7 +274,7 @@ def test_a_subscription_is_found_by_its_key(log, orders):
 
 
 def test_only_its_decoration_can_change(log, orders):
-    """Labels, annotations, authorization."""
+    """Only labels, annotations and authorization can change."""
     made, _ = log.subscriptions.create(Subscription("app", (orders,)))
     log.subscriptions.update(msgspec.structs.replace(made, labels={"team": "x"}))
     assert log.subscriptions.get(made.id).labels == {"team": "x"}
@@ -283,7 +283,7 @@ def test_only_its_decoration_can_change(log, orders):
 
 
 def test_what_makes_no_sense_is_refused(log, orders):
-    """Event types that are not there, cursors that are missing or strange."""
+    """Unknown event types and missing, foreign or unavailable cursors are refused."""
     for asked, why in [
         (Subscription("app", ("room.nothing",)), "does not exist"),
         (Subscription("app", (orders,), read_from="cursors"), "initial_cursors"),
@@ -307,7 +307,7 @@ def test_what_makes_no_sense_is_refused(log, orders):
 
 
 def test_reading_from_given_cursors(log, orders):
-    """Fixed when the subscription is made."""
+    """The given cursors are fixed when the subscription is created."""
     publish(log, orders, range(30))
     ends = [
         SubscriptionCursor(orders, info.partition, info.newest_available_offset) for info in log.partitions(orders)
@@ -323,7 +323,7 @@ def test_reading_from_given_cursors(log, orders):
 
 
 def test_a_deleted_subscription_is_gone(log, orders):
-    """Its consumer finds out."""
+    """A deleted subscription is NotFound, also for its open consumer."""
     with log.subscribe([orders], group="g") as consumer:
         ident = consumer.subscription.id
         log.subscriptions.delete(ident)
@@ -344,7 +344,7 @@ def test_a_deleted_subscription_is_gone(log, orders):
 
 
 def test_an_event_type_made_anew_is_not_read_with_old_cursors(log, data, name):
-    """Deleted by one who did not see the subscription. UNAVAILABLE, also in the statistics, until a reset."""
+    """Cursors of a deleted and recreated event type are UNAVAILABLE until a reset, also in the statistics."""
     log.create(EventType(name, partitions=2))
     publish(log, name, range(4))
     with log.subscribe([name], group="g", read_from="begin") as consumer:
@@ -370,7 +370,7 @@ def test_an_event_type_made_anew_is_not_read_with_old_cursors(log, data, name):
 
 
 def test_statistics_tell_lag_and_streams(log, orders):
-    """Nothing about cursors before the first stream; the age of the oldest unread event on request."""
+    """Before the first stream there is no lag; the age of the oldest unread event is on request."""
     subscription, _ = log.subscriptions.create(Subscription("app", (orders,), read_from="begin"))
     publish(log, orders, range(12))
     (stats,) = log.subscriptions.stats(subscription.id)
