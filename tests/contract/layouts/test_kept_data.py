@@ -1,7 +1,7 @@
-"""A data directory, and a PostgreSQL database, that the release before layouts had versions has left behind.
+"""A data directory and a PostgreSQL database of the release before layouts had versions.
 
-`tests/kept/data-0.1.zip` has two event types, one of them switched to a second storage, a subscription that has
-committed, and two archived hours; `tests/kept/postgres-0.1.sql` has rows in every table.
+`tests/kept/data-0.1.zip` has two event types, one of them switched to a second storage, a subscription
+with commits, and two archived hours; `tests/kept/postgres-0.1.sql` has rows in every table.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def numbers(platform: Platform) -> list[int]:
 
 
 def test_events_of_both_timelines_are_read_and_more_can_be_published(platform):
-    """Topic files of the old layout are taken over when they are opened."""
+    """Topic files of the old layout are migrated when they are opened."""
     assert [timeline.order for timeline in platform.log.timelines("orders")] == [1, 2]
     assert numbers(platform) == [*range(30)]
     platform.log.publish("orders", [{"customer": "c", "n": 30}]).raise_for_failed()
@@ -62,7 +62,7 @@ def test_events_of_both_timelines_are_read_and_more_can_be_published(platform):
 
 
 def test_a_subscription_goes_on_from_its_committed_cursors(platform):
-    """It is found by its owner and gets exactly the ten events that were not committed."""
+    """The subscription is found by its owner and gets exactly the ten uncommitted events."""
     (found,) = platform.log.subscriptions.search(event_types=["orders"])
     assert found.consumer_group == "billing"
     assert platform.log.subscriptions.search(found.owning_application) == [found]
@@ -77,7 +77,7 @@ def test_a_subscription_goes_on_from_its_committed_cursors(platform):
 
 
 def test_the_archive_knows_its_hours_and_goes_on(platform):
-    """Flagged hours are as they were, their files are in order, and a new event is archived."""
+    """Flagged hours are unchanged, their files pass verification, and a new event is archived."""
     ledger = platform.archive.ledger
     flagged = [(hour.event_type, hour.hour_ms) for hour in ledger.hours.between(TEN, TWELVE) if hour.revision == 1]
     assert flagged == [(name, hour) for name in ("orders", "visits") for hour in (TEN, TEN + 3_600_000)]
@@ -92,7 +92,7 @@ def test_the_archive_knows_its_hours_and_goes_on(platform):
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_newer_layout_is_refused_by_its_room(platform, data, room):
-    """The error says what to do; nothing is changed."""
+    """The error says what to do, and nothing is changed."""
     assert platform.archive.ledger.terms()
     platform.close()
     with closing(SqliteConnection(data / ROOMS[room])) as file:
@@ -105,7 +105,7 @@ def test_a_newer_layout_is_refused_by_its_room(platform, data, room):
 
 
 def test_a_newer_topic_file_is_refused(platform, data):
-    """Neither read nor written."""
+    """A topic file of a newer layout is neither read nor written."""
     platform.log.publish("visits", [{"page": "/"}]).raise_for_failed()
     platform.close()
     (path,) = (data / "topics").glob("visits*.db")
@@ -120,7 +120,7 @@ def test_a_newer_topic_file_is_refused(platform, data):
 
 @pytest.mark.parametrize("step", range(1, 5))
 def test_a_start_that_is_killed_while_it_migrates_is_harmless(data, step):
-    """At each of the steps that bring the rooms up to date; the next start finds everything."""
+    """A start after a crash at any step of the migration finds all data."""
     program = "import sys, strandline; strandline.open(sys.argv[1]).archive.ledger.terms()"
     done = subprocess.run(
         [sys.executable, "-c", program, str(data)],
@@ -130,7 +130,7 @@ def test_a_start_that_is_killed_while_it_migrates_is_harmless(data, step):
         check=False,
     )
     assert done.returncode in {-9, 0}
-    assert (done.returncode == -9) == (step <= 3), "one migration each of catalog, subscriptions and archive"
+    assert (done.returncode == -9) == (step <= 3), "catalog, subscriptions and archive have one migration each"
     with Platform(data, Settings(), ManualClock(TWELVE)) as platform:
         assert numbers(platform) == [*range(30)]
         assert len(platform.log.subscriptions.search(event_types=["orders"])) == 1
@@ -138,7 +138,7 @@ def test_a_start_that_is_killed_while_it_migrates_is_harmless(data, step):
 
 
 def shape(path: Path) -> set[tuple[object, ...]]:
-    """The columns and indexes of a SQLite file's tables, without their names, types and order."""
+    """The columns and indexes of a SQLite file's tables, without index names, types and order."""
     with closing(SqliteConnection(path)) as file:
         columns = file.execute(
             'SELECT t.name, c.name, c."notnull", c.pk FROM pragma_table_list t, pragma_table_info(t.name) c'
@@ -154,7 +154,7 @@ def shape(path: Path) -> set[tuple[object, ...]]:
 
 @pytest.mark.parametrize("file", ["catalog.db", "archive.db", "coordination.db"])
 def test_a_migrated_file_has_the_layout_of_a_new_one(platform, data, tmp_path, file):
-    """Tables are made by one block and migrated by others, which must agree."""
+    """The statements that create tables and those that migrate them must agree."""
     with Platform(tmp_path / "new", Settings(), ManualClock(TWELVE)) as new:
         for opened in (new, platform):
             assert opened.archive.ledger.terms() is not None
@@ -164,7 +164,7 @@ def test_a_migrated_file_has_the_layout_of_a_new_one(platform, data, tmp_path, f
 
 
 def test_a_migrated_postgresql_database_has_the_layout_of_a_new_one(postgres):
-    """The same there."""
+    """In PostgreSQL the statements agree as well."""
     kept, new = postgres.new_database(), postgres.new_database()
     postgres.execute((KEPT / "postgres-0.1.sql").read_text(encoding="utf-8"), kept)
     found = []
@@ -184,7 +184,7 @@ def test_a_migrated_postgresql_database_has_the_layout_of_a_new_one(postgres):
 
 
 def test_a_postgresql_database_is_taken_over(postgres):
-    """Every room of it, by the first node of this release that starts."""
+    """The first node of this release migrates every room; the second start changes nothing."""
     name = postgres.new_database()
     postgres.execute((KEPT / "postgres-0.1.sql").read_text(encoding="utf-8"), name)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Versions of what is stored: made, migrated, refused; safe against a kill and against two starts at once."""
+"""Layout versions: created, migrated and refused; safe against crashes and concurrent starts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def add(database: Database) -> None:
 
 
 def test_an_empty_database_gets_the_newest_layout(database):
-    """In one step."""
+    """An empty database gets the newest layout in one step."""
     migrate(database, "notes", THIRD)
     assert notes(database) == [("third", "me")]
     assert version(database) == 3
@@ -75,7 +75,7 @@ def test_an_empty_database_gets_the_newest_layout(database):
 
 
 def test_an_older_layout_is_migrated_in_place(database):
-    """What is stored stays."""
+    """A migration keeps the rows."""
     migrate(database, "notes", FIRST)
     add(database)
     migrate(database, "notes", SECOND)
@@ -93,14 +93,14 @@ def test_a_newer_layout_is_refused_and_untouched(database):
 
 
 def test_rooms_of_one_database_have_versions_of_their_own(database):
-    """Each is migrated when it is opened."""
+    """Each room is migrated when it is opened."""
     migrate(database, "notes", SECOND)
     migrate(database, "others", {"create": "CREATE TABLE others (n INTEGER);"})
     assert (version(database), version(database, "others")) == (2, 1)
 
 
 def test_tables_from_before_versions_were_kept_are_found(database):
-    """`version_before` says which layout they have."""
+    """`version_before` returns the layout of tables without a recorded version."""
     migrate(database, "others", FIRST)
     add(database)
     migrate(database, "notes", {**SECOND, "version_before": "SELECT 1"})
@@ -108,7 +108,7 @@ def test_tables_from_before_versions_were_kept_are_found(database):
 
 
 def test_a_migration_that_fails_changes_nothing(database):
-    """Neither tables nor versions; the next start tries again."""
+    """A failed migration changes neither tables nor versions; the next start retries it."""
     migrate(database, "notes", FIRST)
     broken = {**SECOND, "migration_3": "INSERT INTO nowhere VALUES (1);"}
     for _ in range(2):
@@ -120,7 +120,7 @@ def test_a_migration_that_fails_changes_nothing(database):
 
 
 def test_processes_that_start_at_once_migrate_once(address):
-    """The others wait and find it done."""
+    """One process migrates; the others wait and find the migration done."""
     with closing(open_database(address)) as first:
         migrate(first, "notes", FIRST)
     together = threading.Barrier(4)
@@ -138,7 +138,7 @@ def test_processes_that_start_at_once_migrate_once(address):
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_kill_in_the_middle_is_harmless(address, step):
-    """The next start finds the old layout and migrates it."""
+    """The start after a crash finds the old layout and migrates it."""
     with closing(open_database(address)) as database:
         migrate(database, "notes", FIRST)
     done = subprocess.run(
@@ -157,19 +157,19 @@ def test_a_kill_in_the_middle_is_harmless(address, step):
 
 
 def test_migrations_are_numbered_without_gaps(database):
-    """A gap is a mistake of ours."""
+    """A gap in the numbers is a programming error."""
     with pytest.raises(ValueError, match="numbered"):
         migrate(database, "notes", {"create": "SELECT 1", "migration_3": "SELECT 1"})
 
 
 def test_a_file_of_its_own_keeps_its_version_in_the_file(tmp_path):
-    """As a topic's file does: `user_version`."""
+    """A topic's file stores its version in `user_version`."""
     with (
         closing(SqliteConnection(tmp_path / "a.db", create=True)) as file,
         closing(FileLock(tmp_path / "a.db.lock")) as turn,
     ):
         migrate_file(file, turn, FIRST)
-        assert file.execute("SELECT * FROM sqlite_master") == [], "only `create_file` makes tables"
+        assert file.execute("SELECT * FROM sqlite_master") == [], "only `create_file` creates tables"
         create_file(file, FIRST)
         migrate_file(file, turn, THIRD)
         assert file.execute("SELECT * FROM notes") == [("third", "me")]

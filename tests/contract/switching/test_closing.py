@@ -1,6 +1,6 @@
-"""What processes say of an event type while a switch closes its timeline, when they have not seen the same of it.
+"""Cursors while a switch closes a timeline, in processes that have seen different ends of it.
 
-Two platforms on one directory: the second has seen less when the first stops in the middle of its switch.
+Two platforms share one directory. The second has seen fewer events when the first stops during its switch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARAMETERS = StreamParameters(max_uncommitted_events=100, batch_limit=5, batch_f
 
 @dataclass
 class Closing:
-    """`behind` has seen 5 of 10 events; the switch is decided when `decide` is called."""
+    """`behind` has seen 5 of 10 events; the switch is decided after `go` is set."""
 
     ahead: Platform
     behind: Platform
@@ -41,7 +41,7 @@ class Closing:
     pool: ThreadPoolExecutor
 
     def waits(self, act: Callable[[], object]) -> Future:
-        """Start the act and check that it waits for the decision."""
+        """Start the call and check that it waits for the decision."""
         answer = self.pool.submit(act)
         with pytest.raises(TimeoutError):
             answer.result(0.2)
@@ -83,7 +83,7 @@ def numbers(platform: Platform, offset: str) -> list[int]:
 
 
 def test_a_reader_goes_on_from_what_another_process_gave_it(closing: Closing):
-    """Once the switch is decided; until then it is not known whether the cursor exists."""
+    """A cursor of another process is checked after the decision: only then is it known whether it exists."""
     answer = closing.waits(lambda: numbers(closing.behind, NEWEST))
     closing.go.set()
     assert answer.result(DEADLINE_S) == []
@@ -91,7 +91,7 @@ def test_a_reader_goes_on_from_what_another_process_gave_it(closing: Closing):
 
 
 def test_arithmetic_waits_as_well(closing: Closing):
-    """Lag, distance and shift of a cursor that another process gave."""
+    """Lag, distance and shift of a cursor of another process wait for the decision."""
     log = closing.behind.log
     newest, early = CursorText("0", NEWEST), CursorText("0", EARLY)
     lag = closing.waits(lambda: log.lag("orders", [newest]))
@@ -104,7 +104,7 @@ def test_arithmetic_waits_as_well(closing: Closing):
 
 
 def test_a_commit_through_another_node_is_taken(closing: Closing):
-    """And a cursor that was never given out is refused, both after the decision."""
+    """After the decision, a delivered cursor is committed and a cursor that was never delivered is refused."""
     rooms = closing.behind.log.subscriptions
     newest, future = (SubscriptionCursor("orders", "0", offset) for offset in (NEWEST, NEWEST[:-2] + "10"))
     taken = closing.waits(lambda: rooms.commit(closing.subscription_id, closing.stream_id, [newest]))
@@ -116,7 +116,7 @@ def test_a_commit_through_another_node_is_taken(closing: Closing):
 
 
 def test_a_reset_to_what_another_node_showed_is_taken(closing: Closing):
-    """Once the switch is decided."""
+    """A reset to a cursor of another node waits for the decision."""
     rooms = closing.behind.log.subscriptions
     newest = SubscriptionCursor("orders", "0", NEWEST)
     done = closing.waits(lambda: rooms.reset(closing.subscription_id, [newest]))
@@ -126,7 +126,7 @@ def test_a_reset_to_what_another_node_showed_is_taken(closing: Closing):
 
 
 def test_a_stream_does_not_mind_that_others_are_ahead(closing: Closing):
-    """Its node has not seen what was committed: there is nothing to read yet, and nothing wrong."""
+    """A stream whose node has not seen the committed offset waits without an error."""
     newest = SubscriptionCursor("orders", "0", NEWEST)
     closing.ahead.log.subscriptions.commit(closing.subscription_id, closing.stream_id, [newest])
     closing.ahead.log.subscriptions._store.leases.leave(closing.stream_id)

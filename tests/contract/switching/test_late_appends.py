@@ -1,7 +1,7 @@
-"""Appends that meet a switch: by a storage that seals, and by one that cannot.
+"""Appends during a switch, on a storage that seals and on one that cannot.
 
-Two processes' worth of platforms on one data directory. The first is "asleep": its append is held back while its
-membership is gone, the second switches meanwhile, and then the append goes through.
+Two platforms share one data directory. The first is paused: its append is delayed, its membership expires, the
+second switches, and then the append continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OTHER = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration(
 
 
 class Unsealable(Storage):
-    """A storage as Kafka is one: everything but a seal."""
+    """A storage without `seal`, like Kafka."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -54,7 +54,7 @@ Unsealable.__abstractmethods__ = frozenset()
 
 @pytest.fixture(params=["seals", "cannot seal"])
 def opened(request, tmp_path) -> Iterator[Callable[[], strandline.platform.Platform]]:
-    """Opens the platform, as many times as wanted."""
+    """A function that opens another platform on the same directory."""
     platforms = []
 
     def one_more():
@@ -79,7 +79,7 @@ def numbers(platform) -> list[int]:
 
 
 def test_publishing_goes_on_after_a_switch(opened):
-    """Once each, however many switches there were before."""
+    """Every event is read once after several switches."""
     platform = opened()
     for round_ in range(4):
         platform.log.publish("orders", [{"n": 2 * round_}]).raise_for_failed()
@@ -89,7 +89,7 @@ def test_publishing_goes_on_after_a_switch(opened):
 
 
 def hold_appends(platform) -> threading.Event:
-    """The platform's appends to the old storage wait for the event."""
+    """Delay the platform's appends to the old storage until the event is set."""
     storage = platform.log._storages.get("default")
     append, go = storage.append, threading.Event()
 
@@ -102,7 +102,7 @@ def hold_appends(platform) -> threading.Event:
 
 
 def test_an_append_that_comes_too_late_moves_to_the_new_timeline(opened):
-    """It is never acknowledged and lost, and never seen twice."""
+    """A late append is never acknowledged and lost, and never read twice."""
     sleeper, awake = opened(), opened()
     sleeper.log.publish("orders", [{"n": 0}]).raise_for_failed()
     awake.log.publish("orders", [{"n": 1}]).raise_for_failed()
@@ -113,7 +113,7 @@ def test_an_append_that_comes_too_late_moves_to_the_new_timeline(opened):
     )
     publishing.start()
     until(lambda: sleeper.log.node.gate("orders")._running == 1, "the publish under way")
-    sleeper.log.node.coordination.close()  # its session is over for everybody else
+    sleeper.log.node.coordination.close()  # ends its session for the other nodes
     awake.log.admin.switch("orders", "other")
     go.set()
     publishing.join(20)
@@ -126,7 +126,7 @@ def test_an_append_that_comes_too_late_moves_to_the_new_timeline(opened):
 
 
 def test_what_the_storage_took_is_never_called_failed(opened, monkeypatch):
-    """Where the catalog says whether anybody will see it, and does not answer, its outcome is unknown."""
+    """Without a seal, the outcome of a stored append is unknown while the catalog does not answer."""
     platform = opened()
     platform.log.publish("orders", [{"n": 0}]).raise_for_failed()
     storage = platform.log._storages.get("default")
@@ -143,7 +143,7 @@ def test_what_the_storage_took_is_never_called_failed(opened, monkeypatch):
     storage.append = then_away
     report = platform.log.publish("orders", [{"n": 1}])
     if isinstance(storage, SealableStorage):
-        assert report.ok  # it would have refused what comes too late
+        assert report.ok  # a sealed storage would have refused a late append
     else:
         assert [(item.publishing_status, item.detail) for item in report.items] == [("failed", "outcome_unknown")]
     monkeypatch.setattr(platform.log._catalog, "version", version)

@@ -1,6 +1,6 @@
-"""Closed timelines whose time is over: marked, kept a while, deleted; over every catalog and storage there is.
+"""Closed timelines after their retention time: marked, kept for a delay, deleted; on every catalog and storage.
 
-Two nodes' worth of platforms share what they keep. Time stands still but for the tests.
+Two platforms, as two nodes, share their data. Only the tests advance the clock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture(params=["sqlite", "sqlite, kafka", "postgres, kafka"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Opener]:
-    """Opens a node, as many times as wanted; `first` and `second` are storages, the first is the default."""
+    """A function that opens another node; `first` and `second` are storages, the first is the default."""
     settings = Settings(log=LogSettings(cleanup_delay_ms=DELAY_MS))
     if request.param.startswith("postgres"):
         postgres, zookeeper = request.getfixturevalue("postgres"), request.getfixturevalue("zookeeper")
@@ -75,7 +75,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -
 
 @pytest.fixture
 def node(opened: Opener, clock: ManualClock) -> Platform:
-    """Its event type `orders` had three events, moved, and got two more an hour later."""
+    """A node whose event type `orders` got three events, was switched, and got two more events an hour later."""
     platform = opened()
     platform.log.create(EventType("orders", options=Options(DAY_MS)))
     publish(platform, 0, 1, 2)
@@ -94,7 +94,7 @@ def read(platform: Platform, start: object = "BEGIN") -> list[int]:
 
 
 def upkeep(platform: Platform) -> list[tuple[int, int]]:
-    """One round: the orders of the timelines it removed, and how many events went unread."""
+    """One round of upkeep: for each removed timeline its order and the number of unread events."""
     done = platform.log.upkeep.run()
     return [(removed.timeline.order, removed.unread) for removed in done]
 
@@ -119,7 +119,7 @@ LATER = "001-0002-000000000000000000"
 
 
 def test_a_timeline_goes_after_the_retention_time(opened: Opener, node: Platform, clock: ManualClock):
-    """First it is marked, for everybody; its topic follows when reads that had begun are over; its row stays."""
+    """All nodes see the mark at once; the topic is deleted after a delay for running reads, and the row stays."""
     other = opened()
     clock.advance(DAY_MS - HOUR_MS - 1)
     assert upkeep(node) == []
@@ -147,7 +147,7 @@ def test_a_timeline_goes_after_the_retention_time(opened: Opener, node: Platform
 
 
 def test_of_two_nodes_one_removes(opened: Opener, node: Platform, clock: ManualClock):
-    """At the same moment, and both may delete the topic."""
+    """Of two concurrent removals exactly one succeeds; both nodes may delete the topic."""
     nodes = [node, opened()]
     clock.advance(DAY_MS - HOUR_MS)
     for expected in ([(1, 0)], []):
@@ -170,7 +170,7 @@ def test_of_two_nodes_one_removes(opened: Opener, node: Platform, clock: ManualC
 
 
 def test_cursors_in_a_removed_timeline(opened: Opener, node: Platform, clock: ManualClock):
-    """Its end is the start of the next one, what is further back is gone: before its topic goes and after."""
+    """Only the end of a removed timeline is valid, before and after its topic is deleted."""
     clock.advance(DAY_MS - HOUR_MS)
     upkeep(node)
     fresh = opened()
@@ -198,7 +198,7 @@ def test_cursors_in_a_removed_timeline(opened: Opener, node: Platform, clock: Ma
 
 
 def test_a_reader_that_is_behind_is_told(node: Platform, clock: ManualClock):
-    """One in the removed timeline gets an error; one that had come to its end goes on."""
+    """A reader inside the removed timeline gets an error; a reader at its end continues."""
     behind = node.log.types.reader("orders", cursor(OLDER))
     through = node.log.types.reader("orders", cursor(END))
     clock.advance(DAY_MS - HOUR_MS)
@@ -210,7 +210,7 @@ def test_a_reader_that_is_behind_is_told(node: Platform, clock: ManualClock):
 
 
 def test_a_changed_retention_counts_for_what_is_there(node: Platform, clock: ManualClock, request):
-    """A longer one keeps the timeline, a shorter one lets it go; Kafka is told for the topics that stay."""
+    """A changed retention time applies to existing timelines, and to the Kafka topics of those that stay."""
     definition = node.log.get("orders")
     node.log.update(replace(definition, options=Options(2 * DAY_MS)))
     clock.advance(DAY_MS)
@@ -224,7 +224,7 @@ def test_a_changed_retention_counts_for_what_is_there(node: Platform, clock: Man
 
 
 def kept_ms(kafka: Broker, topic: str) -> int:
-    """How long Kafka keeps the records of a topic."""
+    """The retention time of a Kafka topic."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     (found,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
     return int(found.result(30)["retention.ms"].value)
@@ -232,7 +232,7 @@ def kept_ms(kafka: Broker, topic: str) -> int:
 
 @pytest.mark.parametrize("verb", ["bounds_of", "read"])
 def test_a_topic_that_goes_while_it_is_looked_at(opened: Opener, node: Platform, clock: ManualClock, verb: str):
-    """A reader that slept past the delay does not take the missing topic for a missing event type."""
+    """A read whose topic is deleted meanwhile is UNAVAILABLE, not NotFound."""
     other = opened()
     storage = node.log._storages.get("first")
     act = getattr(storage, verb)
@@ -255,7 +255,7 @@ def test_a_topic_that_goes_while_it_is_looked_at(opened: Opener, node: Platform,
 
 
 def test_what_a_subscription_has_not_read_is_warned_about(node: Platform, clock: ManualClock, caplog):
-    """And counted: two of three events for one, none for one that has read them, or that has not begun."""
+    """Unread events are logged and counted: two for one subscription, none for one at the end or not yet begun."""
     for group, offset in {"behind": "001-0001-000000000000000000", "through": END}.items():
         cursors = (SubscriptionCursor("orders", "0", offset),)
         asked = Subscription("app", ("orders",), group, "cursors", cursors)
@@ -269,7 +269,7 @@ def test_what_a_subscription_has_not_read_is_warned_about(node: Platform, clock:
 
 
 def test_a_storage_can_be_given_up(node: Platform, clock: ManualClock):
-    """Once its last topic is gone; another one of that name may be elsewhere."""
+    """A storage can be removed and is closed after its last topic is deleted."""
     node.log.admin.set_default_storage("second")
     clock.advance(DAY_MS)
     upkeep(node)
@@ -291,7 +291,7 @@ def test_a_storage_can_be_given_up(node: Platform, clock: ManualClock):
 def test_an_unavailable_storage_holds_up_nothing_but_its_topics(
     node: Platform, clock: ManualClock, monkeypatch, request
 ):
-    """The mark needs the catalog only; the deletion is tried again until it is done."""
+    """Marking a timeline needs only the catalog; the deletion of its topic is retried."""
     broker = request.getfixturevalue("kafka") if "kafka" in request.node.callspec.params["opened"] else None
     storage = node.log._storages.get("first")
     clock.advance(DAY_MS)
@@ -318,7 +318,7 @@ def test_an_unavailable_storage_holds_up_nothing_but_its_topics(
 def test_one_event_type_does_not_hold_up_the_others(
     node: Platform, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
-    """What cannot be looked up for one is looked up again; the others' timelines go."""
+    """If one event type fails, it is retried later, and the timelines of the others are removed."""
     node.log.create(EventType("visits", options=Options(DAY_MS)))
     node.log.admin.switch("visits", "second")
     clock.advance(2 * DAY_MS)
@@ -342,7 +342,7 @@ def refuse(topic: str) -> None:
 def test_a_publish_that_slept_meanwhile_goes_to_the_new_timeline(
     opened: Opener, node: Platform, clock: ManualClock
 ):
-    """Its topic is gone, so nothing is stored there, and the event type is not: it belongs where the others go."""
+    """A paused append whose topic was deleted has stored nothing, so it moves to the new timeline."""
     sleeper = opened()
     sleeper.log.create(EventType("visits", options=Options(DAY_MS)))
     sleeper.log.publish("visits", [{"n": 0}]).raise_for_failed()
@@ -351,7 +351,7 @@ def test_a_publish_that_slept_meanwhile_goes_to_the_new_timeline(
 
     def sleeps(topic, batches, *, waits=False):
         storage.append = append
-        sleeper.log.node.coordination.close()  # its session is over for everybody else
+        sleeper.log.node.coordination.close()  # ends its session for the other nodes
         node.log.admin.switch("visits", "second")
         clock.advance(DAY_MS)
         upkeep(node)
@@ -370,7 +370,7 @@ def test_a_publish_that_slept_meanwhile_goes_to_the_new_timeline(
 
 
 def test_records_that_expire_between_a_look_and_a_read_are_not_skipped(tmp_path, clock: ManualClock):
-    """A reader that is about to miss some of them is told, though the topic has more."""
+    """A reader whose next record has expired is UNAVAILABLE, even if the topic has later records."""
     with Platform(tmp_path, Settings(), clock) as platform:
         platform.log.create(EventType("orders", options=Options(DAY_MS)))
         publish(platform, 0)

@@ -1,4 +1,4 @@
-"""What switches and publishers are told while those who coordinate do not answer."""
+"""Switches and publishes while the coordination service does not answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def platform(tmp_path) -> Iterator[Platform]:
 @pytest.mark.parametrize("error", [OutcomeUnknown("lost"), Unavailable("away"), LeaseLost("gone")])
 @pytest.mark.parametrize("verb", ["lock", "bump", "members", "relock"])
 def test_a_switch_that_did_not_happen_can_be_tried_again(platform, monkeypatch, verb, error):
-    """Unavailable, whatever answer got lost: that it did not happen is certain. The next one goes through."""
+    """A switch that certainly did not happen is Unavailable, whichever call failed, and can be retried."""
     coordination = platform.log.node.coordination
 
     def fails(*_: object) -> None:
@@ -48,7 +48,7 @@ def test_a_switch_that_did_not_happen_can_be_tried_again(platform, monkeypatch, 
 
 
 def test_an_abort_needs_nobody(platform, monkeypatch):
-    """The catalog decides; nodes find out by themselves."""
+    """An abort needs only the catalog, not the other nodes."""
     coordination = platform.log.node.coordination
     aborted = threading.Event()
 
@@ -66,7 +66,7 @@ def test_an_abort_needs_nobody(platform, monkeypatch):
 
 
 def test_whoever_waits_for_a_switch_is_refused_in_time(platform, monkeypatch):
-    """Also while nobody can be asked whether it is over."""
+    """A publish that waits for a switch times out, even if the state of the switch cannot be read."""
     coordination, gate = platform.log.node.coordination, platform.log.node.gate("orders")
 
     def away() -> dict[str, str]:
