@@ -1,4 +1,4 @@
-"""SQLite's log is copied into its file beside the writing, and starts anew."""
+"""Checkpoints of SQLite's WAL run beside the writer, and the WAL restarts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def rows(path) -> int:
 
 
 def test_the_log_of_a_busy_writer_starts_anew(path, writer):
-    """However much is written, it stays about as long as it may be before it is copied."""
+    """The WAL stays near the limit of a checkpoint, however much is written."""
     write(writer, 1000)  # 10 MB
     assert log_bytes(path) < 3_000_000
     assert path.stat().st_size > 7_000_000
@@ -67,7 +67,7 @@ def test_the_log_of_a_busy_writer_starts_anew(path, writer):
 
 
 def test_large_commits_have_a_longer_log():
-    """A long log is copied seldom, a short one need not grow; which is better depends on what is written."""
+    """The limit depends on the commits: large commits need rare checkpoints, small commits a short WAL."""
     limits = Limits(least_bytes=10, commits=5, most_bytes=100)
     assert not limits.reached(9, 1000)
     assert limits.reached(10, 5)
@@ -76,7 +76,7 @@ def test_large_commits_have_a_longer_log():
 
 
 def test_a_reader_of_old_pages_holds_it_up_but_nobody_else(path, writer):
-    """The log grows meanwhile; once the reader is gone, a later commit finishes it."""
+    """The WAL grows while a reader uses old pages; a commit after the reader has ended restarts it."""
     with closing(SqliteConnection(path)) as reader:
         with reader.rows("SELECT n FROM rows") as none_yet:
             assert not list(none_yet)
@@ -92,7 +92,7 @@ def test_a_reader_of_old_pages_holds_it_up_but_nobody_else(path, writer):
 
 
 def test_readers_that_follow_one_another_do_not_let_the_log_grow_for_ever(path, writer):
-    """There is no moment at which nobody reads; the writer waits for those who began before."""
+    """If there is always a reader, the writer waits for the readers that began before the checkpoint."""
     write(writer, 10)
     stop = threading.Event()
     reader = threading.Thread(target=read_without_a_pause, args=(path, stop))
@@ -106,7 +106,7 @@ def test_readers_that_follow_one_another_do_not_let_the_log_grow_for_ever(path, 
 
 
 def read_without_a_pause(path, stop: threading.Event) -> None:
-    """The next one begins before the last one ends."""
+    """Run overlapping reads: the next read begins before the last one ends."""
     with closing(SqliteConnection(path)) as left, closing(SqliteConnection(path)) as right, ExitStack() as last:
         for database in itertools.cycle((left, right)):
             with ExitStack() as begun:
@@ -118,7 +118,7 @@ def read_without_a_pause(path, stop: threading.Event) -> None:
 
 
 def test_what_was_committed_stays_so_when_the_copy_fails(path, writer, monkeypatch):
-    """A disk that is full for the file is not an error of the commit."""
+    """A failed checkpoint is not an error of the commit."""
     monkeypatch.setattr(
         SqliteConnection, "checkpoint", lambda *_: SqliteConnection.execute(writer, "SELECT broken")
     )
@@ -127,7 +127,7 @@ def test_what_was_committed_stays_so_when_the_copy_fails(path, writer, monkeypat
 
 
 def test_a_copy_that_fails_is_told(path, writer, executor, monkeypatch, caplog):
-    """A log that grows because of a broken disk must not do so in silence."""
+    """A failed checkpoint is logged, because the WAL grows until the disk is repaired."""
     monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EIO, "broken disk")))
     write(writer, 100)
     executor.shutdown(wait=True)
@@ -135,7 +135,7 @@ def test_a_copy_that_fails_is_told(path, writer, executor, monkeypatch, caplog):
 
 
 def test_a_log_that_started_anew_by_another_process_is_measured_from_its_start(path):
-    """Where it was once, when a reader was in the way, says nothing any more."""
+    """A restart of the WAL resets the position of a checkpoint that a reader blocked."""
     executor, writer = Mock(), Mock()
     executor.submit.return_value.done.return_value = True
     writer.checkpoint.return_value = False
@@ -146,7 +146,7 @@ def test_a_log_that_started_anew_by_another_process_is_measured_from_its_start(p
 
 
 def test_a_writer_that_could_not_call_the_executor_tries_again(path, executor):
-    """There may have been no thread for it at that moment."""
+    """The executor may fail to start a thread; a later commit retries."""
     submit, executor.submit = executor.submit, Mock(side_effect=RuntimeError("can't start new thread"))
     with closing(SqliteConnection(path, committed=Checkpoints(path, executor, LIMITS).committed)) as writer:
         write(writer, 100)
@@ -157,7 +157,7 @@ def test_a_writer_that_could_not_call_the_executor_tries_again(path, executor):
 
 
 def test_the_writer_goes_on_without_the_executor(path, writer, executor):
-    """Closing the last connection copies everything."""
+    """Without the executor, closing the last connection runs the checkpoint."""
     executor.shutdown()
     write(writer, 100)
     writer.close()
@@ -165,7 +165,7 @@ def test_the_writer_goes_on_without_the_executor(path, writer, executor):
 
 
 def test_two_processes_copy_the_same_log(path, writer, executor):
-    """One at a time; whoever comes second leaves it to the other."""
+    """Only one process runs a checkpoint at a time; the other one skips it."""
     program = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -189,7 +189,7 @@ with ThreadPoolExecutor(1) as pool:
 
 
 def test_our_own_descriptor_goes_with_the_last_of_sqlite(path):
-    """Closed earlier, it would take SQLite's locks with it."""
+    """Our descriptor closes with the last connection; an earlier close would release SQLite's locks."""
     first, second = SqliteConnection(path), SqliteConnection(path)
     OPEN.sync(path)
     ours = OPEN._files[str(path)].descriptor
@@ -201,7 +201,7 @@ def test_our_own_descriptor_goes_with_the_last_of_sqlite(path):
 
 
 def test_a_database_that_cannot_be_opened_leaves_nothing_open(tmp_path):
-    """Neither a descriptor nor an entry that would keep one."""
+    """A failed open leaves neither a descriptor nor an entry."""
     path = tmp_path / "broken.db"
     path.write_bytes(b"no database at all" * 1000)
     with pytest.raises(Exception, match="not a database"):
@@ -211,7 +211,7 @@ def test_a_database_that_cannot_be_opened_leaves_nothing_open(tmp_path):
 
 
 def test_a_file_is_one_by_whatever_links_it_is_reached(path, tmp_path):
-    """Otherwise our descriptor would be closed, and SQLite's locks with it, when those of one link are through."""
+    """A file and its links share one descriptor; closing a second one would release SQLite's locks."""
     (tmp_path / "link").symlink_to(path.parent)
     linked = tmp_path / "link" / path.name
     with closing(SqliteConnection(path)):
@@ -222,7 +222,7 @@ def test_a_file_is_one_by_whatever_links_it_is_reached(path, tmp_path):
 
 
 def test_a_database_is_closed_after_the_working_directory_changed(path, tmp_path, monkeypatch):
-    """It is the file it was when it was opened."""
+    """A relative path is resolved when the database is opened."""
     monkeypatch.chdir(path.parent)
     database = SqliteConnection(Path(path.name))
     monkeypatch.chdir("/")
@@ -231,7 +231,7 @@ def test_a_database_is_closed_after_the_working_directory_changed(path, tmp_path
 
 
 def test_a_forked_process_opens_files_whatever_its_parent_was_doing(path):
-    """No thread of the child lets go of what a thread of the parent held."""
+    """A lock that a thread of the parent holds does not block the child."""
     program = """
 import os, signal, sys
 from pathlib import Path

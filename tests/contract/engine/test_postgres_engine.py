@@ -1,4 +1,4 @@
-"""What adapters rely on: atomic transactions, clear outcomes, and a pool that reconnects by itself."""
+"""The PostgreSQL engine: atomic transactions, clear outcomes, and a pool that reconnects by itself."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def proxy(postgres: PostgresServer) -> Iterator[LossyProxy]:
 
 @pytest.fixture
 def behind(postgres: PostgresServer, database: str, proxy: LossyProxy) -> Iterator[PostgresDatabase]:
-    """The same database through the lossy proxy."""
+    """The same database, through the lossy proxy."""
     opened = PostgresDatabase(postgres.url(database, port=proxy.port))
     yield opened
     opened.close()
@@ -65,7 +65,7 @@ def notes(db: PostgresDatabase) -> list[str]:
 
 
 def test_a_transaction_is_all_or_nothing(db):
-    """An error of any origin rolls back what was written before it."""
+    """Any error rolls back the writes of the transaction."""
 
     def work(session: Session) -> None:
         note("a", session)
@@ -79,7 +79,7 @@ def test_a_transaction_is_all_or_nothing(db):
 
 
 def test_many_rows_go_in_one_call(db):
-    """Or none of them."""
+    """`execute_many` writes all rows or none."""
     db.transaction(lambda session: session.execute_many(INSERT, [{"text": "a"}, {"text": "b"}]))
     with pytest.raises(Unavailable, match="duplicate key"):
         db.transaction(lambda session: session.execute_many(INSERT, [{"text": "c"}, {"text": "a"}]))
@@ -87,7 +87,7 @@ def test_many_rows_go_in_one_call(db):
 
 
 def test_transactions_that_block_each_other_both_go_through(db):
-    """The server ends one of two that wait for each other; its work is done again."""
+    """The server aborts one of two transactions in a deadlock, and the engine retries it."""
     db.transaction(lambda s: s.execute_many(INSERT, [{"text": "a"}, {"text": "b"}]))
     runs = []
     both = threading.Barrier(2)
@@ -116,7 +116,7 @@ def test_transactions_that_block_each_other_both_go_through(db):
 
 @pytest.mark.parametrize("state", ["40001", "40P01"])
 def test_collisions_are_tried_again_a_few_times(db, state):
-    """Then it is Unavailable, with the driver's error as the cause."""
+    """After the last retry a collision is Unavailable, with the driver's error as the cause."""
     runs = []
 
     def work(session: Session, failures: int) -> None:
@@ -136,14 +136,14 @@ def test_collisions_are_tried_again_a_few_times(db, state):
 
 
 def test_a_full_disk_is_said_to_be_full(db):
-    """Nothing was written; the caller may free some space."""
+    """A full disk is StorageFull: nothing was written, and the caller can free space."""
     with pytest.raises(StorageFull) as caught:
         db.transaction(lambda session: session.execute(FAIL.format("53100")))
     assert isinstance(caught.value.__cause__, psycopg.errors.DiskFull)
 
 
 def test_who_sleeps_in_a_transaction_does_not_hold_up_others_for_long(postgres, database, monkeypatch):
-    """The server ends it, others go on, and the sleeper does its work again."""
+    """The server ends an idle transaction, so others continue, and the engine retries it."""
     monkeypatch.setitem(engine._SETTINGS, "idle_in_transaction_session_timeout", 300)
     db = PostgresDatabase(postgres.url(database))
     db.transaction(lambda session: note("a", session))
@@ -169,17 +169,17 @@ def test_who_sleeps_in_a_transaction_does_not_hold_up_others_for_long(postgres, 
 
 
 def test_a_lost_answer_to_the_commit_is_an_unknown_outcome(db, behind, proxy):
-    """Here it did happen."""
+    """The outcome is unknown to the client, and the commit happened."""
     proxy.lose_answer_to(COMMIT)
     with pytest.raises(OutcomeUnknown) as caught:
         behind.transaction(lambda session: note("a", session))
     assert isinstance(caught.value.__cause__, psycopg.OperationalError)
     assert notes(db) == ["a"]
-    assert notes(behind) == ["a"], "and the pool has found back"
+    assert notes(behind) == ["a"], "the pool has reconnected"
 
 
 def test_a_lost_commit_is_an_unknown_outcome(db, behind, proxy):
-    """Here the commit did not happen, but the client cannot know that."""
+    """The outcome is unknown to the client, and the commit did not happen."""
     proxy.lose_request(COMMIT)
     with pytest.raises(OutcomeUnknown):
         behind.transaction(lambda session: note("a", session))
@@ -187,7 +187,7 @@ def test_a_lost_commit_is_an_unknown_outcome(db, behind, proxy):
 
 
 def test_what_is_lost_before_the_commit_is_done_again(db, behind, proxy):
-    """Once, unnoticed by the caller."""
+    """A transaction that loses its connection before the commit is retried, without an error to the caller."""
     for lose in (proxy.lose_answer_to, proxy.lose_request):
         text = lose.__name__
         lose(b"INSERT INTO")
@@ -197,11 +197,11 @@ def test_what_is_lost_before_the_commit_is_done_again(db, behind, proxy):
     assert notes(behind) == notes(db) == ["lose_answer_to", "lose_request"]
 
 
-# -- servers that go, come and keep silent
+# -- servers that stop, restart and do not answer
 
 
 def test_connections_that_died_are_replaced(postgres, database, db):
-    """All of them, as after a restart; the next call of every thread succeeds."""
+    """After the server closes all connections, the next call of every thread succeeds."""
     threads = [threading.Thread(target=notes, args=(db,)) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -217,7 +217,7 @@ def test_connections_that_died_are_replaced(postgres, database, db):
 
 
 def test_a_silent_server_is_given_up_after_a_while(postgres, db, monkeypatch):
-    """Reads are Unavailable, the outcome of a commit under way is unknown; calls succeed again with the server."""
+    """If the server does not answer, a read is Unavailable and the outcome of a commit is unknown."""
     monkeypatch.setattr(engine, "_ANSWER_SECONDS", 0.4)
     monkeypatch.setattr(db._pool, "timeout", 0.4)
     monkeypatch.setitem(db._parameters, "connect_timeout", 2)
@@ -237,7 +237,7 @@ def test_a_silent_server_is_given_up_after_a_while(postgres, db, monkeypatch):
 
 
 def test_a_server_that_is_down_is_unavailable_until_it_is_back(postgres, db, monkeypatch):
-    """The error has the reason and `retry_after`; when the server is back, calls succeed again."""
+    """The error has the reason and `retry_after`; calls succeed after the server restarts."""
     monkeypatch.setattr(db._pool, "timeout", 0.3)
     db.transaction(lambda session: note("a", session))
     postgres.kill()
@@ -253,14 +253,14 @@ def test_a_server_that_is_down_is_unavailable_until_it_is_back(postgres, db, mon
 
 
 def test_nobody_there_is_said_at_once():
-    """With the address."""
+    """The error names the address."""
     port = free_port()
     with pytest.raises(Unavailable, match=f"127.0.0.1:{port}"):
         PostgresDatabase(f"postgresql://me@127.0.0.1:{port}/none")
 
 
 def test_of_several_hosts_the_one_that_answers_is_taken(postgres, database):
-    """And the one that takes writes, if there are replicas."""
+    """Of several hosts the engine uses one that answers and, with replicas, the one that accepts writes."""
     url = postgres.url(database).replace("@", f"@127.0.0.1:{free_port()},")
     db = PostgresDatabase(url)
     assert notes(db) == []
@@ -268,7 +268,7 @@ def test_of_several_hosts_the_one_that_answers_is_taken(postgres, database):
 
 
 def test_closed_is_unavailable(db):
-    """Closing again is harmless."""
+    """A closed database is Unavailable; close is idempotent."""
     db.close()
     db.close()
     with pytest.raises(Unavailable, match="closed"):
@@ -280,7 +280,7 @@ def test_closed_is_unavailable(db):
 
 @pytest.mark.parametrize(("given", "ours"), [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")])
 def test_commits_wait_for_the_disk_at_least(postgres, database, given, ours):
-    """Whatever the database's own default is."""
+    """The engine overrides a weaker default of the database."""
     postgres.execute(f"ALTER DATABASE {database} SET synchronous_commit = {given}")
     db = PostgresDatabase(postgres.url(database))
     assert db.fetch("SELECT current_setting('synchronous_commit')", {}) == [(ours,)]
@@ -288,7 +288,7 @@ def test_commits_wait_for_the_disk_at_least(postgres, database, given, ours):
 
 
 def test_a_password_comes_from_the_environment(postgres, database, monkeypatch, caplog):
-    """It opens the door, and a wrong one is shown nowhere."""
+    """The password of the variable is used, and no error or log shows it."""
     postgres.execute(f"CREATE ROLE {GUARDED} LOGIN PASSWORD 'right-one'")
     url = postgres.url(database, user=f"{GUARDED}:env:SOME_PASSWORD")
     monkeypatch.setenv("SOME_PASSWORD", "right-one")
@@ -317,14 +317,14 @@ def test_a_password_comes_from_the_environment(postgres, database, monkeypatch, 
     ],
 )
 def test_addresses_that_cannot_be_used_are_refused(url, says):
-    """With what to do instead, and without what may be a secret."""
+    """The error says what to do instead and shows no secret."""
     with pytest.raises(Invalid, match=says) as caught:
         PostgresDatabase(url)
     assert "s3cret" not in str(caught.value)
 
 
 def test_without_the_driver_it_says_what_to_install():
-    """Word for word."""
+    """The error has the exact install command."""
     code = "import sys; sys.modules['psycopg'] = None; import strandline.engine.postgres"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'strandline[postgres]'" in done.stderr

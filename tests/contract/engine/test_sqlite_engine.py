@@ -38,13 +38,13 @@ def count(database: sqlite.SqliteConnection) -> int:
 
 
 def test_every_commit_is_durable_by_construction(database):
-    """WAL, flushed at every commit."""
+    """The journal is a WAL that is synced at every commit."""
     assert database.execute("PRAGMA journal_mode") == [("wal",)]
     assert database.execute("PRAGMA synchronous") == [(2,)]
 
 
 def test_a_transaction_is_all_or_nothing(database):
-    """Any error takes everything back, and the next one works."""
+    """Any error rolls back the transaction, and the next transaction works."""
 
     def fail() -> None:
         with database.transaction() as db:
@@ -60,7 +60,7 @@ def test_a_transaction_is_all_or_nothing(database):
 
 
 def test_driver_errors_are_ours_with_the_cause(database):
-    """Nobody above needs to know the driver."""
+    """A driver error is mapped to our error, with the driver's error as the cause."""
     with pytest.raises(Unavailable, match=r"a\.db") as caught:
         database.execute("SELECT nothing")
     assert type(caught.value.__cause__).__module__ == "apsw"
@@ -70,7 +70,7 @@ def test_driver_errors_are_ours_with_the_cause(database):
 
 
 def test_a_missing_database_is_not_found(tmp_path):
-    """And none is made; a directory that is away is another matter."""
+    """A missing file is NotFound and is not created; a missing directory is Unavailable."""
     with pytest.raises(NotFound):
         sqlite.SqliteConnection(tmp_path / "none.db")
     assert list(tmp_path.iterdir()) == []
@@ -79,14 +79,14 @@ def test_a_missing_database_is_not_found(tmp_path):
 
 
 def test_a_file_that_is_no_database_is_unavailable(tmp_path):
-    """It is there, so it is not missing."""
+    """A file that is not a database exists, so it is not NotFound."""
     (tmp_path / "a.db").write_bytes(b"something else" * 1000)
     with pytest.raises(Unavailable):
         sqlite.SqliteConnection(tmp_path / "a.db")
 
 
 def test_the_version_changes_with_commits_of_others(database):
-    """However they commit; own ones do not count."""
+    """`data_version` changes with the commits of other connections."""
     other = sqlite.SqliteConnection(database.path)
     before = database.data_version()
     assert database.data_version() == before
@@ -97,7 +97,7 @@ def test_the_version_changes_with_commits_of_others(database):
 
 
 def test_rows_can_be_left_early(database):
-    """The read ends with the block, so writers and checkpoints are not held up."""
+    """The read ends with the block, so it does not block writers and checkpoints."""
     database.execute_many("INSERT INTO t (n) VALUES (?)", [(n,) for n in range(100)])
     with database.rows("SELECT n FROM t ORDER BY n") as rows:
         assert next(rows) == (0,)
@@ -108,7 +108,7 @@ def test_rows_can_be_left_early(database):
 
 @contextmanager
 def files_no_larger_than(size: int):
-    """Writes past that fail, as on a broken disk; Python ignores the signal."""
+    """Make writes beyond that size fail, as on a broken disk; Python ignores the signal."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -118,7 +118,7 @@ def files_no_larger_than(size: int):
 
 
 def test_a_commit_that_fails_half_way_has_an_unknown_outcome(database):
-    """The frames may have reached the file: that is not the same as a failure."""
+    """The frames may have reached the file, so the outcome is unknown, not failed."""
     wal = database.path.with_name("a.db-wal")
     with files_no_larger_than(wal.stat().st_size + 5_000):
         with pytest.raises(OutcomeUnknown) as caught, database.transaction() as db:
@@ -131,7 +131,7 @@ def test_a_commit_that_fails_half_way_has_an_unknown_outcome(database):
 
 
 def test_a_closed_database_is_unavailable(database):
-    """In every way of using it."""
+    """Every call on a closed database is Unavailable."""
     database.close()
     for act in (lambda: database.execute("SELECT 1"), database.data_version, database.transaction().__enter__):
         with pytest.raises(Unavailable):
@@ -139,7 +139,7 @@ def test_a_closed_database_is_unavailable(database):
 
 
 def test_closing_within_a_transaction_keeps_the_first_error(database):
-    """Taking back is not possible any more, which must not hide why."""
+    """The rollback is no longer possible, and its failure does not hide the first error."""
 
     def fail() -> None:
         with database.transaction():
@@ -154,7 +154,7 @@ def test_closing_within_a_transaction_keeps_the_first_error(database):
 
 
 def test_a_file_lock_excludes_threads(tmp_path):
-    """Also those that share one lock object."""
+    """The lock excludes threads that share one lock object."""
     lock = sqlite.FileLock(tmp_path / "a.lock")
     inside: list[int] = []
     most: list[int] = []
@@ -176,7 +176,7 @@ def test_a_file_lock_excludes_threads(tmp_path):
 
 
 def test_a_file_lock_is_let_go_by_a_killed_process(tmp_path):
-    """While it lives it is waited for."""
+    """A lock is held while its process lives and released when the process is killed."""
     command = [sys.executable, "-c", _HOLD, str(tmp_path / "a.lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "held\n"
@@ -197,7 +197,7 @@ def test_a_file_lock_is_let_go_by_a_killed_process(tmp_path):
 
 
 def test_a_holder_that_sleeps_does_not_hold_up_every_thread(tmp_path, monkeypatch):
-    """One waits for it; the others are told that it is busy, and the lock is as good as new afterwards."""
+    """One thread waits for the holder, the others get Unavailable, and the lock works afterwards."""
     monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_MS", 100)
     command = [sys.executable, "-c", _HOLD, str(tmp_path / "a.lock")]
     lock = sqlite.FileLock(tmp_path / "a.lock")
@@ -217,13 +217,13 @@ def test_a_holder_that_sleeps_does_not_hold_up_every_thread(tmp_path, monkeypatc
 
 
 def test_a_lock_file_that_cannot_be_opened_is_unavailable(tmp_path):
-    """As one of our errors, like everything else from here."""
+    """The error of the system is mapped to our error."""
     with pytest.raises(Unavailable):
         sqlite.FileLock(tmp_path / "away" / "a.lock")
 
 
 def test_removing_takes_everything_beside_the_database(tmp_path):
-    """And a missing one is fine."""
+    """`remove` deletes the WAL and lock files too, and is idempotent."""
     path = tmp_path / "a.db"
     database = sqlite.SqliteConnection(path, create=True)
     database.execute("CREATE TABLE t (n)")
@@ -236,7 +236,7 @@ def test_removing_takes_everything_beside_the_database(tmp_path):
 
 
 def test_an_unsafe_library_is_refused(monkeypatch):
-    """Releases that can lose a WAL file under several writers."""
+    """SQLite releases that can corrupt a WAL with several writers are refused."""
     for version, safe in (("3.51.2", False), ("3.51.3", True), ("3.54.0", True), ("3.9.9", False)):
         monkeypatch.setattr(sqlite, "library_version", lambda version=version: version)
         if safe:
