@@ -1,4 +1,4 @@
-"""One place for files per adapter; every contract test runs over all of them."""
+"""One file tree per adapter; every contract test runs on each of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture(params=GUARDED)
 def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """Places that hold against others at the same moment."""
+    """A tree that is safe against concurrent processes."""
     place = made(request.param, request, tmp_path)
     yield place
     place.close()

@@ -1,4 +1,4 @@
-"""A place for files that several processes can open."""
+"""A file tree that several processes can open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORKER = Path(__file__).with_name("files_worker.py")
 
 
 class Place:
-    """`url` opens it; `arrow:` before a path asks for the adapter that any other file system gets."""
+    """`url` opens the tree; `arrow:` before a path selects the adapter for all other file systems."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -28,7 +28,7 @@ class Place:
         return files
 
     def other(self, failpoint: str = "", **env: str) -> Peer:
-        """Another process. It kills or stops itself at the failpoint, once."""
+        """Start another process. It kills or stops itself once, at the failpoint."""
         self._others.append(Peer(WORKER, self.url, STRANDLINE_TEST_FAILPOINT=failpoint, **env))
         return self._others[-1]
 

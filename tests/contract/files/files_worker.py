@@ -1,6 +1,6 @@
-"""Another process at a place for files: `files_worker.py <url>`.
+"""A second process that uses a file tree: `files_worker.py <url>`.
 
-See `peers` for how a test calls its methods and the acts below.
+A test calls the tree's methods and the functions below through `peers`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def stage(files: Files, content: bytes, path: str = "_staging/run/0.part") -> Di
 
 
 def write_for_ever(files: Files, path: str, chunk_bytes: int) -> None:
-    """Begin a file and never end it."""
+    """Write to a file without ever closing it."""
     file = files.create(path)
     while True:
         file.write(b"x" * chunk_bytes)
@@ -28,7 +28,7 @@ def write_for_ever(files: Files, path: str, chunk_bytes: int) -> None:
 
 
 def publish_for_ever(files: Files, name: str) -> None:
-    """File after file, each named after what it holds."""
+    """Publish files, each named after the hash of its content, without end."""
     number = 0
     while True:
         part, number = f"_staging/{name}/{number}.part", number + 1
@@ -38,12 +38,12 @@ def publish_for_ever(files: Files, name: str) -> None:
 
 
 def count(files: Files, path: str, times: int) -> int:
-    """Add one to the number in a flag, that many times with success; the number of failures."""
+    """Increment the number in a flag until that many attempts succeed; return the number of failures."""
     missed = 0
     while times:
         seen = files.look(path)
         number = int(seen.data.split()[0]) if seen else 0
-        mine = f"{number + 1} by {os.getpid()}".encode()  # the same content would count as done
+        mine = f"{number + 1} by {os.getpid()}".encode()  # a replace by the same content succeeds
         try:
             files.replace(path, mine, seen.version if seen else None)
         except (Conflict, Unavailable):

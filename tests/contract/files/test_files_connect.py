@@ -1,4 +1,4 @@
-"""Which adapter an address gets, and what is said when its driver is missing."""
+"""The adapter of each URL, and the error if its driver is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from strandline.errors import Invalid
     [("hdfs://host:8020/x", "hdfs_native", "hdfs"), ("s3://bucket/x", "boto3", "s3")],
 )
 def test_a_missing_driver_is_named_with_its_install_line(url, driver, extra):
-    """In a process where it cannot be imported."""
+    """The error has the install command of the driver."""
     code = (
         f"import sys; sys.modules[{driver!r}] = None; sys.modules[{driver + '.session'!r}] = None\n"
         "from strandline.archive.files import connect\n"
@@ -30,7 +30,7 @@ def test_a_missing_driver_is_named_with_its_install_line(url, driver, extra):
 
 
 def test_anything_else_is_for_pyarrow(caplog):
-    """With a word about the weaker promise it can keep."""
+    """Other URLs use pyarrow, with a warning about its weaker guarantees."""
     assert isinstance(connect("gs://anonymous@bucket/prefix"), ArrowFiles)
     assert "one archive process at a time" in caplog.text
 
@@ -39,7 +39,7 @@ def test_anything_else_is_for_pyarrow(caplog):
     "url", ["nonsense://x/y", "abfs://account:secret@container/x", "gs://bucket/?secret_key=secret"]
 )
 def test_addresses_that_lead_nowhere_are_invalid(url):
-    """And none is shown with a secret in it."""
+    """An unusable URL is Invalid, and the error shows no secret."""
     with pytest.raises(Invalid) as caught:
         connect(url)
     assert "secret" not in str(caught.value).replace("no secret", "")

@@ -1,4 +1,4 @@
-"""What every place for files promises."""
+"""The contract of every file tree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def digest(content: bytes) -> Digest:
 
 class TestWriting:
     def test_what_was_written_is_there_when_it_is_closed(self, files):
-        """In many small pieces and some large ones, more than fits in one request."""
+        """A closed file has all its bytes, also if they are more than one request can send."""
         pieces = [b"start", *(bytes([number]) * 3_000_000 for number in range(12)), b"end"]
         with files.create(STAGED) as file:
             for piece in pieces:
@@ -37,13 +37,13 @@ class TestWriting:
         assert files.digest(STAGED) == file.digest
 
     def test_an_empty_file_is_a_file(self, files):
-        """Nothing written is something, too."""
+        """A file without content exists and has size 0."""
         assert stage(files, b"") == digest(b"")
         assert files.size(STAGED) == 0
         assert files.read(STAGED) == b""
 
     def test_parquet_is_written_to_it_and_read_from_it(self, files):
-        """As tasks and `replay` do."""
+        """Parquet is written and read as tasks and `replay` do it."""
         table = pa.table({"offset": range(50_000), "value": [f'{{"n": {n}}}' for n in range(50_000)]})
         with files.create(STAGED) as file, pq.ParquetWriter(file, table.schema, compression="zstd") as writer:
             for batch in table.to_batches(max_chunksize=10_000):
@@ -55,7 +55,7 @@ class TestWriting:
             assert pq.ParquetFile(source).read_row_group(3, columns=["offset"])["offset"][0].as_py() == 30_000
 
     def test_reads_go_anywhere(self, files):
-        """Forward, back, from the end and past it."""
+        """A reader can seek forward, back, from the end and past it."""
         stage(files, b"0123456789")
         with files.open(STAGED) as file:
             assert file.size() == 10
@@ -68,7 +68,7 @@ class TestWriting:
             assert file.read(1) == b""
 
     def test_what_an_exception_left_is_gone(self, files):
-        """Also when more than one part was sent."""
+        """An exception discards the file, also if more than one part was sent."""
 
         def half_way() -> None:
             with files.create(STAGED) as file:
@@ -80,7 +80,7 @@ class TestWriting:
         assert files.size(STAGED) is None
 
     def test_what_was_discarded_is_gone(self, files):
-        """And has no digest; closing it afterwards brings nothing back."""
+        """A discarded file is deleted and has no digest; a later close does not restore it."""
         file = files.create(STAGED)
         file.write(b"x")
         file.discard()
@@ -90,7 +90,7 @@ class TestWriting:
             _ = file.digest
 
     def test_a_closed_file_stays(self, files):
-        """Whatever comes after `close`."""
+        """A second close or a discard after `close` has no effect."""
         file = files.create(STAGED)
         file.write(b"x")
         file.close()
@@ -99,7 +99,7 @@ class TestWriting:
         assert files.read(STAGED) == b"x"
 
     def test_a_name_is_used_once(self, files):
-        """The first file stays as it is."""
+        """A second file of the same name is a Conflict, and the first is unchanged."""
         stage(files, b"first")
         with pytest.raises(Conflict), files.create(STAGED) as file:
             file.write(b"second")
@@ -107,7 +107,7 @@ class TestWriting:
 
     @pytest.mark.parametrize("path", ["", "/etc/x", "../x", "a/../../x", "a//b", "a/", "./a", "a\0b"])
     def test_paths_stay_below_the_url(self, files, path):
-        """Nothing else is touched, and nothing else is read."""
+        """A path outside the tree is Invalid for reads and writes."""
         for call in (files.create, files.open, files.size, files.look, files.delete, files.delete_tree):
             with pytest.raises(Invalid):
                 call(path)
@@ -118,7 +118,7 @@ class TestWriting:
             files.publish(STAGED, path, digest(b"x"))
 
     def test_data_files_are_published_only(self, files):
-        """A reader that looks for `*.parquet` finds nothing that is being written."""
+        """A reader of `*.parquet` never finds a file that is being written."""
         with pytest.raises(Invalid, match="published"):
             files.create("data/x.parquet")
         with pytest.raises(Invalid, match="published"):
@@ -128,13 +128,13 @@ class TestWriting:
 
 class TestPublishing:
     def test_a_published_file_is_what_was_staged(self, files):
-        """Under its final name, in a directory that comes with it."""
+        """The published file has the staged content, in a new directory."""
         files.publish(STAGED, TARGET, stage(files, b"rows"))
         assert files.read(TARGET) == b"rows"
         assert files.entries("2024-05-01/13/orders/data") == [Entry("orders-0.parquet", 4)]
 
     def test_publishing_again_is_harmless(self, files):
-        """With the staged file still there, gone, or written once more."""
+        """`publish` is idempotent, with the staged file present, deleted or written again."""
         done = stage(files, b"rows")
         files.publish(STAGED, TARGET, done)
         files.publish(STAGED, TARGET, done)
@@ -146,7 +146,7 @@ class TestPublishing:
 
     @pytest.mark.parametrize("other", [b"ROWS", b"more rows"])
     def test_another_content_is_a_conflict(self, files, other):
-        """Of the same size or not; the first stays."""
+        """Other content is a Conflict, also of the same size, and the first file is unchanged."""
         files.publish(STAGED, TARGET, stage(files, b"rows"))
         new = stage(files, other, "_staging/run/1.part")
         with pytest.raises(Conflict):
@@ -157,13 +157,13 @@ class TestPublishing:
         assert files.read(TARGET) == b"rows"
 
     def test_nothing_to_publish_is_not_found(self, files):
-        """Neither staged nor there."""
+        """Without a staged and a published file, `publish` is NotFound."""
         with pytest.raises(NotFound):
             files.publish(STAGED, TARGET, digest(b"rows"))
         assert files.size(TARGET) is None
 
     def test_a_staged_file_of_another_size_is_not_published(self, files):
-        """It is not what the ledger lists."""
+        """A staged file that differs from the ledger is a Conflict."""
         stage(files, b"ro")
         with pytest.raises(Conflict):
             files.publish(STAGED, TARGET, digest(b"rows"))
@@ -172,13 +172,13 @@ class TestPublishing:
 
 class TestFlags:
     def test_a_missing_flag_is_none(self, files):
-        """Also when there is a directory of that name."""
+        """A directory of the flag's name is not a flag."""
         assert files.look(FLAG) is None
         stage(files, b"x", f"{FLAG}/x")
         assert files.look(FLAG) is None
 
     def test_a_flag_is_made_and_replaced(self, files):
-        """Each time with the version that was seen."""
+        """`replace` takes the version that `look` returned."""
         files.replace(FLAG, b"1", None)
         first = files.look(FLAG)
         assert first.data == b"1"
@@ -189,7 +189,7 @@ class TestFlags:
         assert files.entries("2024-05-01/13/orders") == [Entry("_READY", 1)]
 
     def test_a_stale_version_is_a_conflict(self, files):
-        """Nothing is overwritten, by whoever expects nothing there either."""
+        """A stale version, or None for an existing flag, is a Conflict and overwrites nothing."""
         files.replace(FLAG, b"1", None)
         old = files.look(FLAG).version
         files.replace(FLAG, b"2", old)
@@ -200,7 +200,7 @@ class TestFlags:
         assert files.entries("2024-05-01/13/orders") == [Entry("_READY", 1)]
 
     def test_a_flag_that_is_gone_is_a_conflict(self, files):
-        """Whoever expects it must look again."""
+        """A replace of a deleted flag is a Conflict."""
         files.replace(FLAG, b"1", None)
         seen = files.look(FLAG)
         files.delete(FLAG)
@@ -209,7 +209,7 @@ class TestFlags:
         assert files.look(FLAG) is None
 
     def test_the_same_content_counts_as_done(self, files):
-        """So a call whose answer got lost can be repeated."""
+        """A replace by the same content succeeds, so a lost answer can be retried."""
         files.replace(FLAG, b"1", None)
         files.replace(FLAG, b"1", None)
         first = files.look(FLAG).version
@@ -218,7 +218,7 @@ class TestFlags:
         assert files.look(FLAG).data == b"2"
 
     def test_flags_of_one_directory_do_not_meet(self, files):
-        """Nor do flags whose names begin alike."""
+        """Flags of one directory are independent, also if one name is a prefix of the other."""
         names = ["d/_READY", "d/_READY.late", "d/_LATE", "_READY"]
         for name in names:
             files.replace(name, name.encode(), None)
@@ -229,27 +229,27 @@ class TestFlags:
 
 class TestLookingAround:
     def test_a_directory_lists_what_is_in_it(self, files):
-        """Files with sizes, directories without, by name; nothing from deeper."""
+        """Entries are sorted by name: files with sizes, directories without, not recursive."""
         for path in ("b.part", "a/x.part", "a/deep/y.part", "c/z.part"):
             stage(files, path.encode(), path)
         assert files.entries() == [Entry("a", None), Entry("b.part", 6), Entry("c", None)]
         assert files.entries("a") == [Entry("deep", None), Entry("x.part", 8)]
 
     def test_a_missing_directory_is_empty(self, files):
-        """And so is a file."""
+        """A missing directory and a file have no entries."""
         assert files.entries() == []
         assert files.entries("nowhere/at/all") == []
         stage(files, b"x")
         assert files.entries(STAGED) == []
 
     def test_many_entries_are_listed(self, files):
-        """More than a screenful, each once."""
+        """Thirty entries are listed, each once."""
         for number in range(30):
             stage(files, b"", f"many/{number:03}.part")
         assert [entry.name for entry in files.entries("many")] == [f"{number:03}.part" for number in range(30)]
 
     def test_only_files_have_a_size(self, files):
-        """A directory or nothing has none, and cannot be opened."""
+        """The size of a directory or a missing path is None, and neither can be read."""
         stage(files, b"12345", "a/b.part")
         assert [files.size(path) for path in ("a/b.part", "a", "a/c", "a/b.part/c")] == [5, None, None, None]
         for path in ("a", "a/c"):
@@ -259,7 +259,7 @@ class TestLookingAround:
                 files.digest(path)
 
     def test_what_is_deleted_is_gone(self, files):
-        """What was not there may be deleted all the same."""
+        """`delete` is idempotent and deletes only its path."""
         stage(files, b"x")
         stage(files, b"y", "_staging/other/0.part")
         files.delete(STAGED)
@@ -268,7 +268,7 @@ class TestLookingAround:
         assert files.read("_staging/other/0.part") == b"y"
 
     def test_a_tree_is_deleted(self, files):
-        """With all that is in it and nothing beside it."""
+        """`delete_tree` is idempotent and deletes only what is below its path."""
         for path in ("_staging/run/a/0.part", "_staging/run/1.part", "_staging/run2/2.part"):
             stage(files, b"x", path)
         files.delete_tree("_staging/run")
@@ -276,7 +276,7 @@ class TestLookingAround:
         assert files.entries("_staging") == [Entry("run2", None)]
 
     def test_a_pickle_opens_the_same_place(self, files):
-        """That is how workers get it."""
+        """Workers get the tree as a pickle."""
         stage(files, b"x")
         again = pickle.loads(pickle.dumps(files))
         assert type(again) is type(files)
@@ -285,7 +285,7 @@ class TestLookingAround:
 
 
 def test_a_path_and_a_file_url_are_the_same_place(tmp_path, monkeypatch):
-    """Also a relative one, wherever the process goes."""
+    """A relative path is resolved once, so a new working directory does not change it."""
     monkeypatch.chdir(tmp_path)
     relative = connect("some files")
     stage(relative, b"x")

@@ -1,4 +1,4 @@
-"""Several processes, some paused, some killed: no file is lost, overwritten or seen in part."""
+"""Concurrent, paused and killed processes: no file is lost, overwritten or partly visible."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def outcome(call: Callable[[], object]) -> str:
 
 
 def together(calls: list[Callable[[], object]]) -> list[str]:
-    """What became of calls that begin at the same moment."""
+    """The outcomes of calls that begin at the same time."""
     barrier = threading.Barrier(len(calls))
 
     def one(call: Callable[[], object]) -> str:
@@ -49,7 +49,7 @@ def names(files: Files, path: str) -> list[str]:
 
 class TestAtTheSameMoment:
     def test_one_of_many_contents_is_published(self, guarded):
-        """The others are told, and the winner's file is whole."""
+        """One publish succeeds with a complete file; the others are a Conflict."""
         files = guarded.open()
         contents = [f"{number} ".encode() * 50_000 for number in range(AT_ONCE)]
         parts = [f"_staging/run/{number}.part" for number in range(AT_ONCE)]
@@ -64,7 +64,7 @@ class TestAtTheSameMoment:
         assert files.read(TARGET) == contents[results.index("done")]
 
     def test_many_publish_the_same_file(self, guarded):
-        """A driver and the one that replaced it both roll forward."""
+        """Concurrent publishes of the same file succeed, as for a driver and its replacement."""
         files = guarded.open()
         digest = stage(files, b"rows " * 50_000)
         assert together([lambda: files.publish(STAGED, TARGET, digest)] * AT_ONCE) == ["done"] * AT_ONCE
@@ -72,7 +72,7 @@ class TestAtTheSameMoment:
 
     @pytest.mark.parametrize("before", [b"", b"old"])
     def test_one_of_many_replaces_a_flag(self, guarded, before):
-        """Whether there was one or not."""
+        """Of concurrent replaces of an existing or a missing flag, exactly one succeeds."""
         files = guarded.open()
         if before:
             files.replace(FLAG, before, None)
@@ -87,7 +87,7 @@ class TestAtTheSameMoment:
         assert names(files, "hour") == ["_READY"]
 
     def test_no_replacement_gets_lost(self, guarded):
-        """Processes count in one flag, and every step counts; a reader never sees it go back or go away."""
+        """No increment of a flag by two processes is lost; a reader never sees an older or a missing flag."""
         files = guarded.open()
         others = [guarded.other() for _ in range(2)]
         files.replace(FLAG, b"0 by nobody", None)
@@ -105,7 +105,7 @@ class TestAtTheSameMoment:
         assert names(files, "hour") == ["_READY"]
 
     def test_readers_find_nothing_or_all(self, guarded):
-        """While a large file appears."""
+        """While a large file is published, a reader sees either no file or all of it."""
         files, reader = guarded.open(), guarded.open()
         content = bytes(range(256)) * 80_000
         digest = stage(files, content)
@@ -139,10 +139,10 @@ def collect_sizes(files: Files, stop: threading.Event) -> set[int | None]:
 
 
 class TestAsleep:
-    """A process stops in the middle of a call, the world goes on, and then it wakes."""
+    """A process is paused during a call, others make changes, and then the process continues."""
 
     def test_it_does_not_overwrite_a_newer_flag(self, guarded):
-        """However late it is, it has seen what is no longer true."""
+        """A late replace with a stale version is a Conflict."""
         files = guarded.open()
         files.replace(FLAG, b"revision 1", None)
         first = files.look(FLAG).version
@@ -156,7 +156,7 @@ class TestAsleep:
         assert names(files, "hour") == ["_READY"]
 
     def test_it_does_not_overwrite_a_new_flag(self, guarded):
-        """It saw that there was none."""
+        """A late replace that expects no flag is a Conflict."""
         files = guarded.open()
         sleeper = asleep(guarded, "files.checked", "replace", FLAG, b"revision 1, too late", None)
         files.replace(FLAG, b"revision 1", None)
@@ -167,7 +167,7 @@ class TestAsleep:
         assert names(files, "hour") == ["_READY"]
 
     def test_it_replaces_what_nobody_touched(self, guarded):
-        """Sleeping is no sin."""
+        """A late replace succeeds if the flag has not changed."""
         files = guarded.open()
         files.replace(FLAG, b"revision 1", None)
         sleeper = asleep(guarded, "files.checked", "replace", FLAG, b"revision 2", files.look(FLAG).version)
@@ -176,7 +176,7 @@ class TestAsleep:
         assert files.look(FLAG).data == b"revision 2"
 
     def test_it_publishes_what_others_have_published(self, guarded):
-        """With staging cleared meanwhile: it has nothing to do."""
+        """A late publish succeeds if the file is already published and staging was deleted."""
         files = guarded.open()
         digest = stage(files, b"rows")
         sleeper = asleep(guarded, "files.publish", "publish", STAGED, TARGET, digest)
@@ -187,7 +187,7 @@ class TestAsleep:
         assert files.read(TARGET) == b"rows"
 
     def test_it_does_not_publish_over_another_content(self, guarded):
-        """The name was given away meanwhile."""
+        """A late publish is a Conflict if other content was published."""
         files = guarded.open()
         sleeper = asleep(guarded, "files.publish", "publish", STAGED, TARGET, stage(files, b"late"))
         files.publish("_staging/1.part", TARGET, stage(files, b"rows", "_staging/1.part"))
@@ -205,17 +205,17 @@ def asleep(place: Place, failpoint: str, *call: object) -> Peer:
 
 
 class TestKilled:
-    """`kill -9` in the middle of a call."""
+    """A process is killed by SIGKILL during a call."""
 
     @pytest.mark.parametrize("before", [None, b"old"])
     def test_the_flag_is_as_it_was(self, guarded, before):
-        """And the next one gets through and clears up."""
+        """A killed replace changes nothing; the next one succeeds and deletes the leftovers."""
         files = guarded.open()
         if before:
             files.replace(FLAG, before, None)
         seen = files.look(FLAG)
         expected = seen.version if seen else None
-        # On S3 it is one request: there is nothing in between.
+        # On S3 a replace is one request without a step in between.
         for failpoint in (
             ("files.checked",) if guarded.url.startswith("s3:") else ("files.claimed", "files.checked")
         ):
@@ -228,7 +228,7 @@ class TestKilled:
         assert names(files, "hour") == ["_READY"]
 
     def test_publishing_goes_on(self, guarded):
-        """Nothing or all of it is there; a second attempt ends with all of it."""
+        """After a killed publish the file is missing or complete, and a retry completes it."""
         files = guarded.open()
         middle = {"s3": "files.copied", "hdfs": ""}.get(guarded.url.partition(":")[0], "files.linked")
         for failpoint in filter(None, ("files.publish", middle)):
@@ -243,7 +243,7 @@ class TestKilled:
             assert f"{failpoint}.parquet" in names(files, "hour/data")
 
     def test_a_half_written_file_is_no_data(self, guarded):
-        """It can be cleared away, with what it holds on to."""
+        """An unfinished file is not visible as data and can be deleted."""
         files = guarded.open()
         writer = guarded.other()
         writer.send("write_for_ever", STAGED, 4_000_000)
@@ -260,7 +260,7 @@ class TestKilled:
 
     @pytest.mark.parametrize("published", [1, 5])
     def test_all_that_is_published_is_whole(self, guarded, published):
-        """Killed at any moment of a long run."""
+        """Every published file is complete, whenever the publisher is killed."""
         files = guarded.open()
         publisher = guarded.other()
         publisher.send("publish_for_ever", "run")

@@ -1,4 +1,4 @@
-"""HDFS, in what only it can show: answers that get lost, a NameNode that is gone, silent or unwilling."""
+"""HDFS only: lost answers, and a NameNode that is down, does not answer or refuses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def files(proxy):
 
 
 def test_a_rename_whose_answer_got_lost_is_done(proxy, files):
-    """It is sent again, and the second one finds nothing to rename."""
+    """The rename is retried, and the retry finds nothing to rename."""
     digest = stage(files, b"rows")
     proxy.lose_answer_to(b"rename2")
     files.publish(STAGED, TARGET, digest)
@@ -45,7 +45,7 @@ def test_a_rename_whose_answer_got_lost_is_done(proxy, files):
 
 @pytest.mark.parametrize("lose", ["lose_answer_to", "lose_request"])
 def test_a_flag_is_replaced_over_a_bad_wire(proxy, files, lose):
-    """Once, whichever half of a call got lost."""
+    """The replace happens once, whether the request or the answer was lost."""
     getattr(proxy, lose)(b"rename2")
     files.replace(FLAG, b"1", None)
     assert proxy.lost.is_set()
@@ -58,7 +58,7 @@ def test_a_flag_is_replaced_over_a_bad_wire(proxy, files, lose):
 
 
 def test_nobody_at_the_address_is_unavailable(monkeypatch):
-    """Nothing was changed, and it may be tried again."""
+    """Nothing was changed, and the error has `retry_after`."""
     monkeypatch.setattr(strandline.engine.hdfs, "_ATTEMPTS", 0)
     files = connect(f"hdfs://127.0.0.1:{free_port()}/x")
     for call in (lambda: files.look(FLAG), lambda: files.create(STAGED), lambda: files.replace(FLAG, b"1", None)):
@@ -69,7 +69,7 @@ def test_nobody_at_the_address_is_unavailable(monkeypatch):
 
 
 def test_a_silent_namenode_is_not_waited_for_for_ever(hdfs, monkeypatch):
-    """A read can be repeated; a write may have happened, and may even happen later."""
+    """A read is Unavailable; the outcome of a write is unknown, because it may still happen."""
     files = connect(f"{hdfs.url}/test/{uuid.uuid4().hex}")
     digest = stage(files, b"rows")
     monkeypatch.setattr(strandline.engine.hdfs, "_ANSWER_SECONDS", 0.5)
@@ -88,7 +88,7 @@ def test_a_silent_namenode_is_not_waited_for_for_ever(hdfs, monkeypatch):
 
 
 def test_a_user_without_rights_is_forbidden(hdfs):
-    """Whoever HADOOP_USER_NAME says it is."""
+    """HADOOP_USER_NAME decides the user."""
     place = Place(f"{hdfs.url}/private")
     owner = place.open()
     stage(owner, b"x")
@@ -101,7 +101,7 @@ def test_a_user_without_rights_is_forbidden(hdfs):
 
 
 def test_names_that_hdfs_does_not_take_are_invalid(files):
-    """There is nothing to wait for."""
+    """A name that HDFS refuses is Invalid, because a retry cannot succeed."""
     with pytest.raises(Invalid, match="InvalidPathException"):
         files.create("a:b/c.part")
     stage(files, b"x")
@@ -113,14 +113,14 @@ def test_names_that_hdfs_does_not_take_are_invalid(files):
     "url", ["hdfs:///path", "hdfs://user:secret@host/path", "hdfs://host/path?x=1", "hdfs://no-such-service/path"]
 )
 def test_addresses_that_lead_nowhere_are_invalid(url):
-    """And none is shown with a secret in it."""
+    """An unusable URL is Invalid, and the error shows no secret."""
     with pytest.raises(Invalid) as caught:
         connect(url)
     assert "secret" not in str(caught.value)
 
 
 def test_a_closed_place_is_unavailable(hdfs):
-    """Closing it again is fine."""
+    """A closed tree is Unavailable; close is idempotent."""
     files = connect(f"{hdfs.url}/x")
     files.close()
     files.close()
@@ -129,7 +129,7 @@ def test_a_closed_place_is_unavailable(hdfs):
 
 
 def test_a_file_under_construction_is_not_published(hdfs):
-    """HDFS would rename it; its length says that it is not what was written."""
+    """HDFS would rename an open file; its length reveals that it is unfinished."""
     files = connect(f"{hdfs.url}/test/{uuid.uuid4().hex}")
     finished = stage(files, b"x" * 3_000_000, "_staging/other.part")
     writing = files.create(STAGED)
@@ -143,7 +143,7 @@ def test_a_file_under_construction_is_not_published(hdfs):
 
 
 def test_threads_share_a_place(hdfs):
-    """Each gets its own answer."""
+    """Each thread gets its own answer."""
     files: Files = connect(f"{hdfs.url}/test/{uuid.uuid4().hex}")
     found: dict[int, bytes] = {}
 

@@ -1,4 +1,4 @@
-"""A local directory, in what only it can show."""
+"""Local directories only: syncs, errors of the system, and leftovers of crashes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLAG = "hour/_READY"
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Every file and directory that was synced, in order, under the name it had then."""
+    """Every file and directory that was synced, in order, under its name at that time."""
     found: list[Path] = []
     real = os.fsync
 
@@ -30,14 +30,14 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def test_a_closed_file_is_on_the_disk(tmp_path, synced):
-    """With its directory's entry, and the entries of directories that came with it."""
+    """A close syncs the file and the entries of its new directories."""
     stage(LocalFiles(str(tmp_path)), b"x", "_staging/run/0.part")
     run = tmp_path / "_staging" / "run"
     assert synced == [tmp_path, run.parent, run / "0.part", run]
 
 
 def test_a_published_file_is_on_the_disk(tmp_path, synced):
-    """The content already was; now its name is, too."""
+    """A publish syncs the name; the content is already synced."""
     files = LocalFiles(str(tmp_path))
     digest = stage(files, b"x")
     synced.clear()
@@ -47,7 +47,7 @@ def test_a_published_file_is_on_the_disk(tmp_path, synced):
 
 @pytest.mark.parametrize("before", [None, b"old"])
 def test_a_flag_is_on_the_disk(tmp_path, synced, before):
-    """Its content before its name."""
+    """A replace syncs the content before the name."""
     files = LocalFiles(str(tmp_path))
     if before:
         files.replace(FLAG, before, None)
@@ -69,7 +69,7 @@ def test_a_flag_is_on_the_disk(tmp_path, synced, before):
     ],
 )
 def test_the_systems_errors_become_ours(tmp_path, monkeypatch, number, kind):
-    """And what could not be made durable is not left behind."""
+    """A failed sync raises our error and leaves no file."""
     files = LocalFiles(str(tmp_path))
     file = files.create("a/0.part")
     file.write(b"x")
@@ -85,7 +85,7 @@ def test_the_systems_errors_become_ours(tmp_path, monkeypatch, number, kind):
 
 
 def test_a_file_in_the_way_of_a_directory_is_invalid(tmp_path):
-    """There is nothing to wait for."""
+    """A path that cannot exist is Invalid, because a retry cannot succeed."""
     files = LocalFiles(str(tmp_path))
     stage(files, b"x", "a")
     with pytest.raises((Invalid, Conflict)):
@@ -95,7 +95,7 @@ def test_a_file_in_the_way_of_a_directory_is_invalid(tmp_path):
 
 
 def test_a_staged_file_may_stay_after_a_crash(tmp_path):
-    """Both names of one file: publishing again sees that it is done."""
+    """After a crash both names may link to one file; publishing again succeeds."""
     files = LocalFiles(str(tmp_path))
     digest = stage(files, b"x")
     (tmp_path / "hour").mkdir()
@@ -105,7 +105,7 @@ def test_a_staged_file_may_stay_after_a_crash(tmp_path):
 
 
 def test_hidden_files_that_others_left_are_cleared_away(tmp_path):
-    """By the next one that makes or replaces the flag, and only those of this flag."""
+    """The next replace of a flag deletes the leftovers of this flag only."""
     files = LocalFiles(str(tmp_path))
     for name in ("._READY.1.next", "._LATE.1.next", "_READY.1.next"):
         stage(files, b"left", f"hour/{name}")
