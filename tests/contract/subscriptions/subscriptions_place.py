@@ -1,4 +1,4 @@
-"""A store of subscriptions that several processes can open, and what tests put into it."""
+"""A store of subscriptions that several processes can open, and test data for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _numbers = itertools.count(1)
 
 
 class SubscriptionsPlace:
-    """`now_ms` is the clock that leases are counted on; tests move it."""
+    """`now_ms` is the clock of the leases; tests advance it."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -34,7 +34,7 @@ class SubscriptionsPlace:
 
 
 def subscription(*event_types: str, owner: str = "app", group: str | None = None) -> Subscription:
-    """One that no other test has."""
+    """A subscription that no other test uses."""
     asked = Subscription(owner, event_types or ("orders",), group or f"group-{next(_numbers)}")
     return complete(asked, str(uuid.uuid4()), "2024-05-01T12:00:00.000Z")
 
@@ -44,14 +44,14 @@ def share(partition: int, offset: int = -1, *, timeline: int = 1, name: str = "o
 
 
 def made(store: SubscriptionStore, partitions: int = 2) -> str:
-    """The id of a new subscription whose cursors stand before the first record of every partition."""
+    """Create a subscription with its cursors before the first record of each partition; return its id."""
     created = store.create(subscription(), [share(p) for p in range(partitions)])
     assert created is not None
     return str(created.id)
 
 
 def join(store: SubscriptionStore, subscription_id: str, node: str = "node-1", *direct: int) -> str:
-    """The id of a new stream."""
+    """Join with a new stream; return its id."""
     member = Member(str(uuid.uuid4()), frozenset(Slot("et-1", p) for p in direct) or None)
     store.leases.join(subscription_id, member, node)
     return member.id

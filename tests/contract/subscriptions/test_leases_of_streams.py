@@ -1,4 +1,4 @@
-"""Leases of a process's streams: which are renewed, and which are not although their node lives."""
+"""Leases of a process's streams: a running node renews only the streams that it knows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_all(consumer) -> list[int]:
 
 
 def test_a_goodbye_that_fails_costs_a_lease(platform, subscription_id, monkeypatch):
-    """The node lives and has other streams; the lost one is not among those that it renews."""
+    """After a failed `leave` the lease expires, because the node renews only its open streams."""
     subscriptions = platform.log.subscriptions
 
     def away(_: str) -> None:
@@ -62,7 +62,7 @@ def test_a_goodbye_that_fails_costs_a_lease(platform, subscription_id, monkeypat
 
 
 def test_a_stream_whose_beginning_got_no_answer_costs_a_lease(platform, subscription_id, monkeypatch):
-    """The stream is in the store, but no consumer has it."""
+    """A stream that is in the store but has no consumer expires."""
     subscriptions = platform.log.subscriptions
     leases = subscriptions._store.leases
     join = leases.join
@@ -80,7 +80,7 @@ def test_a_stream_whose_beginning_got_no_answer_costs_a_lease(platform, subscrip
 
 
 def test_a_storage_that_does_not_answer_costs_no_lease(platform, subscription_id, monkeypatch):
-    """One stream's look at its storage takes for ever; the leases of all are renewed meanwhile."""
+    """The leases of all streams are renewed while one stream waits for its storage."""
     subscriptions = platform.log.subscriptions
     leases, stuck, go, renewals = subscriptions._store.leases, threading.Event(), threading.Event(), []
 

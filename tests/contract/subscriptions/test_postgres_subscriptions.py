@@ -1,4 +1,4 @@
-"""What only the PostgreSQL store promises: leases on the server's clock, machines that get in each other's way."""
+"""The contract of the PostgreSQL store alone: leases on the server's clock, concurrent machines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def database(postgres: PostgresServer) -> str:
 
 @pytest.fixture
 def stores(postgres: PostgresServer, database: str) -> Iterator[list[SqlSubscriptions]]:
-    """Two nodes, as far as the store can tell."""
+    """Two stores that act as two nodes."""
     opened = [PostgresDatabase(postgres.url(database)) for _ in range(2)]
     yield [SqlSubscriptions(one, lease_ms=400) for one in opened]
     for one in opened:
@@ -34,14 +34,14 @@ def stores(postgres: PostgresServer, database: str) -> Iterator[list[SqlSubscrip
 
 @pytest.fixture
 def patient(postgres: PostgresServer, database: str) -> Iterator[SqlSubscriptions]:
-    """A node whose leases do not run out by themselves, however busy the machine is."""
+    """A node whose leases do not expire during a test, even on a busy machine."""
     opened = PostgresDatabase(postgres.url(database))
     yield SqlSubscriptions(opened, lease_ms=600_000)
     opened.close()
 
 
 def test_a_lease_runs_out_on_the_servers_clock(stores, patient):
-    """A node that does not renew loses its slots to one that does; no node's own clock matters."""
+    """A node that does not renew loses its slots; the clocks of the nodes do not matter."""
     one, other = stores[0], patient
     ident = made(one)
     died, lives = join(one, ident, "node-1"), join(other, ident, "node-2")
@@ -56,7 +56,7 @@ def test_a_lease_runs_out_on_the_servers_clock(stores, patient):
 
 
 def test_a_commit_whose_answer_got_lost_is_unknown_and_can_be_looked_up(postgres, database, stores):
-    """By the cursor; committing the same again is merely outdated."""
+    """The cursor shows whether the commit happened; the same commit again is outdated."""
     proxy = LossyProxy(postgres.port)
     lossy = PostgresDatabase(postgres.url(database, port=proxy.port))
     behind = SqlSubscriptions(lossy, lease_ms=60_000)
@@ -73,7 +73,7 @@ def test_a_commit_whose_answer_got_lost_is_unknown_and_can_be_looked_up(postgres
 
 
 def test_nodes_that_do_everything_at_once_do_not_get_stuck(stores, patient):
-    """Joins, commits, releases, resets and renewals of the same subscriptions; then every slot has one owner."""
+    """Concurrent joins, commits, releases, resets and renewals do not deadlock; then every slot has one owner."""
     subscriptions = [made(stores[0], 4) for _ in range(2)]
 
     def live(seed: int) -> None:
@@ -89,7 +89,7 @@ def test_nodes_that_do_everything_at_once_do_not_get_stuck(stores, patient):
                 if chance.random() < 0.2:
                     store.reset(ident, [share(partition) for partition in range(4)])
                 store.leases.leave(stream)
-            except (Conflict, Invalid):  # as many streams as partitions; reset by another; over for too long
+            except (Conflict, Invalid):  # no free slot, reset by another node, or ended too long ago
                 continue
 
     with ThreadPoolExecutor(8) as pool:

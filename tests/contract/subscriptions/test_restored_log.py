@@ -1,4 +1,4 @@
-"""Subscriptions whose cursors are past the end of the log, because it was restored from an old copy."""
+"""Subscriptions whose cursors are past the end of the log, because the log was restored from an old copy."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def receive(log: Log, count: int) -> list[int]:
     with log.subscribe(["orders"], group="g", read_from="begin") as consumer:
         while len(found) < count:
             batch = consumer.receive(10)
-            assert batch is not None, f"only {found} came"
+            assert batch is not None, f"received only {found}"
             found += [event["n"] for event in batch.events]
             consumer.commit(batch)
     return found
 
 
 def test_reading_continues_at_the_end_and_this_is_reported_once(tmp_path: Path, caplog):
-    """The stream does not fail again and again; the next event is delivered."""
+    """The stream does not fail repeatedly; the next event is delivered."""
     data, copy = tmp_path / "data", tmp_path / "copy"
     with strandline.open(data) as platform:
         platform.log.create(EventType("orders", partitions=1))

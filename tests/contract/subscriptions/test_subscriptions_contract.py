@@ -1,4 +1,4 @@
-"""What every store of subscriptions promises."""
+"""The contract of every store of subscriptions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def commit(store, subscription_id, stream_id, *places):
 
 
 def test_a_subscription_comes_back_as_it_was_made(place, store):
-    """In this process and in another, by its id and by its key."""
+    """This process and another one find it unchanged by its id and by its key."""
     asked = msgspec.structs.replace(
         subscription("b", "a"), annotations={"x": "ü"}, authorization={"readers": [{"value": 1}]}
     )
@@ -37,7 +37,7 @@ def test_a_subscription_comes_back_as_it_was_made(place, store):
 
 
 def test_there_is_one_subscription_for_a_key(place, store):
-    """Whoever comes second, in whatever process, gets None and changes nothing."""
+    """A second create of the same key, in any process, returns None and changes nothing."""
     first = subscription("a", "b")
     second = msgspec.structs.replace(first, id=str(uuid.uuid4()), event_types=("b", "a"), labels={"x": "y"})
     assert store.create(first, [share(0, name="a")]) is not None
@@ -48,7 +48,7 @@ def test_there_is_one_subscription_for_a_key(place, store):
 
 
 def test_of_many_that_create_at_once_one_succeeds(place):
-    """Each with a connection of its own."""
+    """Of concurrent creates with separate connections, exactly one succeeds."""
     asked = subscription()
     stores = [place.open() for _ in range(4)]
     results = []
@@ -65,7 +65,7 @@ def test_of_many_that_create_at_once_one_succeeds(place):
 
 
 def test_search_is_newest_first_and_keeps_to_its_filters(store):
-    """The owner, and all of the event types."""
+    """A search filters by the owner and by all given event types."""
     one = store.create(subscription("a", owner="x"), [])
     two = store.create(subscription("a", "b", owner="y"), [])
     three = store.create(subscription("b", owner="x"), [])
@@ -87,7 +87,7 @@ def test_an_update_replaces_the_definition(store):
 
 
 def test_a_deleted_subscription_is_gone_with_cursors_and_streams(store):
-    """And its key is free again."""
+    """The cursors and streams are deleted too, and the key is free."""
     asked = subscription()
     store.create(asked, [share(0)])
     stream = join(store, asked.id)
@@ -106,7 +106,7 @@ def test_a_deleted_subscription_is_gone_with_cursors_and_streams(store):
 
 
 def test_cursors_begin_where_they_are_put_first(store):
-    """A second one for the same partition changes nothing; new partitions come to the streams there are."""
+    """The first cursor of a partition is kept; open streams get new partitions."""
     created = store.create(subscription(), [])
     store.initialise(created.id, [share(0, 4)])
     stream = join(store, created.id)
@@ -118,7 +118,7 @@ def test_cursors_begin_where_they_are_put_first(store):
 
 
 def test_a_commit_moves_forward_only(store):
-    """Each cursor by itself; over timelines as well; the same place again is outdated."""
+    """Each cursor moves forward only, also across timelines; the same position again is outdated."""
     ident = made(store)
     stream = join(store, ident)
     assert commit(store, ident, stream, (0, 5)) == ["committed"]
@@ -132,7 +132,7 @@ def test_a_commit_moves_forward_only(store):
 
 
 def test_a_commit_of_a_foreign_partition_moves_nothing(store):
-    """Not even the others of the request."""
+    """One unknown partition refuses all commits of the request."""
     ident = made(store)
     stream = join(store, ident)
     with pytest.raises(Invalid, match="partition 7"):
@@ -141,7 +141,7 @@ def test_a_commit_of_a_foreign_partition_moves_nothing(store):
 
 
 def test_commits_need_a_stream_of_that_subscription(store):
-    """An unknown one, and one of another subscription, are refused."""
+    """A stream that is unknown or belongs to another subscription is refused."""
     ident, other = made(store), made(store)
     with pytest.raises(Invalid, match="no such stream"):
         commit(store, ident, NOWHERE, (0, 1))
@@ -150,7 +150,7 @@ def test_commits_need_a_stream_of_that_subscription(store):
 
 
 def test_commits_are_taken_for_60_s_after_the_end(place, store):
-    """From any process, however the stream ended: left, or its node died."""
+    """Any process accepts commits for 60 s after the stream left or its lease expired."""
     ident = made(store)
     left, died = join(store, ident, "node-1"), join(store, ident, "node-2")
     store.leases.leave(left)
@@ -170,7 +170,7 @@ def test_commits_are_taken_for_60_s_after_the_end(place, store):
 
 
 def test_racing_commits_end_at_the_farthest(place):
-    """Of many threads with connections of their own, in whatever order they come."""
+    """Concurrent commits end at the highest offset, in any order."""
     ident = made(place.open(), 1)
     stores = [place.open() for _ in range(3)]
     stream = join(stores[0], ident)
@@ -190,7 +190,7 @@ def test_racing_commits_end_at_the_farthest(place):
 
 
 def test_what_expired_is_skipped_once_and_counted(store):
-    """Compare and set: only from the cursor that was found to be too old."""
+    """`skip` is a compare-and-set on the expired cursor."""
     ident = made(store, 1)
     (before,) = store.layout(ident)[0]
     assert store.skip(ident, before, Position(1, 9), 10)
@@ -205,7 +205,7 @@ def test_what_expired_is_skipped_once_and_counted(store):
 
 
 def test_a_reset_moves_back_ends_streams_and_outdates_them(place, store):
-    """Later commits of older streams are refused, those of newer ones are not."""
+    """Later commits of older streams are refused; those of newer streams are accepted."""
     ident = made(store)
     old = join(store, ident)
     commit(store, ident, old, (0, 5), (1, 5))
@@ -232,7 +232,7 @@ def test_a_reset_forgets_what_was_skipped_and_raises_the_epoch(store):
 
 
 def test_a_reset_to_another_incarnation_replaces_the_old_one(store):
-    """The event type was deleted and made anew: nothing of the old one stays."""
+    """After a reset to a recreated event type no cursor of the old one is left."""
     ident = made(store, 3)
     store.reset(ident, [share(0, of="et-2"), share(1, of="et-2")])
     assert [one.slot for one in store.layout(ident)[0]] == [Slot("et-2", 0), Slot("et-2", 1)]
@@ -242,7 +242,7 @@ def test_a_reset_to_another_incarnation_replaces_the_old_one(store):
 
 
 def test_streams_share_the_partitions_and_a_newcomer_waits_for_its_part(place, store):
-    """An owner keeps what another is to get until it hands it on; what it hands on is the other's at once."""
+    """An owner keeps a slot until it releases it; the heir gets the slot at once."""
     ident = made(store, 4)
     first = join(store, ident)
     assert held(store, first) == [0, 1, 2, 3]
@@ -258,7 +258,7 @@ def test_streams_share_the_partitions_and_a_newcomer_waits_for_its_part(place, s
 
 
 def test_only_what_another_waits_for_is_handed_on_and_only_by_its_owner(store):
-    """Otherwise nothing happens."""
+    """A release of a slot without an heir, or by another stream, has no effect."""
     ident = made(store)
     first = join(store, ident)
     store.leases.release(first, [Slot("et-1", 0)])
@@ -269,7 +269,7 @@ def test_only_what_another_waits_for_is_handed_on_and_only_by_its_owner(store):
 
 
 def test_what_a_leaving_stream_had_goes_to_the_others_at_once(store):
-    """And what it was to get stays where it is."""
+    """A slot that a leaving stream was to get stays with its owner."""
     ident = made(store, 3)
     first, second = join(store, ident), join(store, ident)
     store.leases.leave(first)
@@ -283,7 +283,7 @@ def test_what_a_leaving_stream_had_goes_to_the_others_at_once(store):
 
 
 def test_a_full_subscription_takes_no_more_streams(store):
-    """Nothing is left of the one that was refused."""
+    """A refused stream leaves no data."""
     ident = made(store, 1)
     join(store, ident)
     with pytest.raises(Conflict, match="no free slots"):
@@ -294,7 +294,7 @@ def test_a_full_subscription_takes_no_more_streams(store):
 
 
 def test_partitions_asked_for_directly_go_to_who_asked(store):
-    """Taken from those who share, and not given to them again."""
+    """A directly requested partition is taken from the sharing streams and does not return to them."""
     ident = made(store, 3)
     sharing = join(store, ident)
     direct = join(store, ident, "node-1", 1)
@@ -306,7 +306,7 @@ def test_partitions_asked_for_directly_go_to_who_asked(store):
 
 
 def test_a_node_that_dies_loses_its_streams_after_a_lease(place, store):
-    """Not before; whoever renews or joins next takes over, and the sleeper cannot come back."""
+    """After the lease expires, the next renew or join takes over, and the old stream stays ended."""
     other = place.open()
     ident = made(store)
     dead, alive = join(store, ident, "node-1"), join(other, ident, "node-2")
@@ -325,7 +325,7 @@ def test_a_node_that_dies_loses_its_streams_after_a_lease(place, store):
 
 
 def test_a_stream_that_is_not_renewed_runs_out(place, store):
-    """Though its node lives and renews others: it could not be ended, or nobody knows that it began."""
+    """A stream expires if its node renews only its other streams."""
     ident = made(store)
     forgotten, open_one = join(store, ident, "node-1"), join(store, ident, "node-1")
     for _ in range(3):
@@ -336,7 +336,7 @@ def test_a_stream_that_is_not_renewed_runs_out(place, store):
 
 
 def test_a_joining_stream_finds_the_dead_ones_gone(place, store):
-    """No free slots are only missing as long as somebody is there."""
+    """Expired streams do not occupy slots."""
     ident = made(store, 1)
     join(store, ident, "node-1")
     place.now_ms += LEASE_MS
@@ -344,7 +344,7 @@ def test_a_joining_stream_finds_the_dead_ones_gone(place, store):
 
 
 def test_versions_tell_changes_of_others_but_not_heartbeats(place, store):
-    """Every change of cursors, slots or streams, by whatever process; of that subscription only."""
+    """The version changes with every change of that subscription, by any process, but not with renewals."""
     other = place.open()
     ident, foreign = made(store), made(store)
     stream = join(store, ident)

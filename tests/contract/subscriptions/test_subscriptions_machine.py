@@ -1,7 +1,7 @@
-"""Streams over a real store and a real log, against a plain model, with a clock that the test moves.
+"""Streams on a real store and a real log against a simple model, with a clock that the test advances.
 
-Clients come, leave, die without a word, commit late or never, cursors are reset: every event is delivered at least
-once, nothing that was committed comes again, and in a partition everything comes in order.
+Clients join, leave, crash, commit late or never, and cursors are reset. Every event is delivered at least once, no
+committed event is delivered again, and each partition is delivered in order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PARAMETERS = StreamParameters(
 
 
 class Client:
-    """A stream and what its client was given and has not committed, by partition."""
+    """A stream and the uncommitted events of its client, by partition."""
 
     def __init__(self, session: StreamSession, node: str, epoch: int, expires_ms: int) -> None:
         self.session, self.node, self.epoch, self.expires_ms = session, node, epoch, expires_ms
@@ -48,7 +48,7 @@ class Client:
 
     @property
     def latest_end_ms(self) -> int:
-        """Its lease runs out, unless it says goodbye before; if nobody noticed in time, its goodbye counts."""
+        """The time of its `leave`, even after an unnoticed expiry; otherwise the end of its lease."""
         return self.expires_ms if self.left_ms is None else self.left_ms
 
 
@@ -86,7 +86,7 @@ class Subscriptions(RuleBasedStateMachine):
             self.platform.close()
             shutil.rmtree(self.folder)
 
-    # -- what happens
+    # -- rules
 
     @rule(count=st.integers(1, 20))
     def publish(self, count: int) -> None:
@@ -126,7 +126,7 @@ class Subscriptions(RuleBasedStateMachine):
                 self.step(self.client(who + number), commits=commits)
 
     def step(self, client: Client, *, commits: bool) -> None:
-        """A client takes what its stream has, and commits it or not; its node has noticed what others did."""
+        """The stream notices the changes of others; its client takes all chunks and may commit them."""
         client.session.changed()
         chunks = [chunk for chunk in client.session.step() if chunk.records is not None]
         for chunk in chunks:
@@ -140,7 +140,7 @@ class Subscriptions(RuleBasedStateMachine):
     def take(self, client: Client, chunk) -> None:
         offsets = [Position(chunk.position.order, n) for n in chunk.records["offset"].to_pylist()]
         assert offsets[-1] == chunk.position
-        assert offsets[0] > self.committed[chunk.partition], "it was committed before"
+        assert offsets[0] > self.committed[chunk.partition], "a committed event is delivered again"
         before = client.last.get(chunk.partition, START)
         assert all(earlier < later for earlier, later in zip([before, *offsets], offsets, strict=False))
         client.last[chunk.partition] = chunk.position
@@ -150,7 +150,7 @@ class Subscriptions(RuleBasedStateMachine):
     @precondition(lambda self: any(client.given for client in self.ever))
     @rule(who=WHO, partition=st.integers(0, PARTITIONS - 1), which=WHO)
     def commit_any(self, who: int, partition: int, which: int) -> None:
-        """Any batch that any client was given, also long after and after its stream is over."""
+        """Commit any delivered batch of any client, also long after its stream has ended."""
         served = [client for client in self.ever if client.given]
         client = served[-1 - who % len(served)]
         given = client.given.get(partition) or next(iter(client.given.values()))
@@ -184,7 +184,7 @@ class Subscriptions(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([100, 1_000, 2_000, 2_000, 5_000]))
     def wait(self, ms: int) -> None:
-        """Time passes, and those who live renew their leases."""
+        """Time passes, and the living clients renew their leases."""
         self.clock.advance(ms)
         for client in self.alive:
             self.store.leases.renew(client.node, [client.session.id])
@@ -193,7 +193,7 @@ class Subscriptions(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([LEASE_MS, 61_000]), really=seldom)
     def sleep(self, ms: int, *, really: bool) -> None:
-        """Everybody sleeps past their lease."""
+        """All clients pause until their leases have expired."""
         self.clock.advance(ms if really else 0)
 
     @rule(partition=st.integers(0, PARTITIONS - 1), really=seldom)
@@ -204,7 +204,7 @@ class Subscriptions(RuleBasedStateMachine):
         self.committed[partition] = START
         self.epoch += 1
 
-    # -- what is always true
+    # -- invariants
 
     @invariant()
     def the_store_agrees(self) -> None:
@@ -223,11 +223,11 @@ class Subscriptions(RuleBasedStateMachine):
                 for position, count in sent
                 if position > self.committed[partition] and client.epoch == self.epoch
             ]
-            # Partitions that went to others and came back are counted anew by the stream.
+            # The stream restarts the count of a partition that it lost and got back.
             assert sum(waiting) <= WINDOW * (1 + len(client.uncommitted))
 
     def drain(self) -> None:
-        """At the end one client comes that commits everything: it gets exactly what is left."""
+        """A last client commits everything and gets exactly the uncommitted events."""
         self.clock.advance(LEASE_MS + 1)
         for client in self.alive:
             client.session.close()
