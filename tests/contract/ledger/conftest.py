@@ -1,4 +1,4 @@
-"""Every contract test of the ledger runs over SQLite and PostgreSQL."""
+"""Every contract test of the ledger runs on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
--- A ledger as releases before the table of layouts left it: their tables, and rows in each of them.
--- An event type's row is what claims are counted on, and locked by whoever changes anything of the event type;
--- every row that was read went one way.
+-- A ledger of a release before the table of layouts, with rows in each table.
+-- One row for each event type; claims increment its epoch, and every change of the event type locks it.
+-- Each record that was read has exactly one outcome.
 CREATE SCHEMA IF NOT EXISTS strandline;
 CREATE TABLE strandline.archive_types (
     event_type   TEXT COLLATE "C" PRIMARY KEY,
@@ -23,7 +23,7 @@ CREATE TABLE strandline.archive_terms (
     PRIMARY KEY (event_type, from_ms)
 );
 CREATE UNIQUE INDEX one_open_archive_term ON strandline.archive_terms (event_type) WHERE to_ms IS NULL;
--- Consumed up to where, and the last finished shift.
+-- The position up to which a partition is consumed, and its last finished shift.
 CREATE TABLE strandline.archive_partitions (
     event_type        TEXT COLLATE "C" NOT NULL,
     partition         INTEGER NOT NULL,
@@ -54,7 +54,7 @@ CREATE TABLE strandline.archive_files (
 );
 CREATE INDEX archive_files_of_hour ON strandline.archive_files (event_type, hour_ms);
 CREATE INDEX publishing_archive_files ON strandline.archive_files (event_type) WHERE NOT published;
--- Revision 0 is not flagged; `written` is in the files, `settled` is in the flag above.
+-- Revision 0 is not flagged. `written` is the revision in the files, `settled` the one in the flag above.
 CREATE TABLE strandline.archive_hours (
     event_type  TEXT COLLATE "C" NOT NULL,
     hour_ms     BIGINT NOT NULL,
@@ -84,7 +84,7 @@ CREATE TABLE strandline.archive_periods (
 CREATE INDEX archive_periods_by_time ON strandline.archive_periods (start_ms);
 CREATE INDEX unwritten_archive_periods ON strandline.archive_periods (start_ms) WHERE written < revision;
 CREATE INDEX unsettled_archive_periods ON strandline.archive_periods (start_ms) WHERE settled < written;
--- On the server's clock.
+-- `expires_ms` is on the server's clock.
 CREATE TABLE strandline.archive_owners (
     owner       TEXT PRIMARY KEY,
     expires_ms  BIGINT NOT NULL,

@@ -1,5 +1,5 @@
--- A ledger as releases before the table of layouts left it: their tables, and rows in each of them.
--- An event type's row is what claims are counted on; every row that was read went one way.
+-- A ledger of a release before the table of layouts, with rows in each table.
+-- One row for each event type; claims increment its epoch. Each record that was read has exactly one outcome.
 CREATE TABLE types (
     event_type   TEXT PRIMARY KEY,
     entry_id     TEXT NOT NULL,
@@ -21,7 +21,7 @@ CREATE TABLE terms (
     PRIMARY KEY (event_type, from_ms)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX one_open_term ON terms (event_type) WHERE to_ms IS NULL;
--- Consumed up to where, and the last finished shift.
+-- The position up to which a partition is consumed, and its last finished shift.
 CREATE TABLE partitions (
     event_type        TEXT NOT NULL,
     partition         INTEGER NOT NULL,
@@ -52,7 +52,7 @@ CREATE TABLE files (
 ) WITHOUT ROWID;
 CREATE INDEX files_of_hour ON files (event_type, hour_ms);
 CREATE INDEX publishing_files ON files (event_type) WHERE published = 0;
--- Revision 0 is not flagged; `written` is in the files, `settled` is in the flag above.
+-- Revision 0 is not flagged. `written` is the revision in the files, `settled` the one in the flag above.
 CREATE TABLE hours (
     event_type  TEXT NOT NULL,
     hour_ms     INTEGER NOT NULL,
@@ -81,7 +81,7 @@ CREATE TABLE periods (
 CREATE INDEX periods_by_time ON periods (start_ms);
 CREATE INDEX unwritten_periods ON periods (start_ms) WHERE written < revision;
 CREATE INDEX unsettled_periods ON periods (start_ms) WHERE settled < written;
--- On the clock of the machine's start `boot`.
+-- `expires_ms` is on the clock of the machine's start `boot`.
 CREATE TABLE owners (
     owner       TEXT PRIMARY KEY,
     boot        TEXT NOT NULL,

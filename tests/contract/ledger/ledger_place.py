@@ -1,4 +1,4 @@
-"""A ledger that several processes can open, and what tests put into it."""
+"""A ledger that several processes can open, and test data for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOON = parse_rfc3339("2024-05-01T12:00:00Z")
 
 
 class LedgerPlace:
-    """`now_ms` is the ledger's wall clock and its lease clock; tests move it."""
+    """`now_ms` is the ledger's wall clock and its lease clock; tests advance it."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -23,7 +23,7 @@ class LedgerPlace:
         self._opened: list[Database] = []
 
     def database(self) -> Database:
-        """With connections of its own, as another process has."""
+        """Open the database with separate connections, as another process does."""
         self._opened.append(open_database(self.address))
         return self._opened[-1]
 
@@ -33,7 +33,7 @@ class LedgerPlace:
         )
 
     def execute(self, statements: str) -> Rows:
-        """What statements return, without a ledger."""
+        """Execute statements without a ledger and return their rows."""
         return self.database().transaction(lambda session: session.execute(statements))
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class LedgerPlace:
 
 
 def file(first: int, last: int, *, kind: str = "data", hour_ms: int = NOON, name: str = "orders") -> ArchivedFile:
-    """One of partition 0 with a row for every offset."""
+    """A file of partition 0 with a row for every offset."""
     return ArchivedFile(
         f"{kind}/{hour_ms}/{name}-{first}-{last}.parquet",
         kind,  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def file(first: int, last: int, *, kind: str = "data", hour_ms: int = NOON, name
 def decision(
     before: int | None, after: int, *files: ArchivedFile, dropped: int = 0, read_ms: int = NOON, **stored: int
 ) -> Decision:
-    """Partition 0 from one offset to another, with files that hold all that was not dropped."""
+    """Move partition 0 from one offset to another; the files have every record that was not dropped."""
     rows = {kind: sum(f.rows for f in files if f.kind == kind) for kind in ("data", "late", "quarantine")}
     counts = Counts(sum(rows.values()) + dropped, rows["data"], rows["late"], rows["quarantine"], dropped)
     start = None if before is None else Position(1, before)
@@ -71,6 +71,6 @@ def decision(
 
 
 def archived(ledger: Ledger, claim: Claim, before: int | None, after: int, *files: ArchivedFile) -> None:
-    """Decided and published."""
+    """Decide and publish the files."""
     ledger.decide(claim, decision(before, after, *files))
     ledger.published(claim, [one.path for one in files])

@@ -1,4 +1,4 @@
-"""A ledger of the first layout, as older releases left it, is migrated in place and keeps every row."""
+"""A ledger of the first layout is migrated in place and keeps every row."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def contents(place: LedgerPlace, *, migrated: bool) -> dict[str, Rows]:
 
 @pytest.fixture
 def kept(place: LedgerPlace) -> dict[str, Rows]:
-    """What is in the tables before the migration."""
+    """The rows of the tables before the migration."""
     text = (HERE / f"layout_1.{'sqlite' if on_sqlite(place) else 'postgres'}.sql").read_text("utf-8")
     place.execute(text.replace("this boot", boot_id()))
     before = contents(place, migrated=False)
@@ -56,7 +56,7 @@ def kept(place: LedgerPlace) -> dict[str, Rows]:
 
 
 def test_every_row_is_kept(place, kept):
-    """Opening it again changes nothing either."""
+    """The migration keeps every row, and a second open changes nothing."""
     for _ in range(2):
         place.open()
         assert contents(place, migrated=True) == kept
@@ -64,7 +64,7 @@ def test_every_row_is_kept(place, kept):
 
 
 def test_a_kept_ledger_is_read(place, kept):
-    """All that it held is there for the ledger."""
+    """The migrated ledger returns all its old data."""
     ledger = place.open()
     standing = ledger.standing("orders")
     assert (standing.epoch, standing.incarnation, standing.read_ms) == (3, 2, NOON)
@@ -82,7 +82,7 @@ def test_a_kept_ledger_is_read(place, kept):
 
 
 def test_a_kept_ledger_goes_on(place, kept):
-    """Where it stopped."""
+    """The migrated ledger continues from its last positions."""
     ledger = place.open()
     claim = ledger.claim("orders", "id-1")
     assert claim == Claim("orders", 4, 2)
@@ -98,7 +98,7 @@ def test_a_kept_ledger_goes_on(place, kept):
 
 
 def test_kept_leases_belong_to_their_owners(place, kept):
-    """Until they expire, and only then; with an owner all of its leases go."""
+    """The owner keeps its leases until they expire; all leases of an owner end together."""
     ledger = place.open()
     ledger.leases.renew("new")
     assert ledger.leases.owners() == {"new": "", "old": "[]"}
@@ -113,14 +113,14 @@ def test_kept_leases_belong_to_their_owners(place, kept):
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_foreign_keys_follow_the_renamed_tables(place, kept):
-    """PostgreSQL's tables keep their names."""
+    """The foreign keys in SQLite name the new tables; PostgreSQL's tables keep their names."""
     place.open()
     assert place.execute("PRAGMA foreign_key_check") == []
     assert [row[2] for row in place.execute("PRAGMA foreign_key_list('archive_leases')")] == ["archive_owners"]
 
 
 def test_processes_that_start_at_once_migrate_it_once(place, kept):
-    """Over connections of their own."""
+    """Of concurrent starts with separate connections, one migrates the ledger."""
     with ThreadPoolExecutor(4) as pool:
         ledgers = [*pool.map(lambda _: place.open(), range(4))]
     assert contents(place, migrated=True) == kept
@@ -128,7 +128,7 @@ def test_processes_that_start_at_once_migrate_it_once(place, kept):
 
 
 def test_a_process_killed_during_the_migration_changes_nothing(place, kept):
-    """The next start migrates the ledger."""
+    """The start after the crash migrates the ledger."""
     environ = environment(
         STRANDLINE_TEST_FAILPOINT="layouts.migrated:kill", PYTHONPATH=os.pathsep.join([str(HERE), *sys.path])
     )

@@ -1,4 +1,4 @@
-"""What every ledger promises, on SQLite and on a real PostgreSQL."""
+"""The contract of every ledger, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def claim(ledger: Ledger) -> Claim:
 
 
 def test_every_claim_has_the_next_epoch(ledger):
-    """Event types count on their own."""
+    """Each event type has its own epochs."""
     assert [ledger.claim("orders", "id-1").epoch for _ in range(3)] == [1, 2, 3]
     assert ledger.claim("other", "id-2") == Claim("other", 1, 1)
 
 
 def test_whoever_was_replaced_can_change_nothing(ledger, claim):
-    """Every change of an event type is conditional on the epoch."""
+    """Every change of an event type needs the current epoch."""
     archived(ledger, claim, None, 9, file(0, 9))
     ledger.claim("orders", "id-1")
     changes = [
@@ -55,13 +55,13 @@ def test_whoever_was_replaced_can_change_nothing(ledger, claim):
 
 
 def test_a_claim_that_was_never_made_is_nobodys(ledger):
-    """Also for an event type the ledger does not know."""
+    """An invented claim is LeaseLost, also for an unknown event type."""
     with pytest.raises(LeaseLost):
         ledger.published(Claim("nobody", 1), [])
 
 
 def test_of_many_that_claim_at_once_one_is_last(place: LedgerPlace):
-    """All epochs are different, and only the highest one works."""
+    """Concurrent claims get different epochs, and only the highest one is valid."""
     ledgers = [place.open() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         claims = [*pool.map(lambda one: one.claim("orders", "id-1"), ledgers * 3)]
@@ -75,7 +75,7 @@ def test_of_many_that_claim_at_once_one_is_last(place: LedgerPlace):
 
 
 def test_an_event_type_that_was_made_anew_starts_over(ledger, claim):
-    """Its positions are gone, its files and counts are not, and the next file names are others."""
+    """A recreated event type loses its positions, keeps files and counts, and gets a new incarnation."""
     archived(ledger, claim, None, 9, file(0, 9))
     again = ledger.claim("orders", "id-2")
     assert again == Claim("orders", 2, 2)
@@ -89,7 +89,7 @@ def test_an_event_type_that_was_made_anew_starts_over(ledger, claim):
 
 
 def test_a_decision_lists_files_with_the_new_positions(ledger, claim):
-    """Both are there, or neither is."""
+    """A decision stores the files and the positions atomically."""
     step = decision(None, 9, file(0, 9), max_timestamp_ms=7, shift=1, start_ms=2, end_ms=3)
     ledger.decide(claim, step)
     assert ledger.standing("orders").partitions == {0: StoredPartition(Position(1, 9), 7, 1, 2, 3)}
@@ -98,7 +98,7 @@ def test_a_decision_lists_files_with_the_new_positions(ledger, claim):
 
 
 def test_published_files_are_those_of_their_hour(ledger, claim):
-    """Others wait."""
+    """An hour has only its published files; the others stay in `publishing`."""
     ledger.decide(claim, decision(None, 9, file(0, 4), file(5, 9), file(2, 3, hour_ms=NOON + 3_600_000)))
     ledger.published(claim, [file(5, 9).path, file(2, 3, hour_ms=NOON + 3_600_000).path])
     assert ledger.files("orders", NOON) == [file(5, 9)]
@@ -106,7 +106,7 @@ def test_published_files_are_those_of_their_hour(ledger, claim):
 
 
 def test_a_step_that_does_not_begin_where_the_last_one_ended_is_refused(ledger, claim):
-    """Behind, ahead, or at the very start: nothing of it is recorded."""
+    """A decision from another position is a Conflict and records nothing."""
     ledger.decide(claim, decision(None, 9))
     for before in (None, 8, 10):
         with pytest.raises(Conflict, match="partition 0 is archived up to"):
@@ -117,7 +117,7 @@ def test_a_step_that_does_not_begin_where_the_last_one_ended_is_refused(ledger, 
 
 
 def test_partitions_stand_for_themselves(ledger, claim):
-    """One that is not in a decision stays where it is."""
+    """A partition that is not in a decision keeps its position."""
     two = Decision({0: None, 1: None}, {n: StoredPartition(Position(1, n)) for n in (0, 1)}, (), Counts(), NOON)
     ledger.decide(claim, two)
     ledger.decide(claim, decision(0, 5))
@@ -125,7 +125,7 @@ def test_partitions_stand_for_themselves(ledger, claim):
 
 
 def test_a_file_is_listed_once(ledger, claim):
-    """Whatever else the decision says."""
+    """A decision with a known file is a Conflict and records nothing."""
     archived(ledger, claim, None, 9, file(0, 9))
     with pytest.raises(Conflict, match="listed already"):
         ledger.decide(claim, decision(9, 19, file(10, 19), file(0, 9)))
@@ -133,7 +133,7 @@ def test_a_file_is_listed_once(ledger, claim):
 
 
 def test_counts_add_up(ledger, claim):
-    """Records read are archived, late, quarantined or dropped; a sum that is wrong is refused."""
+    """Each record read is archived, late, quarantined or dropped; a wrong sum is refused."""
     ledger.decide(claim, decision(None, 9, file(0, 6), file(7, 8, kind="quarantine", hour_ms=-1), dropped=1))
     assert ledger.standing("orders").counts == Counts(10, 7, 0, 2, 1, 0)
     step = decision(9, 19, file(10, 19))
@@ -145,21 +145,21 @@ def test_counts_add_up(ledger, claim):
 
 
 def test_when_partitions_were_looked_up_never_goes_back(ledger, claim):
-    """The newest look counts."""
+    """`read_ms` is the newest time at which the partitions were read."""
     ledger.decide(claim, decision(None, 1, read_ms=NOON))
     ledger.decide(claim, decision(1, 2, read_ms=NOON - 5))
     assert ledger.standing("orders").read_ms == NOON
 
 
 def test_publishing_again_is_harmless(ledger, claim):
-    """After a crash nobody knows what was confirmed."""
+    """`published` is idempotent, because a crash may hide a confirmation."""
     archived(ledger, claim, None, 9, file(0, 9))
     ledger.published(claim, [file(0, 9).path, "unknown"])
     assert ledger.files("orders", NOON) == [file(0, 9)]
 
 
 def test_nothing_is_known_of_a_stranger(ledger):
-    """No standing, no files, also for names that no event type can have."""
+    """An unknown event type has no standing and no files, also with an invalid name."""
     for name in ("nobody", "a\0b", "ü"):
         assert ledger.standing(name) is None
         assert ledger.files(name, NOON) == []
@@ -167,7 +167,7 @@ def test_nothing_is_known_of_a_stranger(ledger):
 
 
 def test_what_was_decided_is_there_after_a_restart(place: LedgerPlace):
-    """In another process as well."""
+    """Another process reads the decision."""
     first = place.open()
     claim = first.claim("orders", "id-1")
     first.decide(claim, decision(None, 9, file(0, 9)))
@@ -177,7 +177,7 @@ def test_what_was_decided_is_there_after_a_restart(place: LedgerPlace):
 
 
 def test_the_ledger_is_where_the_catalog_is(postgres, tmp_path):
-    """With the database's clock, unless a test has one of its own."""
+    """The ledger uses the database of the catalog and its clock, unless a test passes another clock."""
     remote = Settings(catalog=CatalogSettings(postgres.url(postgres.new_database())))
     with closing(Databases(tmp_path)) as databases:
         for settings in (Settings(), remote):
@@ -189,7 +189,7 @@ def test_the_ledger_is_where_the_catalog_is(postgres, tmp_path):
 
 
 def test_flags_carry_the_time_of_the_databases_clock(place):
-    """Without a test's clock; in a transaction as well."""
+    """A flag's time is the database's clock, also inside a transaction."""
     ledger = SqlLedger(place.database(), lease_ms=6_000)
     before = ledger.now_ms()
     flagged_ms = ledger.hours.flag(ledger.claim("orders", "id-1"), NOON, "p").flagged_ms
@@ -197,7 +197,7 @@ def test_flags_carry_the_time_of_the_databases_clock(place):
 
 
 def test_a_ledger_of_a_newer_release_is_refused(place, ledger, claim):
-    """With what to do about it, and nothing in it is changed."""
+    """The error says what to do, and nothing is changed."""
     ledger.decide(claim, decision(None, 9, file(0, 9)))
     place.execute("UPDATE layouts SET version = 99 WHERE room = 'archive'")
     for _ in range(2):
@@ -211,7 +211,7 @@ def test_a_ledger_of_a_newer_release_is_refused(place, ledger, claim):
 
 
 def test_a_term_is_open_until_it_is_closed(ledger):
-    """Opening it again changes nothing; closing what is not open is refused."""
+    """Opening a term is idempotent; closing a term that is not open is NotFound."""
     ledger.open_term("b", NOON)
     ledger.open_term("a", NOON)
     ledger.open_term("a", NOON + 5)
@@ -224,7 +224,7 @@ def test_a_term_is_open_until_it_is_closed(ledger):
 
 
 def test_a_term_without_hours_is_none(ledger):
-    """It was closed before it began."""
+    """A term that is closed at its start is deleted."""
     ledger.open_term("a", NOON)
     ledger.close_term("a", NOON)
     assert ledger.terms() == []
@@ -234,7 +234,7 @@ def test_a_term_without_hours_is_none(ledger):
 
 
 def test_a_lease_has_one_owner(ledger):
-    """Others wait until it is released; taking it again is fine."""
+    """Other processes cannot take a lease until it is released; taking it again is idempotent."""
     ledger.leases.renew("x")
     ledger.leases.renew("y", "how far it is")
     assert ledger.leases.owners() == {"x": "", "y": "how far it is"}
@@ -249,7 +249,7 @@ def test_a_lease_has_one_owner(ledger):
 
 
 def test_a_process_that_is_silent_loses_its_leases(place, ledger):
-    """To the millisecond, and it is not counted any more; who shows up in time keeps them."""
+    """A process that does not renew loses its leases at the exact time and is no longer an owner."""
     ledger.leases.renew("x")
     ledger.leases.renew("y")
     ledger.leases.take("x", "a")
@@ -264,12 +264,12 @@ def test_a_process_that_is_silent_loses_its_leases(place, ledger):
 
 
 def test_a_process_that_nobody_knows_gets_nothing(ledger):
-    """It has to show that it lives first."""
+    """A process must renew before it can take a lease."""
     assert not ledger.leases.take("x", "a")
 
 
 def test_whoever_leaves_lets_go_of_everything(ledger):
-    """At once."""
+    """`leave` releases all leases at once."""
     ledger.leases.renew("x")
     ledger.leases.take("x", "a")
     ledger.leases.leave("x")
@@ -279,7 +279,7 @@ def test_whoever_leaves_lets_go_of_everything(ledger):
 
 
 def test_of_many_one_gets_the_lease(place):
-    """At the same moment, over connections of their own."""
+    """Of concurrent processes with separate connections, exactly one gets the lease."""
     ledgers = [place.open() for _ in range(4)]
 
     def attempt(number: int) -> bool:

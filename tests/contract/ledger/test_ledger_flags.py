@@ -1,4 +1,4 @@
-"""Barriers, flags and the periods above them, on every ledger."""
+"""Barriers, flags and periods, on every ledger."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def hour(ledger: Ledger, hour_ms: int = NOON) -> Hour:
 
 
 def test_the_first_barrier_stays(place, ledger, claim):
-    """A later reading is allowed for hours that have none, and changes no other."""
+    """A later barrier applies only to hours that have none."""
     place.now_ms = END + GRACE + 10
     ledger.hours.set_barrier(claim, [NOON], barrier(END + GRACE), GRACE)
     ledger.hours.set_barrier(claim, [NOON, NOON - HOUR_MS], barrier(END + GRACE + 10, 99), GRACE)
@@ -43,7 +43,7 @@ def test_the_first_barrier_stays(place, ledger, claim):
 
 
 def test_an_early_barrier_is_refused(place, ledger, claim):
-    """Also when other hours of the call could have it."""
+    """A barrier that is too early for one hour is refused for all hours of the call."""
     place.now_ms = END + GRACE
     with pytest.raises(Invalid, match="cannot be the barrier"):
         ledger.hours.set_barrier(claim, [NOON - HOUR_MS, NOON], barrier(END + GRACE - 1), GRACE)
@@ -51,14 +51,14 @@ def test_an_early_barrier_is_refused(place, ledger, claim):
 
 
 def test_a_barrier_cannot_be_read_in_the_future(place, ledger, claim):
-    """The ledger's clock decides, not the reader's."""
+    """The ledger's clock decides, not the reader's clock."""
     place.now_ms = END + GRACE - 1
     with pytest.raises(Invalid, match="cannot be the barrier"):
         ledger.hours.set_barrier(claim, [NOON], barrier(END + GRACE), GRACE)
 
 
 def test_whoever_was_replaced_sets_no_barrier(place, ledger, claim):
-    """It may have slept since it read the ends."""
+    """A replaced claim may be from a process that paused after it read the ends."""
     place.now_ms = END + GRACE
     ledger.claim("orders", "id-1")
     with pytest.raises(LeaseLost):
@@ -66,7 +66,7 @@ def test_whoever_was_replaced_sets_no_barrier(place, ledger, claim):
 
 
 def test_an_event_type_made_anew_forgets_barriers_of_unflagged_hours(place, ledger, claim):
-    """They stand for positions that are gone; flags stay."""
+    """The old positions no longer exist; flags are kept."""
     place.now_ms = END + GRACE
     ledger.hours.set_barrier(claim, [NOON, NOON - HOUR_MS], barrier(END + GRACE), GRACE)
     ledger.hours.flag(claim, NOON - HOUR_MS, "p")
@@ -78,7 +78,7 @@ def test_an_event_type_made_anew_forgets_barriers_of_unflagged_hours(place, ledg
 
 
 def test_a_flag_begins_with_revision_one(place, ledger, claim):
-    """And stays there, however often it is decided."""
+    """`flag` is idempotent: the revision and the time stay the same."""
     archived(ledger, claim, None, 9, file(0, 9))
     place.now_ms = END
     assert ledger.hours.flag(claim, NOON, "p") == Hour("orders", NOON, 1, 0, flagged_ms=END, epoch=1)
@@ -88,7 +88,7 @@ def test_a_flag_begins_with_revision_one(place, ledger, claim):
 
 
 def test_an_hour_with_unpublished_files_is_not_flagged(ledger, claim):
-    """Those of other hours do not matter."""
+    """Unpublished files of other hours do not matter."""
     ledger.decide(claim, decision(None, 9, file(0, 9)))
     with pytest.raises(Conflict, match="not all files"):
         ledger.hours.flag(claim, NOON, "p")
@@ -96,7 +96,7 @@ def test_an_hour_with_unpublished_files_is_not_flagged(ledger, claim):
 
 
 def test_late_files_raise_the_revision(ledger, claim):
-    """Once they are published."""
+    """The revision increases after the late files are published."""
     ledger.hours.flag(claim, NOON, "p")
     ledger.hours.confirm(claim, NOON, 1)
     assert ledger.hours.unwritten("orders") == []
@@ -111,7 +111,7 @@ def test_late_files_raise_the_revision(ledger, claim):
 
 
 def test_a_flagged_hour_takes_no_more_data_and_another_no_late_files(ledger, claim):
-    """Whoever decides must know which hours are flagged."""
+    """A flagged hour accepts only late files, an unflagged hour only data files."""
     ledger.hours.flag(claim, NOON, "p")
     other = NOON + HOUR_MS
     for kind, hour_ms in (("data", NOON), ("late", other)):
@@ -122,7 +122,7 @@ def test_a_flagged_hour_takes_no_more_data_and_another_no_late_files(ledger, cla
 
 
 def test_flags_are_unwritten_until_they_are_confirmed(ledger, claim):
-    """An old confirmation does not count for a new revision, nor does one of the future."""
+    """A confirmation of an older or a future revision does not confirm the current one."""
     ledger.hours.flag(claim, NOON, "p")
     ledger.hours.confirm(claim, NOON, 2)
     assert [one.hour_ms for one in ledger.hours.unwritten("orders")] == [NOON]
@@ -136,7 +136,7 @@ def test_flags_are_unwritten_until_they_are_confirmed(ledger, claim):
 
 
 def test_the_newest_flagged_hour_is_known(ledger, claim):
-    """Hours with nothing but a barrier do not count."""
+    """An hour with only a barrier is not flagged."""
     assert ledger.standing("orders").flagged_ms == -1
     ledger.hours.flag(claim, NOON - 2 * HOUR_MS, "p")
     ledger.hours.flag(claim, NOON - 3 * HOUR_MS, "q")
@@ -145,7 +145,7 @@ def test_the_newest_flagged_hour_is_known(ledger, claim):
 
 
 def test_hours_are_listed_by_event_type_and_time(ledger, claim):
-    """The end of the span is not included."""
+    """The end of the span is excluded."""
     other = ledger.claim("clicks", "id-2")
     for number in (2, 0, 1):
         ledger.hours.flag(claim, NOON + number * HOUR_MS, f"o{number}")
@@ -168,7 +168,7 @@ def flagged(ledger: Ledger, claim: Claim, hour_ms: int, path: str) -> None:
 
 
 def test_flags_are_unsettled_until_they_are_in_the_flag_above(ledger, claim):
-    """Only those that surely are in the files; a new revision is unsettled again."""
+    """Only confirmed flags are unsettled; a new revision is unsettled again."""
     ledger.hours.flag(claim, NOON, "d/12/orders")
     assert ledger.periods.unsettled() == {}
     flagged(ledger, claim, NOON, "d/12/orders")
@@ -182,7 +182,7 @@ def test_flags_are_unsettled_until_they_are_in_the_flag_above(ledger, claim):
 
 
 def test_a_period_grows_with_its_children(ledger):
-    """The same children are the same revision."""
+    """A period gets a new revision only if its children change."""
     first = ledger.periods.flag("d/12", NOON, {"a": 1})
     assert first == Period("d/12", NOON, 1, 0, {"a": 1})
     assert ledger.periods.flag("d/12", NOON, {"a": 1}) == first
@@ -190,7 +190,7 @@ def test_a_period_grows_with_its_children(ledger):
 
 
 def test_a_period_does_not_go_back(ledger):
-    """Somebody who slept comes with older children; one that is not configured any more may go."""
+    """An older revision of a child is a Conflict; a child that is no longer configured may be left out."""
     ledger.periods.flag("d/12", NOON, {"a": 2, "b": 1})
     with pytest.raises(Conflict, match="a has revision 2 already"):
         ledger.periods.flag("d/12", NOON, {"a": 1, "b": 5})
@@ -198,7 +198,7 @@ def test_a_period_does_not_go_back(ledger):
 
 
 def test_periods_are_unwritten_until_they_are_confirmed(ledger):
-    """And then unsettled, as what is above them does not know."""
+    """A confirmed period is unsettled until the flag above includes it."""
     first = ledger.periods.flag("d/12", NOON, {"a": 1})
     assert (ledger.periods.unwritten(), ledger.periods.unsettled()) == ([first], {})
     second = ledger.periods.flag("d/12", NOON, {"a": 2})
@@ -214,7 +214,7 @@ def test_periods_are_unwritten_until_they_are_confirmed(ledger):
 
 
 def test_revisions_are_those_in_the_files(ledger, claim):
-    """Of hours and periods alike; what is only decided does not count."""
+    """Only confirmed revisions are returned, for hours and periods."""
     ledger.hours.flag(claim, NOON, "d/12/orders")
     flagged(ledger, claim, NOON + HOUR_MS, "d/13/orders")
     ledger.periods.confirm(ledger.periods.flag("d/13", NOON, {"d/13/orders": 1}))
@@ -224,7 +224,7 @@ def test_revisions_are_those_in_the_files(ledger, claim):
 
 
 def test_many_that_flag_a_period_agree(place):
-    """At the same moment: one revision for each set of children."""
+    """Concurrent flags with the same children get the same revision."""
     ledgers = [place.open() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         made = [*pool.map(lambda one: one.periods.flag("d", NOON, {"a": 1}).revision, ledgers * 4)]

@@ -1,4 +1,4 @@
-"""What only the ledger in a SQLite file has to care about: its query plans."""
+"""The query plans of the ledger in a SQLite file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EACH_STEP = [
 
 @pytest.fixture
 def plan(tmp_path) -> Callable[[str], list[str]]:
-    """How SQLite executes a statement of the ledger."""
+    """The query plan of a statement of the ledger."""
     place = LedgerPlace(f"sqlite:{tmp_path / 'archive.db'}")
     place.open()
 
@@ -35,7 +35,7 @@ def plan(tmp_path) -> Callable[[str], list[str]]:
 
 @pytest.mark.parametrize("name", EACH_STEP)
 def test_no_statement_takes_longer_the_more_was_archived(plan, name):
-    """None scans all files, hours or periods: each has an index, or reads only what is unfinished."""
+    """No statement scans all files, hours or periods: each uses an index or reads only unfinished rows."""
     slow = [
         step
         for step in plan(name)
@@ -55,6 +55,6 @@ def test_no_statement_takes_longer_the_more_was_archived(plan, name):
     ],
 )
 def test_partial_indexes_are_used(plan, name, indexes):
-    """SQLite uses one only if the statement has its predicate, written in the same way."""
+    """SQLite uses a partial index only if the statement has exactly its predicate."""
     steps = plan(name)
     assert [index for index in indexes if not any(f"INDEX {index}" in step for step in steps)] == []
