@@ -1,4 +1,4 @@
-"""A SQLite storage on a disk that is full or read-only: `disk_worker.py fill|read_only <directory>`, JSON out."""
+"""A SQLite storage on a full or read-only disk: `disk_worker.py fill|read_only <directory>`; prints JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A place for records that several storages and processes can open, and the few verbs that tests need of it."""
+"""An address of records that several storages and processes can open, and helpers for tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Place:
-    """Somewhere to keep records, which several storages and processes can open at once."""
+    """An address that several storages and processes can open at once."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -33,12 +33,12 @@ class Place:
         return storage
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:
-        """Another process at this place; see `worker.py` for what it can do."""
+        """Start another process on this address; see `worker.py` for its functions."""
         command = [sys.executable, str(WORKER), self.address, *map(str, arguments)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
 
     def run(self, *arguments: object) -> list[str]:
-        """What another process printed before it ended well."""
+        """The output of another process, which must end with code 0."""
         with self.start(*arguments) as process:
             out, _ = process.communicate(timeout=60)
         assert process.returncode == 0
@@ -56,13 +56,13 @@ def records(*values: bytes, at: int = NOW_MS) -> NewRecords:
 def append(
     storage: Storage, topic: str, batches: Mapping[int, Sequence[bytes]], *, at: int = NOW_MS
 ) -> dict[int, Placed]:
-    """Store and wait."""
+    """Append and wait for the result."""
     new = {partition: records(*values, at=at) for partition, values in batches.items()}
     return storage.append(topic, new).result(30)
 
 
 def read(storage: Storage, topic: str, partition: int, offset: int = 0) -> list[tuple[int, bytes]]:
-    """Everything from an offset on, in several reads."""
+    """All records from an offset on, in several reads."""
     found: list[tuple[int, bytes]] = []
     while (batch := storage.read(topic, partition, offset, max_records=1000, max_bytes=1 << 20)).num_rows:
         found.extend(zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True))

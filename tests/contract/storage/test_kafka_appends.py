@@ -1,4 +1,4 @@
-"""What the Kafka storage does when its driver refuses records, which a real broker cannot be made to cause."""
+"""The Kafka storage when its driver refuses records, which a real broker cannot be made to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strandline.log.storage.kafka_appends import Appender
 FATAL = ck.KafkaException(ck.KafkaError(ck.KafkaError._FATAL, "fenced", True))
 TIMED_OUT = ck.KafkaError(ck.KafkaError._MSG_TIMED_OUT)
 TOO_LARGE = ck.KafkaError(ck.KafkaError.MSG_SIZE_TOO_LARGE)
-NOT_TOLD = None  # stored, but the driver does not know where
+NOT_TOLD = None  # stored at an unknown offset
 
 
 class Topics:
@@ -45,9 +45,9 @@ class Reported:
 
 
 class Producer:
-    """Refuses with the errors it was given, one after the other, then takes everything.
+    """Raises the given errors, one for each call, then accepts every record.
 
-    It stores what it takes, from `first` on, but for the numbers in `reports`; of those it says what is there.
+    Accepted records are stored from offset `first` on, except the numbers in `reports`, which get the error there.
     """
 
     def __init__(self, *errors: Exception, reports: dict | None = None, first: int = 0) -> None:
@@ -68,7 +68,7 @@ class Producer:
 
     def poll(self, seconds: float) -> None:
         time.sleep(min(seconds, 0.001))
-        while self._waiting:  # in no order that anybody could rely on
+        while self._waiting:  # callbacks have no guaranteed order
             callback, error, message = self._waiting.pop()
             callback(error, message)
 
@@ -91,7 +91,7 @@ def appender():
 
 
 def test_a_producer_that_cannot_go_on_is_replaced(appender):
-    """The records it did not take go to the next one, in order."""
+    """The next producer gets the records that the failed one did not accept, in order."""
     first, second = Producer(FATAL), Producer()
     placed = appender(first, second).append("t", {0: records(b"a", b"b", b"c")}).result(10)
     assert list(placed[0].offsets) == [0, 1, 2]
@@ -99,14 +99,14 @@ def test_a_producer_that_cannot_go_on_is_replaced(appender):
 
 
 def test_a_producer_that_cannot_go_on_leaves_its_records_where_they_are(appender):
-    """What its successor stores is told apart from what it stored itself, wherever both are."""
+    """The offsets of a failed producer and of its successor are kept apart."""
     first, second = Producer(None, None, FATAL, first=100), Producer(first=7)
     placed = appender(first, second).append("t", {0: records(b"a", b"b", b"c")}).result(10)
     assert list(placed[0].offsets) == [100, 101, 7]
 
 
 def test_a_closed_one_makes_nothing_ready(appender):
-    """It has no producer any more; an append at that moment is Unavailable, not a bug."""
+    """A closed appender has no producer, so `make_ready` is Unavailable."""
     sender = appender(Producer())
     sender.close(1)
     with pytest.raises(Unavailable):
@@ -114,7 +114,7 @@ def test_a_closed_one_makes_nothing_ready(appender):
 
 
 def test_every_record_has_its_own_outcome(appender):
-    """Whichever of them failed, and in whatever order the driver tells."""
+    """Each record gets its own outcome, in whatever order the driver reports them."""
     producer = Producer(reports={1: TOO_LARGE, 3: TIMED_OUT, 4: NOT_TOLD})
     placed = appender(producer).append("t", {0: records(b"a", b"b", b"c", b"d", b"", b"f")}).result(10)[0]
     assert list(placed.offsets) == [0, FAILED, 1, UNKNOWN, UNKNOWN, 2]
@@ -122,7 +122,7 @@ def test_every_record_has_its_own_outcome(appender):
 
 
 def test_records_that_are_refused_for_certain_have_failed(appender):
-    """The error says why; the others are stored."""
+    """A refused record has failed with the driver's reason; the others are stored."""
     producer = Producer(reports={0: TOO_LARGE})
     placed = appender(producer).append("t", {0: records(b"a", b"b")}).result(10)[0]
     assert list(placed.offsets) == [FAILED, 0]
@@ -130,14 +130,14 @@ def test_records_that_are_refused_for_certain_have_failed(appender):
 
 
 def test_of_equal_records_each_has_its_own_outcome(appender):
-    """That two have the same value does not mix them up, nor the one between them."""
+    """Records with the same value keep separate outcomes."""
     producer = Producer(reports={2: TIMED_OUT})
     placed = appender(producer).append("t", {0: records(b"same", b"other", b"same", b"same")}).result(10)[0]
     assert list(placed.offsets) == [0, 1, UNKNOWN, 2]
 
 
 def test_partitions_have_their_own_outcomes(appender):
-    """One that fails does not keep the other."""
+    """A failed partition does not affect the other one."""
     producer = Producer(reports={0: TIMED_OUT, 1: TIMED_OUT})
     placed = appender(producer).append("t", {0: records(b"a", b"b"), 1: records(b"a", b"b")}).result(10)
     assert [list(placed[number].offsets) for number in (0, 1)] == [[UNKNOWN, UNKNOWN], [0, 1]]
@@ -145,7 +145,7 @@ def test_partitions_have_their_own_outcomes(appender):
 
 
 def test_a_finished_append_is_let_go_at_once(appender):
-    """Its records do not wait in memory until Python's collector finds them."""
+    """A finished append frees its records without the garbage collector."""
     gc.disable()
     try:
         sender = appender(Producer())
@@ -159,7 +159,7 @@ def test_a_finished_append_is_let_go_at_once(appender):
 
 
 def test_a_full_queue_is_waited_for_in_order(appender):
-    """Nothing is skipped and nothing is handed over twice."""
+    """While the queue is full, no record is skipped or sent twice."""
     producer = Producer(*[BufferError("full")] * 5)
     sender = appender(producer)
     futures = [sender.append("t", {0: records(b"%d" % number)}) for number in range(5)]
@@ -168,7 +168,7 @@ def test_a_full_queue_is_waited_for_in_order(appender):
 
 
 def test_a_full_queue_is_not_waited_for_for_ever(appender):
-    """What was never handed over has failed, and that is certain."""
+    """Records that were never sent before the timeout have certainly failed."""
     producer = Producer(*[BufferError("full")] * 100_000)
     placed = appender(producer, patience=0.1).append("t", {0: records(b"a", b"b")}).result(10)[0]
     assert list(placed.offsets) == [FAILED, FAILED]

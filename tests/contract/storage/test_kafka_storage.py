@@ -1,4 +1,4 @@
-"""What only the Kafka storage promises: answers when the broker dies, and records that any client can read."""
+"""The contract of the Kafka storage alone: outcomes when the broker crashes, records that any client can read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from strandline.log.storage.kafka import KafkaOptions, KafkaStorage
 
 @pytest.fixture
 def broker(kafka):
-    """The broker, to be killed or paused."""
+    """The broker, which a test may kill or pause."""
     yield kafka
     kafka.bring_back()
 
@@ -39,7 +39,7 @@ def storage(broker):
 
 
 def outcome(future: Future) -> int:
-    """The offset of the one record, FAILED or UNKNOWN."""
+    """The offset of the single record, FAILED or UNKNOWN."""
     error = future.exception(30)
     if isinstance(error, OutcomeUnknown):
         return UNKNOWN
@@ -49,11 +49,11 @@ def outcome(future: Future) -> int:
     return future.result()[0].offsets[0]
 
 
-# -- a broker in trouble
+# -- a broker that fails
 
 
 def test_a_killed_broker_loses_nothing_it_acknowledged(broker, storage, topic):
-    """kill −9 under load: acknowledged records are there once, failed ones are not there, and appends go on."""
+    """After a crash under load, acknowledged records exist once, failed records do not, and appends continue."""
     started: dict[bytes, Future] = {}
 
     def start(count: int) -> None:
@@ -82,7 +82,7 @@ def test_a_killed_broker_loses_nothing_it_acknowledged(broker, storage, topic):
 
 
 def test_a_paused_broker_leaves_the_outcome_unknown(broker, storage, topic):
-    """When the broker goes on the record is there or it is not, but never twice."""
+    """After the broker resumes, the record exists once or not at all."""
     append(storage, topic, {0: [b"before"]})
     broker.pause()
     placed = storage.append(topic, {0: records(b"unsure")}).result(30)[0]
@@ -96,7 +96,7 @@ def test_a_paused_broker_leaves_the_outcome_unknown(broker, storage, topic):
 
 
 def test_closing_does_not_wait_for_a_broker_that_is_gone(broker, topic):
-    """It returns long before the delivery timeout; the outcome of an append under way is unknown."""
+    """Close returns long before the delivery timeout; the outcome of a running append is unknown."""
     options = KafkaOptions(delivery_timeout_ms=3_600_000, close_timeout_ms=2_000)
     patient = KafkaStorage(broker.bootstrap_servers, {}, options)
     append(patient, topic, {0: [b"before"]})
@@ -110,7 +110,7 @@ def test_closing_does_not_wait_for_a_broker_that_is_gone(broker, topic):
 
 
 def test_a_missing_broker_is_unavailable():
-    """Not a missing topic."""
+    """A missing broker is Unavailable, not NotFound."""
     storage = KafkaStorage("127.0.0.1:1", {}, KafkaOptions(delivery_timeout_ms=1_000, close_timeout_ms=500))
     with pytest.raises(Unavailable):
         storage.append("any", {0: records(b"a")}).result(30)
@@ -118,7 +118,7 @@ def test_a_missing_broker_is_unavailable():
 
 
 def test_a_topic_that_another_process_deleted_is_soon_not_found(kafka, storage, topic):
-    """It is not mistaken for one whose leader is about to be chosen."""
+    """A deleted topic is not treated as one that waits for its leader election."""
     append(storage, topic, {0: [b"a"]})
     assert values(storage, topic, 0) == [b"a"]
     other = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
@@ -129,7 +129,7 @@ def test_a_topic_that_another_process_deleted_is_soon_not_found(kafka, storage, 
             storage.read(topic, 0, 1, max_records=1, max_bytes=1)
         except NotFound:
             return True
-        return False  # brokers go on for a moment after the controller's answer
+        return False  # brokers serve the topic for a moment after the controller's answer
 
     until(gone)
 
@@ -138,7 +138,7 @@ def test_a_topic_that_another_process_deleted_is_soon_not_found(kafka, storage, 
 
 
 def test_any_client_sees_the_events_own_json(kafka, storage, topic):
-    """Value, key, headers and timestamp are Kafka's own."""
+    """A plain Kafka client reads the value, key, headers and timestamp unchanged."""
     new = NewRecords(NOW_MS, [b'{"order_id": 1.10}'], [b"key"], [[("name", b"\xff")]])
     storage.append(topic, {2: new}).result(30)
     plain = ck.Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": uuid.uuid4().hex})
@@ -154,7 +154,7 @@ def test_any_client_sees_the_events_own_json(kafka, storage, topic):
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_marks_of_transactions_are_gaps(kafka, storage, topic, commit):
-    """They take offsets; what was aborted is not seen; a read at the end is empty."""
+    """Transaction markers use offsets; aborted records are not read; a read at the end is empty."""
     append(storage, topic, {0: [b"before"]})
     other = ck.Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
     other.init_transactions(30)
@@ -163,7 +163,7 @@ def test_marks_of_transactions_are_gaps(kafka, storage, topic, commit):
     other.flush(30)
     (other.commit_transaction if commit else other.abort_transaction)(30)
     ours = [b"before", b"theirs"] if commit else [b"before"]
-    # The broker answers the commit before it has written the mark that makes the records visible.
+    # The broker answers the commit before it has written the marker that makes the records visible.
     until(lambda: storage.bounds(topic)[0].last == 2)
     assert values(storage, topic, 0) == ours
     for offset in (2, 2, 3):
@@ -173,7 +173,7 @@ def test_marks_of_transactions_are_gaps(kafka, storage, topic, commit):
 
 
 def test_reads_start_at_the_first_record_that_is_left(kafka, storage, topic):
-    """Kafka removes the oldest by itself."""
+    """Kafka deletes the oldest records by itself."""
     append(storage, topic, {0: [b"%d" % number for number in range(10)]})
     assert values(storage, topic, 0)[0] == b"0"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
@@ -188,7 +188,7 @@ def test_reads_start_at_the_first_record_that_is_left(kafka, storage, topic):
 
 @pytest.fixture
 def new_consumers(kafka, topic, monkeypatch):
-    """Reads the next record of these partitions where two consumers are kept: how many new ones that took."""
+    """Read the next record of these partitions, keeping two consumers; return the number of new consumers."""
     made: list[int] = []
     new = KafkaConnection.consumer
     monkeypatch.setattr(KafkaConnection, "consumer", lambda self: made.append(1) or new(self))
@@ -209,27 +209,27 @@ def new_consumers(kafka, topic, monkeypatch):
 
 
 def test_more_readers_than_consumers_do_not_take_them_from_each_other(new_consumers, monkeypatch):
-    """As many as there is room for read on with theirs; the others get a new one for every read."""
+    """Two readers keep their consumers; the third gets a new one for every read."""
     monkeypatch.setattr(kafka_reads, "_LIKELY_SECONDS", 60)
     assert [new_consumers(0, 1, 2) for _ in range(3)] == [3, 1, 1]
 
 
 def test_consumers_of_readers_that_went_away_make_room(new_consumers, monkeypatch):
-    """A reader that comes later keeps its own as soon as another one is not expected back."""
+    """A new reader replaces the consumer of a reader that is not expected to return."""
     monkeypatch.setattr(kafka_reads, "_LIKELY_SECONDS", 0)
     assert [new_consumers(0, 1), new_consumers(2), new_consumers(2), new_consumers(1)] == [2, 1, 0, 0]
 
 
-# -- what it says of itself
+# -- declared limits and settings
 
 
 def test_kafka_cannot_seal(storage):
-    """A declared gap: an append must check the catalog instead."""
+    """Kafka has no seal; an append must check the catalog instead."""
     assert not isinstance(storage, SealableStorage)
 
 
 def test_few_replicas_are_warned_about_once(kafka, storage, topic, caplog):
-    """One broker cannot have the three copies that are advised."""
+    """One broker cannot have the three recommended replicas."""
     again = KafkaStorage(kafka.bootstrap_servers, {})
     for _ in range(2):
         again.create_topic(topic, 3, DAY_MS)
@@ -248,13 +248,13 @@ def test_few_replicas_are_warned_about_once(kafka, storage, topic, caplog):
     ],
 )
 def test_properties_that_cannot_be_used_are_refused(kafka, properties, what):
-    """With the name of what is wrong."""
+    """The error names the wrong property."""
     with pytest.raises(Invalid, match=what):
         KafkaStorage(kafka.bootstrap_servers, properties)
 
 
 def test_a_secret_is_never_shown(kafka, monkeypatch):
-    """Not even when Kafka's driver would quote it."""
+    """The error does not show a secret that Kafka's driver would quote."""
     monkeypatch.setenv("SECRET_OF_TEST", "hush-hush")
     with pytest.raises(Invalid) as caught:
         KafkaStorage(kafka.bootstrap_servers, {"security.protocol": "env:SECRET_OF_TEST"})
@@ -263,7 +263,7 @@ def test_a_secret_is_never_shown(kafka, monkeypatch):
 
 
 def test_a_missing_driver_names_the_line_that_installs_it():
-    """The driver is an extra."""
+    """The Kafka driver is an optional extra."""
     code = "import sys; sys.modules['confluent_kafka'] = None; import strandline.log.storage.kafka"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'strandline[kafka]'" in done.stderr
@@ -280,7 +280,7 @@ def settings_of(kafka, topic: str) -> dict[str, str]:
 
 
 def test_a_changed_retention_reaches_the_topic(kafka, storage, topic):
-    """The one it was made with, then whatever is asked for; its other settings stay."""
+    """`retain` sets the retention of an existing topic and keeps its other settings."""
     before = settings_of(kafka, topic)
     assert before["retention.ms"] == str(DAY_MS)
     for retention_ms, segment_ms in ((8 * DAY_MS, 2 * DAY_MS), (1_000, 60_000), (400 * DAY_MS, 7 * DAY_MS)):
@@ -291,13 +291,13 @@ def test_a_changed_retention_reaches_the_topic(kafka, storage, topic):
 
 
 def test_an_unchanged_retention_costs_nothing(broker, storage, topic):
-    """It is told once; after that no broker is asked."""
+    """An unchanged retention time needs no request to the broker."""
     storage.retain(topic, DAY_MS)
     broker.pause()
     storage.retain(topic, DAY_MS)
 
 
 def test_the_retention_of_a_missing_topic_is_not_found(storage):
-    """As whatever else is asked of it."""
+    """`retain` of a missing topic is NotFound, like every other call."""
     with pytest.raises(NotFound):
         storage.retain("never-made", DAY_MS)

@@ -1,4 +1,4 @@
-"""What making a Kafka topic does about brokers that lag behind, which a real cluster cannot be made to do."""
+"""Creating a Kafka topic while some brokers do not know it yet, which a real cluster cannot be made to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNHEARD_OF = ck.KafkaException(ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 class Admin:
-    """Every broker asked answers with the errors it was given, one after the other, then as if all were well."""
+    """Answers with the given errors, one for each request, then with success."""
 
     def __init__(self, *, described: list[Exception], offsets: list[Exception]) -> None:
         self.described = described
@@ -49,7 +49,7 @@ def answer(result: object, errors: list | None = None) -> Future:
     ids=["the one that describes it", "another one that does", "its leader"],
 )
 def test_a_broker_that_has_not_heard_of_a_new_topic_is_waited_for(described, offsets):
-    """It was made, however long that takes to get about."""
+    """`create` waits until every asked broker knows the new topic."""
     admin = Admin(described=list(described), offsets=list(offsets))
     Topics(admin, Replication(), 1_000_000).create("t", 1, 1_000)
     assert (admin.described, admin.offsets) == ([], [])

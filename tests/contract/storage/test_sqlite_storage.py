@@ -1,4 +1,4 @@
-"""What only the SQLite storage promises: gapless offsets, purging to the batch, files, crashes, full disks."""
+"""The contract of the SQLite storage alone: offsets without gaps, purges, files, crashes, full disks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def place(directory):
 
 
 def test_two_processes_append_without_gaps(place, storage, topic):
-    """Both write the same partition at once; offsets count 0, 1, 2 … and nothing is lost."""
+    """Concurrent appends to one partition get the offsets 0, 1, 2 …, and no record is lost."""
     workers = [place.start("append", topic, 0, name, 100) for name in ("left", "right")]
     mine = [append(storage, topic, {0: [b"here-%d" % number]})[0].offsets[0] for number in range(100)]
     lines = [line for worker in workers for line in worker.communicate(timeout=60)[0].splitlines()]
@@ -59,7 +59,7 @@ def test_two_processes_append_without_gaps(place, storage, topic):
 
 
 def test_purging_takes_whole_batches_and_counts_records(storage, topic):
-    """Every batch that is too old goes, the first offset moves, partitions are on their own."""
+    """All expired batches of each partition are deleted, and its first offset moves."""
     for step in range(4):
         append(storage, topic, {0: [b"%d" % step] * 2}, at=NOW_MS + step)
     append(storage, topic, {1: [b"young"]}, at=NOW_MS + 9)
@@ -73,7 +73,7 @@ def test_purging_takes_whole_batches_and_counts_records(storage, topic):
 
 
 def test_purging_much_lets_appends_in_between(monkeypatch, storage, topic):
-    """It goes part by part, so that a long neglected topic does not keep its publishers waiting."""
+    """A large purge runs in parts, so that appends do not wait for all of it."""
     monkeypatch.setattr(topic_file, "_GROUP_BYTES", 20_000)
     for _ in range(20):
         append(storage, topic, {0: [b"old" * 1000], 1: [b"old"]})
@@ -93,7 +93,7 @@ def test_purging_much_lets_appends_in_between(monkeypatch, storage, topic):
 
 
 def test_an_old_batch_behind_a_young_one_stays(storage, topic):
-    """Clocks go back; holes never appear."""
+    """A clock that went back causes no gap in the offsets."""
     for moment in (5, 50, 5, 60):
         append(storage, topic, {0: [b"%d" % moment]}, at=moment)
     assert storage.purge(topic, 10) == 1
@@ -103,14 +103,14 @@ def test_an_old_batch_behind_a_young_one_stays(storage, topic):
 
 
 def test_finding_by_time_when_the_clock_went_back(storage, topic):
-    """The first record at or after the time, wherever it is."""
+    """`find` returns the first record at or after the time."""
     for moment in (5, 50, 5, 60):
         append(storage, topic, {0: [b"%d" % moment]}, at=moment)
     assert [storage.find(topic, 0, moment) for moment in (0, 6, 50, 51, 61)] == [0, 1, 1, 3, 4]
 
 
 def test_a_large_append_is_spread_over_several_rows(monkeypatch, storage, topic):
-    """A single append may be larger than a row can be; its offsets have no gap and its parts stay together."""
+    """An append may be larger than a row; its offsets have no gap, and its parts stay together."""
     monkeypatch.setattr(topic_file, "_ROW_BYTES", 10_000)
     large = [bytes([number % 256]) * 4_000 for number in range(50)]
     keys = [b"%d" % number for number in range(50)]
@@ -127,7 +127,7 @@ def test_a_large_append_is_spread_over_several_rows(monkeypatch, storage, topic)
 
 @pytest.mark.parametrize("round_", range(3))
 def test_a_killed_writer_loses_nothing_it_was_told(place, storage, topic, round_):
-    """kill −9 at some moment: every acknowledged record is there, and others go on at once."""
+    """After a SIGKILL every acknowledged record exists, and other processes append at once."""
     append(storage, topic, {0: [b"first"]})
     with place.start("append", topic, 0, "doomed", 0) as process:
         acknowledged = [process.stdout.readline().split() for _ in range(20 + 15 * round_)]
@@ -142,7 +142,7 @@ def test_a_killed_writer_loses_nothing_it_was_told(place, storage, topic, round_
 
 
 def test_a_half_made_topic_is_completed(directory, storage):
-    """A crash between making the file and filling it leaves something that `create_topic` finishes."""
+    """`create_topic` completes a topic whose creation crashed."""
     (directory / "half.db").touch()
     with pytest.raises(Unavailable):
         append(storage, "half", {0: [b"a"]})
@@ -151,7 +151,7 @@ def test_a_half_made_topic_is_completed(directory, storage):
 
 
 def test_deleting_leaves_no_file(directory, storage, topic):
-    """Neither the log nor the lock beside it stays."""
+    """The WAL and the lock file are deleted too."""
     append(storage, topic, {0: [b"a"]})
     assert list(directory.iterdir())
     storage.delete_topic(topic)
@@ -159,7 +159,7 @@ def test_deleting_leaves_no_file(directory, storage, topic):
 
 
 def test_deleting_while_others_read_and_append_leaves_no_file(directory, storage, topic):
-    """No use of a deleted topic creates it again."""
+    """Using a deleted topic does not create it again."""
     stop = threading.Event()
 
     def use() -> None:
@@ -186,7 +186,7 @@ def test_deleting_while_others_read_and_append_leaves_no_file(directory, storage
 
 
 def test_only_so_many_files_stay_open(directory):
-    """The one that was not used for longest is closed; all of them go on working."""
+    """The least recently used file is closed; all topics still work."""
     storage = SqliteStorage(directory, max_open_topics=2)
     topics = [f"t{number}" for number in range(6)]
     for topic in topics:
@@ -202,7 +202,7 @@ def test_only_so_many_files_stay_open(directory):
 
 
 def test_files_in_use_are_not_evicted(directory):
-    """Many appends to many topics at once, with room for one open file."""
+    """Concurrent appends to many topics work with a limit of one open file."""
     storage = SqliteStorage(directory, max_open_topics=1)
     topics = [f"t{number}" for number in range(8)]
     for topic in topics:
@@ -214,7 +214,7 @@ def test_files_in_use_are_not_evicted(directory):
 
 
 def test_watchers_of_more_topics_than_may_be_open_hear_of_other_processes(directory):
-    """Opening a file again must not make its news look like old ones."""
+    """Reopening a file does not hide appends of other processes."""
     place = Place(f"sqlite:{directory}")
     storage = SqliteStorage(directory, poll_interval_ms=5, max_open_topics=1)
     calls = {f"t{number}": 0 for number in range(3)}
@@ -239,7 +239,7 @@ def test_watchers_of_more_topics_than_may_be_open_hear_of_other_processes(direct
 
 
 def test_no_append_waits_until_the_logs_of_other_topics_are_copied(directory, monkeypatch):
-    """However many are copied at the same time, and however slow the disk is."""
+    """Slow checkpoints of other topics, however many, do not block an append."""
     limits, leave = Limits(least_bytes=1, commits=1), threading.Event()
     monkeypatch.setattr(checkpoints, "Limits", lambda: limits)
     monkeypatch.setattr(checkpoints.OPEN, "sync", lambda _: leave.wait(10 * DEADLINE_S))
@@ -266,7 +266,7 @@ def open_files(directory: Path) -> list[str]:
 
 
 def test_tidying_frees_the_space_of_a_deleted_file(place, directory, storage, topic):
-    """Its disk space is in use as long as any process has it open."""
+    """The disk space is in use as long as a process has the file open."""
     append(storage, topic, {0: [b"a"]})
     place.open().delete_topic(topic)
     assert open_files(directory)
@@ -276,7 +276,7 @@ def test_tidying_frees_the_space_of_a_deleted_file(place, directory, storage, to
 
 @contextmanager
 def no_more_descriptors():
-    """Every attempt to open a file fails."""
+    """Make every attempt to open a file fail."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     next_free = os.dup(0)
     os.close(next_free)
@@ -288,7 +288,7 @@ def no_more_descriptors():
 
 
 def test_no_descriptors_left_is_not_a_missing_topic(place, topic):
-    """It is temporary; the topic must not look deleted."""
+    """A lack of descriptors is Unavailable, not NotFound."""
     storage = place.open()
     with no_more_descriptors():
         for act in (
@@ -305,7 +305,7 @@ def test_no_descriptors_left_is_not_a_missing_topic(place, topic):
 
 
 def on_a_disk_of_its_own(tmp_path: Path, act: str) -> dict[str, object]:
-    """Run `disk_worker.py` where it may mount what it likes; nobody else sees those mounts."""
+    """Run `disk_worker.py` with private mounts."""
     command = ["unshare", "--map-root-user", "--mount"]
     probe = [*command, "true"]
     if not shutil.which("unshare") or subprocess.run(probe, check=False, capture_output=True).returncode:
@@ -322,7 +322,7 @@ def on_a_disk_of_its_own(tmp_path: Path, act: str) -> dict[str, object]:
 
 
 def test_a_full_disk_is_said_and_breaks_nothing(tmp_path):
-    """StorageFull, every acknowledged record there and sound, and appends go on once there is room."""
+    """A full disk is StorageFull, loses no acknowledged record, and accepts appends after space is freed."""
     report = on_a_disk_of_its_own(tmp_path, "fill")
     assert report["error"] == "StorageFull"
     assert report["acknowledged"] > 10
@@ -333,13 +333,13 @@ def test_a_full_disk_is_said_and_breaks_nothing(tmp_path):
 
 
 def test_a_read_only_disk_is_unavailable_not_missing(tmp_path):
-    """Creating and appending say that it does not work now; no file is called missing."""
+    """Writes to a read-only disk are Unavailable; only an unknown topic is NotFound."""
     report = on_a_disk_of_its_own(tmp_path, "read_only")
     assert report == {"create": "Unavailable", "append": "Unavailable", "unknown": "NotFound"}
 
 
 def test_a_place_that_is_no_directory_is_unavailable(tmp_path):
-    """A file in the way is said as such."""
+    """A path below a file is Unavailable."""
     (tmp_path / "file").touch()
     with pytest.raises(Unavailable):
         SqliteStorage(tmp_path / "file" / "topics")

@@ -1,4 +1,4 @@
-"""What every storage promises: the sentences of `strandline/log/storage/port.py`, one by one."""
+"""The contract of every storage, as stated in `strandline/log/storage/port.py`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ LIMITS = {"max_records": 1000, "max_bytes": 1 << 20}
 
 
 def test_a_new_topic_is_empty(storage, topic):
-    """Every partition starts with nothing: first 0, last −1."""
+    """Every partition of a new topic has first offset 0 and last offset −1."""
     assert storage.bounds(topic) == [Bounds(0, -1)] * 3
     assert [values(storage, topic, partition) for partition in range(3)] == [[], [], []]
 
 
 def test_creating_a_topic_again_is_harmless(storage, topic):
-    """It keeps its records."""
+    """`create_topic` is idempotent and keeps the records."""
     append(storage, topic, {0: [b"a"]})
     storage.create_topic(topic, 3, DAY_MS)
     assert values(storage, topic, 0) == [b"a"]
 
 
 def test_a_topic_can_be_created_by_many_at_once(place, storage):
-    """Threads and other processes that create the same topic all succeed."""
+    """Concurrent creates of one topic by threads and processes all succeed."""
     workers = [place.start("create", "shared", 2) for _ in range(2)]
     for worker in workers:
         assert worker.stdout.readline() == "ready\n"
@@ -48,7 +48,7 @@ def test_a_topic_can_be_created_by_many_at_once(place, storage):
 
 
 def test_deleting_removes_the_records(storage, topic):
-    """After that the topic is not there."""
+    """A deleted topic is NotFound."""
     append(storage, topic, {0: [b"a"]})
     storage.delete_topic(topic)
     with pytest.raises(NotFound):
@@ -56,14 +56,14 @@ def test_deleting_removes_the_records(storage, topic):
 
 
 def test_deleting_a_missing_topic_is_fine(storage, topic):
-    """Also a second time."""
+    """`delete_topic` is idempotent."""
     storage.delete_topic("never-made")
     storage.delete_topic(topic)
     storage.delete_topic(topic)
 
 
 def test_deleting_while_it_is_used_hurts_nobody(storage, topic):
-    """Appends under way end one way or the other, and the topic is gone."""
+    """A running append succeeds or fails cleanly, and the topic is deleted."""
     started = [storage.append(topic, {0: records(b"x")}) for _ in range(50)]
     storage.delete_topic(topic)
     for future in started:
@@ -73,7 +73,7 @@ def test_deleting_while_it_is_used_hurts_nobody(storage, topic):
 
 
 def test_tidying_lets_go_of_what_others_deleted(place, storage, topic):
-    """From then on it is missing here as well; other topics stay as they are."""
+    """After `tidy` a topic that another process deleted is NotFound; other topics are unchanged."""
     storage.create_topic("kept", 1, DAY_MS)
     for name in (topic, "kept"):
         append(storage, name, {0: [b"a"]})
@@ -85,7 +85,7 @@ def test_tidying_lets_go_of_what_others_deleted(place, storage, topic):
 
 
 def test_topics_do_not_touch_each_other(storage, topic):
-    """Records and deletion stay within one topic."""
+    """Records and deletions affect one topic only."""
     storage.create_topic("other", 1, DAY_MS)
     append(storage, topic, {0: [b"a"]})
     append(storage, "other", {0: [b"b"]})
@@ -104,7 +104,7 @@ def test_topics_do_not_touch_each_other(storage, topic):
     ],
 )
 def test_a_missing_topic_is_not_found(storage, act):
-    """Nothing is made by accident."""
+    """No call creates a missing topic."""
     for _ in range(2):
         with pytest.raises(NotFound):
             act(storage)
@@ -114,7 +114,7 @@ def test_a_missing_topic_is_not_found(storage, act):
 
 
 def test_placed_records_are_found_at_their_offsets(storage, topic):
-    """Each partition's result names where each of its records is, in order."""
+    """The result of each partition has the offset of each record, in order."""
     placed = append(storage, topic, {0: [b"a", b"b", b"c"], 2: [b"d"]})
     assert set(placed) == {0, 2}
     for partition, expected in ((0, [b"a", b"b", b"c"]), (2, [b"d"])):
@@ -124,7 +124,7 @@ def test_placed_records_are_found_at_their_offsets(storage, topic):
 
 
 def test_a_record_keeps_all_its_parts(storage, topic):
-    """Timestamp, key, value and headers come back as they were, empty and missing ones included."""
+    """Timestamp, key, value and headers are returned unchanged, also if empty or missing."""
     new = NewRecords(
         NOW_MS,
         [b"", b"\x00\xff", b"v" * 100_000],
@@ -144,7 +144,7 @@ def test_a_record_keeps_all_its_parts(storage, topic):
 
 
 def test_appends_of_one_thread_keep_their_order(storage, topic):
-    """Started one after the other without waiting, in every partition."""
+    """Appends that do not wait for each other stay in order in every partition."""
     started = [
         storage.append(topic, {0: records(b"%d" % number), number % 2 + 1: records(b"%d" % number)})
         for number in range(500)
@@ -163,7 +163,7 @@ def test_offsets_grow(storage, topic):
 
 
 def test_sixty_four_appenders_at_once_lose_nothing(storage, topic):
-    """Every answer names where the record is, every record is there once, each thread's in its order."""
+    """Every record is stored once, at its returned offset, and the records of each thread are in order."""
 
     def publish(who: int) -> list[tuple[int, int, bytes]]:
         answers = []
@@ -185,7 +185,7 @@ def test_sixty_four_appenders_at_once_lose_nothing(storage, topic):
 
 
 def test_records_for_an_unknown_partition_fail_alone(storage, topic):
-    """The partitions that exist get their records, in the same append and in others meanwhile."""
+    """Other partitions of the same append and of concurrent appends are stored."""
     futures = [storage.append(topic, {0: records(b"%d" % n), 3: records(b"x", b"y")}) for n in range(5)]
     for number, future in enumerate(futures):
         placed = future.result(30)
@@ -197,7 +197,7 @@ def test_records_for_an_unknown_partition_fail_alone(storage, topic):
 
 
 def test_appending_nothing_is_harmless(storage, topic):
-    """No records, no offsets, no rows."""
+    """An append without records succeeds and stores nothing."""
     assert storage.append(topic, {}).result(30) == {}
     assert list(storage.append(topic, {0: records()}).result(30)[0].offsets) == []
     append(storage, topic, {0: [b"a"]})
@@ -207,7 +207,7 @@ def test_appending_nothing_is_harmless(storage, topic):
 
 
 def test_a_started_append_cannot_be_cancelled(storage, topic):
-    """A caller that stops waiting stops neither its append nor later ones."""
+    """Cancelling the future stops neither its append nor later ones."""
     futures = [storage.append(topic, {0: records(b"%d" % number)}) for number in range(20)]
     for future in futures:
         future.cancel()
@@ -216,7 +216,7 @@ def test_a_started_append_cannot_be_cancelled(storage, topic):
 
 
 def test_records_survive_reopening(place, topic, storage):
-    """And offsets go on where they were."""
+    """Offsets continue after a reopen."""
     first = append(storage, topic, {0: [b"a"]})[0].offsets[0]
     storage.close()
     again = place.open()
@@ -238,7 +238,7 @@ def five(storage, topic) -> list[int]:
 @pytest.mark.parametrize("most", range(1, 7))
 @pytest.mark.parametrize("start", range(5))
 def test_a_read_starts_anywhere_and_keeps_its_number(storage, topic, five, start, most):
-    """In the middle of a batch as well; never more records than asked for."""
+    """A read may start inside a batch and returns at most `max_records`."""
     batch = storage.read(topic, 0, five[start], max_records=most, max_bytes=1 << 20)
     assert 1 <= batch.num_rows <= most
     assert batch["offset"].to_pylist() == five[start : start + batch.num_rows]
@@ -246,12 +246,12 @@ def test_a_read_starts_anywhere_and_keeps_its_number(storage, topic, five, start
 
 
 def test_a_read_gives_what_is_there_within_the_limits(storage, topic, five):
-    """All of it when the limits allow."""
+    """A read returns all records if the limits allow it."""
     assert storage.read(topic, 0, five[0], **LIMITS).num_rows == 5
 
 
 def test_a_read_keeps_its_bytes_but_gives_at_least_one_record(storage, topic):
-    """The first record comes even if it is larger than the limit; then the limit holds."""
+    """The first record is returned even if it exceeds `max_bytes`; after it the limit applies."""
     append(storage, topic, {0: [b"x" * 5000] * 10})
     append(storage, topic, {0: [b"y" * 5000] * 10})
     assert storage.read(topic, 0, 0, max_records=100, max_bytes=1).num_rows == 1
@@ -262,27 +262,27 @@ def test_a_read_keeps_its_bytes_but_gives_at_least_one_record(storage, topic):
 
 
 def test_a_read_at_the_end_is_empty(storage, topic, five):
-    """It has the columns of a full one."""
+    """An empty read has the columns of a full one."""
     for offset in (five[-1] + 1, five[-1] + 100):
         batch = storage.read(topic, 0, offset, **LIMITS)
         assert (batch.num_rows, batch.schema) == (0, READ)
 
 
 def test_a_read_of_an_unknown_partition_is_refused(storage, topic):
-    """It would otherwise look like a quiet one."""
+    """An unknown partition is NotFound, not an empty partition."""
     with pytest.raises(NotFound):
         storage.read(topic, 3, 0, **LIMITS)
 
 
 def test_bounds_name_the_first_and_last_offset(storage, topic, five):
-    """Of every partition, at one moment."""
+    """`bounds` returns the first and last offset of every partition."""
     found = storage.bounds(topic)
     assert found[0] == Bounds(five[0], five[-1])
     assert found[1:] == [Bounds(0, -1)] * 2
 
 
 def test_finding_by_time(storage, topic, five):
-    """The first record at or after a time, else the offset after the last."""
+    """`find` returns the first record at or after a time, else the offset after the last."""
     for moment, expected in (
         (0, five[0]),
         (NOW_MS, five[0]),
@@ -295,7 +295,7 @@ def test_finding_by_time(storage, topic, five):
 
 
 def test_finding_by_time_in_an_unknown_partition_is_refused(storage, topic):
-    """As reading is."""
+    """`find` in an unknown partition is NotFound, like `read`."""
     with pytest.raises(NotFound):
         storage.find(topic, 3, 0)
 
@@ -304,10 +304,10 @@ def test_finding_by_time_in_an_unknown_partition_is_refused(storage, topic):
 
 
 def test_a_watcher_hears_of_appends_of_this_process(storage, topic):
-    """Once stopped it hears no more."""
+    """The callback runs after an append; stopping the watch is idempotent."""
     heard = threading.Event()
     stop = storage.watch(topic, heard.set)
-    heard.wait(1)  # a call without news is allowed
+    heard.wait(1)  # a call without an append is allowed
     heard.clear()
     append(storage, topic, {0: [b"a"]})
     assert heard.wait(20)
@@ -316,7 +316,7 @@ def test_a_watcher_hears_of_appends_of_this_process(storage, topic):
 
 
 def test_a_watcher_hears_of_appends_of_another_process(place, storage, topic):
-    """Every time, and without a thread of its own."""
+    """The callback runs for every append, and watches share their threads."""
     calls: list[int] = []
     storage.watch(topic, lambda: calls.append(1))
     threads = threading.active_count()
@@ -332,7 +332,7 @@ def test_a_watcher_hears_of_appends_of_another_process(place, storage, topic):
 
 
 def test_a_watcher_that_came_after_the_append_is_called(place, storage, topic):
-    """No news is lost between looking and watching."""
+    """An append just before `watch` is not missed."""
     place.run("append", topic, 0, "other", 1)
     heard = threading.Event()
     storage.watch(topic, heard.set)
@@ -340,7 +340,7 @@ def test_a_watcher_that_came_after_the_append_is_called(place, storage, topic):
 
 
 def test_stopping_one_watcher_leaves_the_others(storage, topic):
-    """Even when they share a callback, and however often it is stopped."""
+    """Stopping one watch, even twice, keeps the other watches of the same callback."""
     calls: list[int] = []
 
     def callback() -> None:
@@ -357,7 +357,7 @@ def test_stopping_one_watcher_leaves_the_others(storage, topic):
 
 
 def test_a_callback_that_fails_does_not_silence_the_others(storage, topic, caplog):
-    """Its error is logged."""
+    """The error of a callback is logged, and the other callbacks run."""
 
     def broken() -> None:
         raise ValueError("broken")
@@ -377,7 +377,7 @@ def test_a_callback_that_fails_does_not_silence_the_others(storage, topic, caplo
 
 
 def test_purging_leaves_no_hole_and_takes_nothing_too_young(storage, topic):
-    """What is left is the newest part; an engine that expires by itself leaves everything."""
+    """A purge leaves the newest records without a gap; an engine that expires records itself deletes none."""
     for step in range(4):
         append(storage, topic, {0: [b"%d" % step] * 2}, at=NOW_MS + step)
     before = read(storage, topic, 0)
@@ -390,7 +390,7 @@ def test_purging_leaves_no_hole_and_takes_nothing_too_young(storage, topic):
 
 
 def test_offsets_go_on_after_everything_was_purged(storage, topic):
-    """A cursor never points at another record than it did."""
+    """A cursor never points to a different record later."""
     last = append(storage, topic, {0: [b"old"] * 3})[0].offsets[-1]
     storage.purge(topic, NOW_MS + 1)
     bounds = storage.bounds(topic)[0]
@@ -401,7 +401,7 @@ def test_offsets_go_on_after_everything_was_purged(storage, topic):
 
 
 def test_a_changed_retention_takes_nothing_at_once(storage, topic):
-    """An engine that is purged goes by the purge alone; one that expires by itself takes its time."""
+    """A shorter retention time deletes no record at once."""
     append(storage, topic, {0: [b"a"]})
     for retention_ms in (2 * DAY_MS, DAY_MS, DAY_MS):
         storage.retain(topic, retention_ms)
@@ -409,7 +409,7 @@ def test_a_changed_retention_takes_nothing_at_once(storage, topic):
 
 
 def test_reads_before_the_first_offset_start_at_the_first(storage, topic):
-    """A reader that comes late gets the oldest there is."""
+    """A reader before the first offset gets the oldest record."""
     append(storage, topic, {0: [b"old"]}, at=NOW_MS)
     append(storage, topic, {0: [b"new"]}, at=NOW_MS + 5)
     storage.purge(topic, NOW_MS + 1)
@@ -419,7 +419,7 @@ def test_reads_before_the_first_offset_start_at_the_first(storage, topic):
 
 
 def test_growing_adds_empty_partitions(storage, topic):
-    """The old ones keep their records; a number that is there already changes nothing."""
+    """`grow` keeps the records of the old partitions, is idempotent and never shrinks."""
     append(storage, topic, {0: [b"a"]})
     storage.grow(topic, 5)
     assert append(storage, topic, {4: [b"e"]})[4].complete
@@ -434,7 +434,7 @@ def test_growing_adds_empty_partitions(storage, topic):
 
 
 def test_closing_finishes_what_was_started(place, storage, topic):
-    """Every append has its answer, and what was placed is there."""
+    """Close completes every append, and every placed record is stored."""
     started = [storage.append(topic, {0: records(b"%d" % number)}) for number in range(300)]
     storage.close()
     assert all(future.done() for future in started)
@@ -443,7 +443,7 @@ def test_closing_finishes_what_was_started(place, storage, topic):
 
 
 def test_a_closed_storage_is_unavailable(storage, topic):
-    """Every verb says so, and closing again is harmless."""
+    """Every call on a closed storage is Unavailable; close is idempotent."""
     storage.close()
     storage.close()
     for act in (
@@ -463,7 +463,7 @@ def test_a_closed_storage_is_unavailable(storage, topic):
 
 
 def test_closing_while_others_append_loses_nothing(place, storage, topic):
-    """An append is stored or refused; none hangs and none fails in another way."""
+    """An append during close is stored or Unavailable; it neither hangs nor fails otherwise."""
     stored: list[bytes] = []
 
     def publish(who: int) -> None:
@@ -484,7 +484,7 @@ def test_closing_while_others_append_loses_nothing(place, storage, topic):
 
 
 def test_the_bounds_of_several_topics_are_read_in_one_go(storage, topic):
-    """In the order asked for; one that is missing is an error, not an empty one."""
+    """The bounds are in the order of the given topics; a missing topic is NotFound."""
     other = f"{topic}.other"
     storage.create_topic(other, 1, 3_600_000)
     storage.append(other, {0: records(b"a", b"b")}).result(30)

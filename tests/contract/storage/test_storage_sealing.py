@@ -1,4 +1,4 @@
-"""What storages promise that can seal topics: the sentences of `SealableStorage`, one by one."""
+"""The contract of storages that can seal topics, as stated in `SealableStorage`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def place(request, tmp_path):
 
 
 def test_a_sealed_topic_refuses_appends_by_name(storage, topic):
-    """With the token, with nothing stored, until that token is taken away."""
+    """An append to a sealed topic is refused with the token and stores nothing, until the unseal."""
     append(storage, topic, {0: [b"before"]})
     storage.seal(topic, "switch-1")
     with pytest.raises(Sealed) as caught:
@@ -28,7 +28,7 @@ def test_a_sealed_topic_refuses_appends_by_name(storage, topic):
 
 
 def test_sealing_again_with_the_same_token_is_harmless(storage, topic):
-    """One unseal takes it away."""
+    """`seal` is idempotent: one unseal removes the seal."""
     storage.seal(topic, "switch-1")
     storage.seal(topic, "switch-1")
     storage.unseal(topic, "switch-1")
@@ -46,13 +46,13 @@ def test_a_seal_belongs_to_its_token(storage, topic):
 
 
 def test_unsealing_without_a_seal_does_nothing(storage, topic):
-    """Appends go on."""
+    """An unseal without a seal has no effect."""
     storage.unseal(topic, "switch-1")
     append(storage, topic, {0: [b"a"]})
 
 
 def test_a_seal_holds_after_reopening_and_for_other_processes(place, storage, topic):
-    """It is part of the topic."""
+    """The seal is stored in the topic."""
     assert place.run("seal", topic, "switch-1") == ["sealed"]
     with pytest.raises(Sealed):
         append(storage, topic, {0: [b"a"]})
@@ -66,7 +66,7 @@ def test_a_seal_holds_after_reopening_and_for_other_processes(place, storage, to
 
 
 def test_what_was_placed_before_a_seal_is_below_the_bounds_after_it(storage, topic):
-    """Appends that race with a seal are either stored, and counted, or refused."""
+    """An append that races with a seal is stored within the bounds or refused."""
     started = [storage.append(topic, {0: records(b"%d" % number)}) for number in range(200)]
     storage.seal(topic, "switch-1")
     last = storage.bounds(topic)[0].last
@@ -79,7 +79,7 @@ def test_what_was_placed_before_a_seal_is_below_the_bounds_after_it(storage, top
 
 
 def test_a_sealed_topic_can_be_read(storage, topic):
-    """Only appends are refused."""
+    """A seal refuses only appends."""
     append(storage, topic, {0: [b"a"]})
     storage.seal(topic, "switch-1")
     assert values(storage, topic, 0) == [b"a"]
@@ -87,7 +87,7 @@ def test_a_sealed_topic_can_be_read(storage, topic):
 
 @pytest.mark.parametrize("verb", ["seal", "unseal"])
 def test_only_topics_of_an_open_storage_have_seals(storage, topic, verb):
-    """A missing one is not found, and a closed storage does nothing."""
+    """A missing topic is NotFound, and a closed storage is Unavailable."""
     with pytest.raises(NotFound):
         getattr(storage, verb)("none", "t")
     storage.close()

@@ -1,4 +1,4 @@
-"""Another process at a storage: `worker.py <address> <act> <argument>…`, one printed line per answer."""
+"""A second process that uses a storage: `worker.py <address> <act> <argument>…`; prints one line per answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def say(*words: object) -> None:
 
 
 def append(storage: Storage, topic: str, partition: str, prefix: str, count: str) -> None:
-    """Append one record after the other (for ever when count is 0); a line for each that is acknowledged."""
+    """Append records one by one (indefinitely if `count` is 0) and print a line for each acknowledged record."""
     for number in range(int(count)) if int(count) else itertools.count():
         value = f"{prefix}-{number}"
         placed = storage.append(topic, {int(partition): NewRecords(number, [value.encode()])}).result()
@@ -30,7 +30,7 @@ def seal(storage: Storage, topic: str, token: str) -> None:
 
 
 def create(storage: Storage, topic: str, partitions: str) -> None:
-    """Say that we are ready, wait for a line, create."""
+    """Print that the process is ready, wait for a line, then create the topic."""
     say("ready")
     sys.stdin.readline()
     storage.create_topic(topic, int(partitions), 86_400_000)
