@@ -1,4 +1,4 @@
-"""One coordination per adapter; every contract test runs over all of them."""
+"""One coordination per adapter; every contract test runs on each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One coordination with several sessions: some in this process, others in processes of their own."""
+"""One coordination with several sessions, in this process and in others."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from strandline.coordination.settings import CoordinationSettings
 
 WORKER = Path(__file__).with_name("coordination_worker.py")
 
-#: Short, so that the suite is quick; a heartbeat may still be late by two thirds of it.
+#: Short, to keep the tests fast; a heartbeat may still be late by two thirds of it.
 TIMEOUT_MS = 1_500
-#: Much longer than any test waits: what happens in a session like this does not happen because it expired.
+#: Much longer than any test waits: a session with this timeout never expires during a test.
 LONG_MS = 600_000
 
 
 class Place:
-    """`url` is what the settings say, or `sqlite:` and the data directory."""
+    """`url` is the URL of the settings, or `sqlite:` and the data directory."""
 
     def __init__(self, url: str, server: ZookeeperServer | None = None) -> None:
         self.url = url
@@ -34,20 +34,20 @@ class Place:
         self._others: list[Peer] = []
 
     def open(self, timeout_ms: int = TIMEOUT_MS) -> Coordination:
-        """Another session, in this process."""
+        """Open another session in this process."""
         embedded = self.url.startswith("sqlite:")
         settings = CoordinationSettings("" if embedded else self.url, timeout_ms)
         self._opened.append(connect(settings, Path(self.url.removeprefix("sqlite:"))))
         return self._opened[-1]
 
     def other(self, timeout_ms: int = TIMEOUT_MS) -> Peer:
-        """Another session, in another process."""
+        """Open another session in another process."""
         self._others.append(Peer(WORKER, self.url, str(timeout_ms)))
         return self._others[-1]
 
     @contextmanager
     def mute(self) -> Iterator[None]:
-        """No heartbeat is answered."""
+        """No heartbeat is answered inside the block."""
         if self._server is not None:
             self._server.pause()
             try:
@@ -86,7 +86,7 @@ class Calls:
 
     @contextmanager
     def expected(self) -> Iterator[None]:
-        """Wait after the block for a call of the watcher since the block began."""
+        """After the block, wait for a call of the watcher since the block began."""
         before = self.count
         yield
         until(lambda: self.count > before, "the watcher's call")

@@ -1,6 +1,6 @@
-"""A session in a process of its own: `coordination_worker.py <url> <session_timeout_ms>`.
+"""A session in another process: `coordination_worker.py <url> <session_timeout_ms>`.
 
-See `peers` for how a test calls its methods and the acts below.
+A test calls its methods and the functions below through `peers`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def bump_often(coordination: Coordination, threads: int, each: int) -> list[int]
 
 
 def nap(coordination: Coordination, nap_ms: int) -> bool:
-    """Wait until this process was stopped for that long and woken. Return what `sure` says right after that."""
+    """Wait until this process was paused for that long; return the first answer of `sure` after the pause."""
     before = boot_ms()
     say("awake")
     while (now := boot_ms()) - before < nap_ms:
@@ -31,13 +31,13 @@ def nap(coordination: Coordination, nap_ms: int) -> bool:
 
 
 def watch(coordination: Coordination) -> str:
-    """From now on `last_call` knows when the watcher was called."""
+    """Record the times of the watcher's calls for `last_call`."""
     coordination.watch(lambda: CALLED_MS.append(boot_ms()))
     return "watching"
 
 
 def last_call(_coordination: Coordination) -> int:
-    """On the machine's boot clock, which all processes share; 0 before the first call."""
+    """The time of the last call on the boot clock, which all processes share; 0 before the first call."""
     return CALLED_MS[-1] if CALLED_MS else 0
 
 

@@ -1,4 +1,4 @@
-"""Which coordination the settings open."""
+"""The coordination that the settings open."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strandline.errors import Invalid
 
 
 def test_without_a_url_it_is_a_file_in_the_data_directory(tmp_path: Path):
-    """Made if missing, like the directory."""
+    """The file and its directory are created if they are missing."""
     coordination = connect(CoordinationSettings(), tmp_path / "data")
     assert isinstance(coordination, SqliteCoordination)
     assert (tmp_path / "data" / "coordination.db").exists()
@@ -33,7 +33,7 @@ def test_without_a_url_it_is_a_file_in_the_data_directory(tmp_path: Path):
 def test_a_url_names_servers_and_a_root(
     zookeeper: ZookeeperServer, tmp_path: Path, hosts: str, root: str, version: str
 ):
-    """Several servers, and a root that defaults to ours."""
+    """A URL may name several servers; the root defaults to `/strandline`."""
     url = f"zookeeper://{hosts.format(zookeeper.hosts, zookeeper.port)}{root}"
     coordination = connect(CoordinationSettings(url), tmp_path)
     assert isinstance(coordination, ZookeeperCoordination)
@@ -50,6 +50,6 @@ def test_a_url_names_servers_and_a_root(
      "etcd://host:2379", "host:2181", "zookeeper://host/root?x=1"],
 )  # fmt: skip
 def test_other_urls_are_refused(tmp_path: Path, url: str):
-    """Before anything is connected, with an example."""
+    """Other URLs are refused with an example, before any connection."""
     with pytest.raises(Invalid, match="zookeeper://host:2181/strandline"):
         connect(CoordinationSettings(url), tmp_path)

@@ -1,4 +1,4 @@
-"""What the coordination port promises while all processes run."""
+"""The contract of every coordination while all processes run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ODD_NAMES = [
 
 
 def test_members_see_each_other(place: Place, coordination: Coordination):
-    """Every member's value, by its id, in every process."""
+    """Every process reads the value of every member by its id."""
     other = place.other()
     coordination.join("here", "1")
     other.call("join", "there", "2")
@@ -39,13 +39,13 @@ def test_members_see_each_other(place: Place, coordination: Coordination):
 
 
 def test_a_session_that_does_not_join_is_no_member(place: Place, coordination: Coordination):
-    """Readers and initiators are not waited for."""
+    """A switch does not wait for sessions that only read or initiate."""
     place.other()
     assert coordination.members() == {}
 
 
 def test_a_member_changes_its_value(place: Place, coordination: Coordination):
-    """Only its own."""
+    """`update` changes only the member's own value."""
     other = place.other()
     coordination.join("here", "1")
     other.call("join", "there", "1")
@@ -54,14 +54,14 @@ def test_a_member_changes_its_value(place: Place, coordination: Coordination):
 
 
 def test_who_is_no_member_has_no_value_to_change(coordination: Coordination):
-    """LeaseLost, and no member appears."""
+    """`update` without `join` is LeaseLost and adds no member."""
     with pytest.raises(LeaseLost):
         coordination.update("1")
     assert coordination.members() == {}
 
 
 def test_joining_again_under_the_same_id_changes_nothing_but_the_value(coordination: Coordination):
-    """`join` is idempotent: a process that is not sure whether it joined can join again."""
+    """`join` is idempotent: a process that does not know whether it joined can join again."""
     coordination.join("here", "1")
     coordination.join("here", "2")
     assert coordination.members() == {"here": "2"}
@@ -69,7 +69,7 @@ def test_joining_again_under_the_same_id_changes_nothing_but_the_value(coordinat
 
 
 def test_a_process_is_one_member(coordination: Coordination):
-    """A second id would be a member that no process keeps up to date."""
+    """A second id is a Conflict, because no process would keep that member up to date."""
     coordination.join("here", "1")
     with pytest.raises(Conflict):
         coordination.join("there", "1")
@@ -77,7 +77,7 @@ def test_a_process_is_one_member(coordination: Coordination):
 
 
 def test_an_id_is_taken_over_from_an_earlier_session(place: Place, coordination: Coordination):
-    """The earlier session may be visible for a while; when it expires, the new member stays."""
+    """The earlier session may exist for a while; its expiry does not remove the new member."""
     former = place.other()
     former.call("join", "me", "old")
     former.call("lock", "sign of life", "1")
@@ -92,7 +92,7 @@ def test_an_id_is_taken_over_from_an_earlier_session(place: Place, coordination:
 
 
 def test_versions_start_at_zero_and_grow_by_one(place: Place, coordination: Coordination):
-    """For all sessions."""
+    """All sessions share one version."""
     other = place.other()
     assert coordination.version() == 0
     assert coordination.bump() == 1
@@ -102,7 +102,7 @@ def test_versions_start_at_zero_and_grow_by_one(place: Place, coordination: Coor
 
 
 def test_concurrent_bumps_get_different_versions(place: Place, coordination: Coordination):
-    """Eight threads in each of two processes: every number once, none left out."""
+    """Eight threads in each of two processes get every number exactly once."""
     others = [place.other(), place.other()]
     for other in others:
         other.send("bump_often", 8, 10)
@@ -112,7 +112,7 @@ def test_concurrent_bumps_get_different_versions(place: Place, coordination: Coo
 
 
 def test_a_lock_has_one_owner(place: Place, coordination: Coordination):
-    """Any second request, from this session as well, gets False and changes nothing."""
+    """A second request, also by the same session, returns False and changes nothing."""
     other = place.other()
     assert coordination.lock("orders", "mine")
     assert not coordination.lock("orders", "again")
@@ -122,14 +122,14 @@ def test_a_lock_has_one_owner(place: Place, coordination: Coordination):
 
 
 def test_locks_of_different_names_do_not_meet(place: Place, coordination: Coordination):
-    """Two event types can be changed at once."""
+    """Two event types can be locked at once."""
     assert coordination.lock("orders", "1")
     assert place.other().call("lock", "payments", "2")
     assert coordination.locks() == {"orders": "1", "payments": "2"}
 
 
 def test_of_many_threads_one_gets_the_lock(coordination: Coordination):
-    """The session is shared, the lock is not."""
+    """Of concurrent requests in one session, exactly one gets the lock."""
     with ThreadPoolExecutor(8) as pool:
         for round_ in range(10):
             won = list(pool.map(lambda n, r=round_: coordination.lock(f"r{r}", str(n)), range(8)))
@@ -138,7 +138,7 @@ def test_of_many_threads_one_gets_the_lock(coordination: Coordination):
 
 
 def test_of_two_processes_one_gets_the_lock(place: Place):
-    """Asked at the same time, again and again."""
+    """Of concurrent requests by two processes, exactly one gets the lock."""
     both = [place.other(), place.other()]
     for round_ in range(20):
         for other in both:
@@ -147,14 +147,14 @@ def test_of_two_processes_one_gets_the_lock(place: Place):
 
 
 def test_a_lock_changes_its_value(place: Place, coordination: Coordination):
-    """All sessions see it."""
+    """All sessions read the new value."""
     coordination.lock("orders", "preparing")
     coordination.relock("orders", "closing")
     assert place.other().call("locks") == {"orders": "closing"}
 
 
 def test_only_the_owner_changes_a_lock(place: Place, coordination: Coordination):
-    """LeaseLost for a lock that is not there, not ours, or ours no more."""
+    """`relock` is LeaseLost for a lock that is missing, foreign or released."""
     other = place.other()
     with pytest.raises(LeaseLost):
         coordination.relock("orders", "x")
@@ -170,7 +170,7 @@ def test_only_the_owner_changes_a_lock(place: Place, coordination: Coordination)
 
 
 def test_a_lock_that_was_let_go_can_be_taken(place: Place, coordination: Coordination):
-    """By others and by the same session."""
+    """A released lock can be taken by any session."""
     other = place.other()
     for _ in range(3):
         assert coordination.lock("orders", "mine")
@@ -181,7 +181,7 @@ def test_a_lock_that_was_let_go_can_be_taken(place: Place, coordination: Coordin
 
 
 def test_unlocking_what_is_not_ours_touches_nothing(place: Place, coordination: Coordination):
-    """Another's lock stays, a missing one is fine."""
+    """`unlock` has no effect on a foreign or missing lock."""
     place.other().call("lock", "orders", "theirs")
     coordination.unlock("orders")
     coordination.unlock("payments")
@@ -189,7 +189,7 @@ def test_unlocking_what_is_not_ours_touches_nothing(place: Place, coordination: 
 
 
 def test_any_name_works(coordination: Coordination):
-    """Taken, changed, seen and let go like any other."""
+    """Locks may have any name."""
     for name in ODD_NAMES:
         assert coordination.lock(name, "1")
         assert not coordination.lock(name, "2")
@@ -201,21 +201,21 @@ def test_any_name_works(coordination: Coordination):
 
 @pytest.mark.parametrize("node", ["a/b", "..", "größe ☂"])
 def test_any_id_works(coordination: Coordination, node: str):
-    """Members have odd names as well, and odd values."""
+    """Members may have any id and any value."""
     coordination.join(node, f"value of {node}")
     coordination.update("é\n")
     assert coordination.members() == {node: "é\n"}
 
 
 def test_names_that_look_alike_are_different(coordination: Coordination):
-    """All odd names at once."""
+    """Different names are different locks, even if they look alike."""
     for number, name in enumerate(ODD_NAMES):
         assert coordination.lock(name, str(number))
     assert coordination.locks() == {name: str(number) for number, name in enumerate(ODD_NAMES)}
 
 
 def test_a_living_session_outlives_its_timeout(place: Place):
-    """Heartbeats keep the session: nothing vanishes, and it stays sure."""
+    """Heartbeats keep the session, its member and its lock, and it stays sure."""
     timeout_ms = 2 * TIMEOUT_MS  # a heartbeat may be late by two seconds
     coordination, other = place.open(timeout_ms), place.other()
     coordination.join("here", "1")
@@ -234,7 +234,7 @@ def test_a_living_session_outlives_its_timeout(place: Place):
     ids=lambda change: change[0],
 )
 def test_watchers_hear_of_what_others_change(place: Place, coordination: Coordination, change: tuple[str, ...]):
-    """The version, a lock, a member: soon after it changed, and when they look they see it."""
+    """The watcher is called soon after a change, and then reads the change."""
     other = place.other()
     other.call("join", "there", "1")
     other.call("lock", "old", "1")
@@ -243,7 +243,7 @@ def test_watchers_hear_of_what_others_change(place: Place, coordination: Coordin
     def look() -> object:
         return coordination.version(), coordination.locks(), coordination.members()
 
-    until(lambda: calls.count)  # the first one comes without news
+    until(lambda: calls.count)  # the first call comes without a change
     before = look()
     with calls.expected():
         other.call(*change)
@@ -251,7 +251,7 @@ def test_watchers_hear_of_what_others_change(place: Place, coordination: Coordin
 
 
 def test_watchers_hear_of_new_members(place: Place, coordination: Coordination):
-    """And of their first update: a new member is watched from its first moment."""
+    """A new member is watched from its start, so its first update is reported too."""
     other = place.other()
     calls = Calls(coordination)
     with calls.expected():
@@ -271,7 +271,7 @@ def test_watchers_hear_of_every_one_of_many_changes(place: Place, coordination: 
 
 
 def test_watchers_hear_of_what_this_session_changes(coordination: Coordination):
-    """A session's own changes are news for its watchers, too."""
+    """The session's own changes call its watchers too."""
     calls = Calls(coordination)
     for change in (
         coordination.bump,
@@ -285,7 +285,7 @@ def test_watchers_hear_of_what_this_session_changes(coordination: Coordination):
 
 
 def test_a_watcher_that_stopped_is_not_called(coordination: Coordination):
-    """The others still are."""
+    """Other watchers are still called."""
     stopped, goes_on = Calls(coordination), Calls(coordination)
     with goes_on.expected():
         coordination.bump()
@@ -299,7 +299,7 @@ def test_a_watcher_that_stopped_is_not_called(coordination: Coordination):
 
 
 def test_a_watcher_that_fails_harms_nobody(coordination: Coordination, caplog: pytest.LogCaptureFixture):
-    """The next watcher is called, and the failing one is called again the next time."""
+    """The other watchers are called, and the failed one is called again at the next change."""
     failing = []
 
     def fail() -> None:
@@ -318,7 +318,7 @@ def test_a_watcher_that_fails_harms_nobody(coordination: Coordination, caplog: p
 
 
 def test_closing_leaves_at_once(place: Place):
-    """Membership and locks are gone long before the session would have expired; closing twice is fine."""
+    """Close removes member and locks long before the session would expire; it is idempotent."""
     watching = place.open(timeout_ms=LONG_MS)
     leaving = place.open(timeout_ms=LONG_MS)
     leaving.join("there", "1")
@@ -330,7 +330,7 @@ def test_closing_leaves_at_once(place: Place):
 
 
 def test_a_session_is_sure_from_the_beginning(coordination: Coordination):
-    """Before it has joined or locked anything, and after."""
+    """A session is sure before and after it joins or locks."""
     assert coordination.sure()
     coordination.join("here", "1")
     coordination.lock("orders", "1")

@@ -1,4 +1,4 @@
-"""What the coordination port promises when processes die or are paused, and when the server is silent."""
+"""The contract of every coordination when processes crash or are paused, and when the server does not answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def owner(place: Place, coordination: Coordination) -> Peer:
 
 
 def test_what_a_killed_process_had_vanishes(coordination: Coordination, owner: Peer):
-    """`kill -9`: membership and lock go with it, watchers hear of it, and others can take the lock."""
+    """After a SIGKILL member and lock expire, watchers are called, and others can take the lock."""
     calls = Calls(coordination)
     until(lambda: calls.count)
     with calls.expected():
@@ -37,7 +37,7 @@ def test_what_a_killed_process_had_vanishes(coordination: Coordination, owner: P
 
 
 def test_what_a_sleeping_process_had_vanishes(coordination: Coordination, owner: Peer):
-    """A process that is paused for longer than the session timeout counts as dead."""
+    """A process that is paused for longer than the session timeout loses its session."""
     calls = Calls(coordination)
     until(lambda: calls.count)
     with calls.expected():
@@ -47,7 +47,7 @@ def test_what_a_sleeping_process_had_vanishes(coordination: Coordination, owner:
 
 
 def test_a_short_sleep_harms_nobody(place: Place, coordination: Coordination):
-    """Everything stays when a process sleeps for less than its session timeout."""
+    """A process that is paused for less than its session timeout keeps everything."""
     owner = place.other(timeout_ms=20 * TIMEOUT_MS)
     owner.call("join", "there", "1")
     owner.call("lock", "orders", "theirs")
@@ -89,12 +89,12 @@ def test_a_sleeper_cannot_act_on_what_it_lost(coordination: Coordination, owner:
 
 
 def test_a_sleeper_comes_back_by_joining_again(coordination: Coordination, owner: Peer):
-    """Under the same id, in a new session; it is sure again when it holds nothing that it lost."""
+    """It joins with the same id in a new session, and is sure after it has unlocked its lost lock."""
     owner.stop()
     until(lambda: everything(coordination) == ({}, {}))
     owner.wake()
     until(lambda: succeeds(lambda: owner.call("join", "there", "2")))
-    assert owner.call("sure") is False, "its lock is still lost"
+    assert owner.call("sure") is False, "its lost lock is not unlocked yet"
     owner.call("unlock", "orders")
     until(lambda: owner.call("sure"))
     assert everything(coordination) == ({"there": "2"}, {})
@@ -103,22 +103,22 @@ def test_a_sleeper_comes_back_by_joining_again(coordination: Coordination, owner
 
 
 def test_a_sleeper_is_told_of_its_loss(coordination: Coordination, owner: Peer):
-    """Its watchers are called after it woke."""
+    """The watchers of a paused process are called after it resumes."""
     owner.call("watch")
-    until(lambda: owner.call("last_call"), "the first call, which comes without news")
+    until(lambda: owner.call("last_call"), "the first call, which comes without a change")
     owner.stop()
     until(lambda: coordination.locks() == {})
     woken_ms = boot_ms()
     owner.wake()
-    until(lambda: owner.call("last_call") >= woken_ms, "a call after it woke")
+    until(lambda: owner.call("last_call") >= woken_ms, "a call after the process resumed")
 
 
 def test_without_answers_nobody_is_sure(place: Place, coordination: Coordination):
-    """Within the session timeout, counted from the last answer. Watchers are called then, and on the return."""
+    """`sure` is False within a session timeout of the last answer; watchers are called then and on reconnect."""
     coordination.join("here", "1")
     calls = Calls(coordination)
     until(lambda: calls.count)
-    sure_ms = [0]  # when `sure` was called that said yes
+    sure_ms = [0]  # when the calls of `sure` that returned True began
 
     def doubts() -> bool:
         asked_ms = boot_ms()
@@ -143,7 +143,7 @@ def test_without_answers_nobody_is_sure(place: Place, coordination: Coordination
 
 
 def test_news_of_a_silent_time_are_told_afterwards(place: Place, coordination: Coordination):
-    """Changes of that time, and changes after it, are told when the sessions are back."""
+    """After the sessions reconnect, watchers are called for later changes."""
     other = place.other()
     calls = Calls(coordination)
     with place.mute():

@@ -1,4 +1,4 @@
-"""What only happens to a coordination in a file: restarts of the machine, half-done commits, interrupted ones."""
+"""SQLite only: restarts of the machine, commits of unknown outcome, pauses in a transaction."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def coordination(file: Path) -> Iterator[SqliteCoordination]:
 
 @pytest.fixture
 def looker(file: Path) -> Iterator[SqliteCoordination]:
-    """Another session, whose heartbeats are rare."""
+    """Another session, with rare heartbeats."""
     made = SqliteCoordination(file, 600_000)
     yield made
     made.close()
 
 
 def leave_behind(file: Path, boot: str, expires_ms: int) -> None:
-    """A session with a member and a lock whose process is gone."""
+    """Store a session of a dead process, with a member and a lock."""
     SqliteCoordination(file).close()
     database = SqliteConnection(file)
     with database.transaction():
@@ -48,7 +48,7 @@ def leave_behind(file: Path, boot: str, expires_ms: int) -> None:
 
 
 def test_a_session_ends_with_the_machine(file: Path):
-    """The boot clock starts at zero again: the expiry alone would look far away."""
+    """The boot clock restarts at zero, so the expiry alone would be far in the future."""
     leave_behind(file, "an earlier start", boot_ms() + 3_600_000)
     coordination = SqliteCoordination(file)
     assert (coordination.members(), coordination.locks()) == ({}, {})
@@ -59,7 +59,7 @@ def test_a_session_ends_with_the_machine(file: Path):
 def test_what_has_expired_is_invisible_before_it_is_removed(
     file: Path, looker: SqliteCoordination, monkeypatch: pytest.MonkeyPatch
 ):
-    """From the moment of expiry, without any write to the file; watchers are called all the same."""
+    """An expired session is not visible, even without a write to the file, and watchers are called."""
     now_ms = adapter.boot_ms
     seen: list[dict[str, str]] = []
     looker.watch(lambda: seen.append(looker.locks()))
@@ -75,7 +75,7 @@ def test_what_has_expired_is_invisible_before_it_is_removed(
 
 
 def test_the_version_outlives_everybody(file: Path):
-    """All processes may end in between."""
+    """The version is kept when all processes have ended."""
     first = SqliteCoordination(file)
     first.bump()
     first.close()
@@ -87,7 +87,7 @@ def test_the_version_outlives_everybody(file: Path):
 def test_sleep_in_a_transaction_costs_the_session(
     coordination: SqliteCoordination, looker: SqliteCoordination, monkeypatch: pytest.MonkeyPatch
 ):
-    """Others saw it vanish while its commit was on the way: it must not reappear."""
+    """A session that expired before its commit stays expired, because others have seen it expire."""
     coordination.join("here", "1")
     coordination.lock("orders", "mine")
     now_ms = adapter.boot_ms
@@ -110,7 +110,7 @@ def test_sleep_in_a_transaction_costs_the_session(
 def test_a_commit_that_may_have_happened_leaves_nothing(
     coordination: SqliteCoordination, looker: SqliteCoordination, monkeypatch: pytest.MonkeyPatch
 ):
-    """The outcome is unknown to the caller, who does not hold the lock; soon no session holds it."""
+    """If the outcome is unknown, the caller does not hold the lock; soon no session holds it."""
     commit = SqliteConnection._commit
 
     def half_done(database: SqliteConnection) -> None:
@@ -130,7 +130,7 @@ def test_a_commit_that_may_have_happened_leaves_nothing(
 def test_an_unlock_that_fails_is_made_up_for(
     coordination: SqliteCoordination, looker: SqliteCoordination, monkeypatch: pytest.MonkeyPatch
 ):
-    """The lock is released for the caller, and the next heartbeat removes its row."""
+    """The caller no longer holds the lock, and the next heartbeat deletes its row."""
     coordination.lock("orders", "1")
 
     def busy(database: SqliteConnection) -> None:
@@ -146,7 +146,7 @@ def test_an_unlock_that_fails_is_made_up_for(
 
 
 def test_a_newer_layout_is_refused(file: Path):
-    """By its number, before anything is written."""
+    """A newer layout is refused by its number, before anything is written."""
     SqliteCoordination(file).close()
     database = SqliteConnection(file)
     database.execute("UPDATE layouts SET version = 99")
@@ -156,7 +156,7 @@ def test_a_newer_layout_is_refused(file: Path):
 
 
 def test_a_closed_session_refuses(coordination: SqliteCoordination):
-    """Unavailable, whatever is asked."""
+    """Every call on a closed session is Unavailable."""
     coordination.close()
     for call in (coordination.version, coordination.bump, lambda: coordination.lock("orders", "1")):
         with pytest.raises(Unavailable):

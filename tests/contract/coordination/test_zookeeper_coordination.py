@@ -1,4 +1,4 @@
-"""What only happens with ZooKeeper: lost answers, restarts of the server, sessions ended by others."""
+"""ZooKeeper only: lost answers, restarts of the server, sessions that another client ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def raw(zookeeper: ZookeeperServer) -> Iterator[KazooClient]:
 
 
 def end_session(server: ZookeeperServer, coordination: ZookeeperCoordination) -> None:
-    """End the session from outside, with its id and password."""
+    """End the session by another client with the same id and password."""
     thief = KazooClient(server.hosts, client_id=coordination._zk._client.client_id)
     thief.start()
     thief.stop()
@@ -50,7 +50,7 @@ def end_session(server: ZookeeperServer, coordination: ZookeeperCoordination) ->
 
 
 def test_the_tree_is_the_seeds(coordination: ZookeeperCoordination, raw: KazooClient, root: str):
-    """Lock, version, locked event types and nodes; the last two ephemeral."""
+    """The tree has lock, version, locked event types and nodes; the last two are ephemeral."""
     assert raw.get(f"{root}/version")[0] == b"0"
     coordination.bump()
     coordination.join("node1", "1")
@@ -75,7 +75,7 @@ def test_many_start_at_once(zookeeper: ZookeeperServer, root: str):
 
 
 def test_a_session_that_others_ended_comes_back(zookeeper: ZookeeperServer, coordination: ZookeeperCoordination):
-    """First it is not sure, then it has a new session with nothing of the old one."""
+    """A session that was ended is not sure; after a join it is a new session without the old locks."""
     coordination.join("here", "1")
     coordination.lock("orders", "mine")
     calls = Calls(coordination)
@@ -94,7 +94,7 @@ def test_a_session_that_others_ended_comes_back(zookeeper: ZookeeperServer, coor
 
 
 def test_a_restarted_server_keeps_the_session(tmp_path: Path):
-    """`kill -9` and a start with the same data: unsure meanwhile, then everything is there, watches included."""
+    """After a crash and restart the session is sure again, with its member, locks and watches."""
     with ZookeeperServer(tmp_path) as server:
         place = Place(f"zookeeper://{server.hosts}/test")
         try:
@@ -110,7 +110,7 @@ def test_a_restarted_server_keeps_the_session(tmp_path: Path):
             until(lambda: sure)
             told = len(sure)
             server.kill()
-            # A suspended connection is doubt already. (A late call about the bump may come before it.)
+            # A suspended connection is not sure. A late call for the bump may come first.
             until(lambda: False in sure[told:])
             with pytest.raises(StrandlineError):
                 coordination.version()
@@ -138,7 +138,7 @@ def wire(zookeeper: ZookeeperServer) -> Iterator[LossyProxy]:
 
 @pytest.fixture
 def lossy(wire: LossyProxy, root: str) -> Iterator[ZookeeperCoordination]:
-    """A session over a connection that can lose messages; the session does not expire meanwhile."""
+    """A session over a connection that can lose messages; the session does not expire during a test."""
     made = ZookeeperCoordination(f"127.0.0.1:{wire.port}", root, 60_000)
     yield made
     made.close()
@@ -148,7 +148,7 @@ def lossy(wire: LossyProxy, root: str) -> Iterator[ZookeeperCoordination]:
 def test_a_lock_whose_answer_got_lost_is_not_held(
     wire: LossyProxy, lossy: ZookeeperCoordination, coordination: ZookeeperCoordination, lose: str
 ):
-    """The outcome is unknown to the caller, who does not hold the lock; soon no session holds it."""
+    """If the outcome is unknown, the caller does not hold the lock; soon no session holds it."""
     lossy.join("here", "1")
     getattr(wire, lose)(b"orders")
     with pytest.raises(OutcomeUnknown):
@@ -163,7 +163,7 @@ def test_a_lock_whose_answer_got_lost_is_not_held(
 
 
 def test_a_lock_can_be_asked_for_again_at_once(wire: LossyProxy, lossy: ZookeeperCoordination):
-    """After a lost answer the next call does not meet what the first one left behind."""
+    """After a lost answer the leftover of the first call does not block the next call."""
     wire.lose_answer_to(b"orders")
     with pytest.raises(OutcomeUnknown):
         lossy.lock("orders", "1")
@@ -178,7 +178,7 @@ def test_a_lock_can_be_asked_for_again_at_once(wire: LossyProxy, lossy: Zookeepe
 def test_an_unlock_whose_answer_got_lost_is_made_up_for(
     wire: LossyProxy, lossy: ZookeeperCoordination, coordination: ZookeeperCoordination, lose: str
 ):
-    """The lock is released for the caller, and soon its node is gone."""
+    """The caller no longer holds the lock, and soon its node is deleted."""
     lossy.lock("orders", "1")
     getattr(wire, lose)(b"orders")
     lossy.unlock("orders")
@@ -189,7 +189,7 @@ def test_an_unlock_whose_answer_got_lost_is_made_up_for(
 
 @pytest.mark.parametrize("lose", ["lose_answer_to", "lose_request"])
 def test_a_relock_waits_for_its_answer(wire: LossyProxy, lossy: ZookeeperCoordination, lose: str):
-    """Setting a value twice is setting it."""
+    """`relock` is idempotent, so it retries after a lost answer."""
     lossy.lock("orders", "1")
     getattr(wire, lose)(b"orders")
     lossy.relock("orders", "2")
@@ -201,7 +201,7 @@ def test_a_relock_waits_for_its_answer(wire: LossyProxy, lossy: ZookeeperCoordin
 def test_a_join_whose_answer_got_lost_can_be_repeated(
     wire: LossyProxy, lossy: ZookeeperCoordination, coordination: ZookeeperCoordination, lose: str
 ):
-    """And leaves no member behind if it is not."""
+    """A join of unknown outcome leaves no member and can be repeated."""
     getattr(wire, lose)(b"a value")
     with pytest.raises(OutcomeUnknown):
         lossy.join("here", "a value")
@@ -214,7 +214,7 @@ def test_a_join_whose_answer_got_lost_can_be_repeated(
 def test_a_bump_whose_answer_got_lost_has_happened_once(
     wire: LossyProxy, lossy: ZookeeperCoordination, coordination: ZookeeperCoordination
 ):
-    """Unknown; a repetition announces once more."""
+    """The outcome is unknown to the caller; a repeated bump increments the version again."""
     coordination.bump()
     wire.lose_answer_to(b"\0\x012")  # the new version, with its length
     with pytest.raises(OutcomeUnknown):
@@ -225,7 +225,7 @@ def test_a_bump_whose_answer_got_lost_has_happened_once(
 
 
 def test_the_servers_limit_counts(zookeeper: ZookeeperServer, root: str):
-    """The server grants less than the session asked for, and `sure` goes by what it granted."""
+    """If the server grants a shorter timeout than requested, `sure` uses the granted one."""
     coordination = ZookeeperCoordination(zookeeper.hosts, root, 2 * zookeeper.max_session_ms)
     beat = coordination._session.beat
     assert beat is not None
@@ -234,7 +234,7 @@ def test_the_servers_limit_counts(zookeeper: ZookeeperServer, root: str):
 
 
 def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
-    """Unavailable, with the address."""
+    """A missing server is Unavailable, and the error names its address."""
     monkeypatch.setattr(engine, "_START_SECONDS", 0.3)
     port = free_port()
     with pytest.raises(Unavailable, match=str(port)):
@@ -242,7 +242,7 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_tree_that_was_removed(coordination: ZookeeperCoordination, raw: KazooClient, root: str):
-    """Unavailable, not a wrong answer."""
+    """A deleted tree is Unavailable, not a wrong answer."""
     for name in ("version", "locked_et", "nodes"):
         raw.delete(f"{root}/{name}", recursive=True)
     for call in (
@@ -258,7 +258,7 @@ def test_a_tree_that_was_removed(coordination: ZookeeperCoordination, raw: Kazoo
 
 
 def test_a_closed_session_refuses(coordination: ZookeeperCoordination):
-    """Unavailable, whatever is asked."""
+    """Every call on a closed session is Unavailable."""
     coordination.close()
     for call in (coordination.version, coordination.bump, lambda: coordination.lock("orders", "1")):
         with pytest.raises(Unavailable):
@@ -266,7 +266,7 @@ def test_a_closed_session_refuses(coordination: ZookeeperCoordination):
 
 
 def test_the_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch):
-    """With the line that installs it."""
+    """The error has the install command."""
     monkeypatch.delitem(sys.modules, engine.__name__)
     monkeypatch.setitem(sys.modules, "kazoo.client", None)
     with pytest.raises(Unavailable, match=r"pip install 'strandline\[zookeeper\]'"):
