@@ -1,4 +1,4 @@
-"""An archive over a real log, ledger and directory, on a clock that tests move; and what is found in its files."""
+"""An archive on a real log, ledger and directory, with a clock that tests advance, and readers of its files."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ MINUTE = 60_000
 
 
 class ArchivePlace:
-    """`settings` may be changed before an archiver is made."""
+    """`settings` may be changed before an archiver is created."""
 
     def __init__(self, folder: Path, now_ms: int = NOON, ledger_url: str = "", **settings: Any) -> None:
-        """The ledger is a file, or in the PostgreSQL of that address."""
+        """The ledger is a file, or in PostgreSQL if `ledger_url` is given."""
         self.clock = ManualClock(now_ms)
         self.settings = replace(ArchiveSettings(look_back_hours=2), **settings)
         self.platform = Platform(folder / "data", Settings(archive=self.settings), self.clock)
@@ -57,7 +57,7 @@ class ArchivePlace:
     # -- the log
 
     def create(self, name: str = "orders", partitions: int = 1, **definition: Any) -> None:
-        """An event type whose events say which partition they go to, configured for the archive."""
+        """An event type whose events name their partition, configured for the archive."""
         kind = EventType(
             name, category="business", partitions=partitions, partition_strategy="user_defined", **definition
         )
@@ -69,7 +69,7 @@ class ArchivePlace:
         self.ledger.open_term(name, first)
 
     def publish(self, *times_ms: int, name: str = "orders", partition: int = 0) -> list[str]:
-        """Events that happened then; their ids."""
+        """Publish events with these times; return their ids."""
         ids = [str(uuid.uuid4()) for _ in times_ms]
         events = [
             {"metadata": {"eid": eid, "occurred_at": to_rfc3339(time_ms), "partition": str(partition)}}
@@ -94,19 +94,19 @@ class ArchivePlace:
         return made
 
     def working(self, name: str = "orders") -> Archiver:
-        """An archiver in the middle of its shift: hours before are flagged."""
+        """An archiver in the middle of its shift; earlier hours are flagged."""
         made = self.archiver(name)
         self.step(made, max(NOON + GRACE, self.clock.now_ms()))
         return made
 
     def step(self, archiver: Archiver, now_ms: int | None = None) -> Report:
-        """A step, at that time."""
+        """Make a step at that time."""
         if now_ms is not None:
             self.clock.advance(now_ms - self.clock.now_ms())
         return archiver.step(self.terms)
 
     def live_through(self, archiver: Archiver, until_ms: int, every_ms: int = 10_000) -> None:
-        """Steps as the timer makes them."""
+        """Make steps as the timer does."""
         while self.clock.now_ms() < until_ms:
             self.clock.advance(min(every_ms, until_ms - self.clock.now_ms()))
             archiver.step(self.terms)
@@ -114,7 +114,7 @@ class ArchivePlace:
     def propagate(self, *, repair: bool = False) -> int:
         return self.propagator.run(self.terms, repair=repair)
 
-    # -- what is there
+    # -- the results
 
     def stored(self, name: str = "orders") -> dict[int, Any]:
         standing = self.ledger.standing(name)
@@ -136,7 +136,7 @@ class ArchivePlace:
         return msgspec.json.decode(file.read_bytes()) if file.exists() else None
 
     def flagged(self, name: str = "orders") -> list[str]:
-        """The hours that have a flag in both places, and none in one only."""
+        """The hours that have a flag in both directories; no hour may have only one."""
         found = []
         for hour_ms in self._hours():
             here, above = self.flag(hour_ms, name), self.flag(hour_ms, name, beside_files=True)
@@ -151,7 +151,7 @@ class ArchivePlace:
         return range(now_ms - now_ms % HOUR_MS - 80 * HOUR_MS, now_ms + HOUR_MS, HOUR_MS)
 
     def data_files(self) -> list[Path]:
-        """What a reader that looks only at files takes for data."""
+        """The files that a reader without a ledger treats as data."""
         found = self.root.rglob("*.parquet")
         return sorted(path for path in found if not path.relative_to(self.root).parts[0].startswith("_"))
 

@@ -11,7 +11,7 @@ from archive_place import ArchivePlace
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., ArchivePlace]]:
-    """Makes archives with settings of their own."""
+    """A function that creates archives, each with its own settings."""
     made: list[ArchivePlace] = []
 
     def one(**settings: object) -> ArchivePlace:
@@ -33,7 +33,7 @@ def place(make: Callable[..., ArchivePlace]) -> ArchivePlace:
 
 @pytest.fixture
 def both(make: Callable[..., ArchivePlace]) -> ArchivePlace:
-    """An archive with two event types, which looks back to midnight."""
+    """An archive with two event types that looks back to midnight."""
     place = make(look_back_hours=12)
     place.create("orders")
     place.create("clicks")

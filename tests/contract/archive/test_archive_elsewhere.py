@@ -1,4 +1,4 @@
-"""The archive on a real HDFS and on a real S3 server, from events to flagged hours."""
+"""The archive on real HDFS and on a real S3 server, from events to flagged hours."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def place(make: Callable[..., ArchivePlace], files: Files) -> ArchivePlace:
 
 
 def ids_in(files: Files, folder: str) -> Counter[str]:
-    """Every event in the files that readers find there."""
+    """All events in the data files of a directory."""
     found: Counter[str] = Counter()
     for entry in files.entries(folder):
         if entry.name.endswith(".parquet"):
@@ -50,7 +50,7 @@ def ids_in(files: Files, folder: str) -> Counter[str]:
 
 
 def test_hours_are_archived_flagged_and_verified(place: ArchivePlace, files: Files):
-    """With a late event, which raises the revision, and flags that follow it up."""
+    """A late event raises the revision of the hour and of the flags above."""
     archiver = place.working()
     ids = place.publish(NOON + 1, NOON + 2) + place.publish(NOON + 3, partition=1)
     place.live_through(archiver, ONE + GRACE, TEN_MINUTES)
@@ -70,7 +70,7 @@ def test_hours_are_archived_flagged_and_verified(place: ArchivePlace, files: Fil
 
 
 def test_a_missing_flag_comes_back_from_the_ledger(place: ArchivePlace, files: Files):
-    """Somebody cleaned up."""
+    """A deleted flag is written again from the ledger."""
     archiver = place.working()
     place.publish(NOON + 1)
     place.live_through(archiver, ONE + GRACE, TEN_MINUTES)
@@ -82,7 +82,7 @@ def test_a_missing_flag_comes_back_from_the_ledger(place: ArchivePlace, files: F
 
 
 def test_the_next_one_clears_away_what_was_staged(place: ArchivePlace, files: Files):
-    """And what it was decided to publish is published: nothing is lost, nothing is there twice."""
+    """The next archiver publishes all decided files once and deletes the staged ones."""
     archiver = place.working()
     ids = place.publish(NOON + 1, NOON + 2)
     place.live_through(archiver, NOON + TEN_MINUTES, TEN_MINUTES)

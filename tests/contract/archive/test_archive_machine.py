@@ -1,4 +1,4 @@
-"""Shifts and flags against a plain model: whatever is published, stopped, crashed or grown, and whenever."""
+"""Shifts and flags against a simple model, with publishes, stops, crashes and new partitions at any time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINUTE = 60_000
 
 @dataclass(frozen=True)
 class Event:
-    """What the model remembers of an event."""
+    """An event in the model."""
 
     eid: str
     hour_ms: int
@@ -28,7 +28,7 @@ class Event:
 
 
 class ArchiveMachine(RuleBasedStateMachine):
-    """The model: every event with its hour and the moment of its publication, and every flag ever seen."""
+    """The model: every event with its hour and the time of its publication, and every flag ever seen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         ages=st.lists(st.sampled_from([0, 1, 59, 61, 130, -20]).map(lambda m: m * MINUTE), min_size=1, max_size=6),
     )
     def publish(self, partition: int, ages: list[int]) -> None:
-        """Events of the present, of hours ago, and a little ahead of time."""
+        """Publish events of the present, of earlier hours, and slightly in the future."""
         times = [self.now_ms - age for age in ages]
         ids = self.place.publish(*times, partition=partition % self.partitions)
         self.events += [Event(eid, hour_of(ms), self.now_ms) for eid, ms in zip(ids, times, strict=True)]
@@ -80,7 +80,7 @@ class ArchiveMachine(RuleBasedStateMachine):
 
     @rule()
     def crash_and_start(self) -> None:
-        """Nobody tidies up; the next one does."""
+        """A crash leaves staged files, which the next start deletes."""
         self.archiver = self.place.archiver()
         assert self.place.staged() == []
 
@@ -120,7 +120,7 @@ class ArchiveMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_flagged_hour_has_everything_of_its_time(self) -> None:
-        """Whatever was published before its end and the grace; and nothing of other hours, nor twice."""
+        """It has every event published before the end of its grace, none of other hours, and none twice."""
         for hour_ms in self.flags():
             listed = self.place.ids_in(hour_ms)
             own = {event.eid: event for event in self.events if event.hour_ms == hour_ms}
@@ -129,13 +129,13 @@ class ArchiveMachine(RuleBasedStateMachine):
             assert listed == Counter([*listed])
 
     def flags(self) -> dict[int, int]:
-        """The revision of every flagged hour that is in both places."""
+        """The revision of every flagged hour."""
         hours = range(NOON - 4 * HOUR_MS, self.now_ms, HOUR_MS)
         found = {hour_ms: self.place.flag(hour_ms) for hour_ms in hours}
         return {hour_ms: flag["revision"] for hour_ms, flag in found.items() if flag is not None}
 
     def settle(self) -> None:
-        """Left alone for two hours, the archive has everything, and every ended hour is flagged."""
+        """After two hours without changes the archive has every event, and every ended hour is flagged."""
         end_ms = hour_of(self.now_ms) + 2 * HOUR_MS + GRACE
         self.place.live_through(self.archiver, end_ms, every_ms=5 * MINUTE)
         while not self.archiver.step(self.place.terms).caught_up:

@@ -32,7 +32,7 @@ NAMES = ["a", "b", "c", "d"]
 
 
 class Machine:
-    """A data directory that several platforms are opened on, as processes do, all with one clock."""
+    """A data directory on which several platforms are opened, as processes do, all with one clock."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -64,7 +64,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 @pytest.fixture
 def platform(machine: Machine) -> Platform:
-    """With some event types."""
+    """A platform with some event types."""
     platform = machine.open()
     for name in NAMES:
         platform.log.create(EventType(name, category="business"))
@@ -92,7 +92,7 @@ def running(process: ArchiveProcess, on_progress: OnProgress = lambda _: None) -
 
 @contextmanager
 def another(leases: Leases, name: str) -> Iterator[None]:
-    """A living process that has the lease; it leaves in the end."""
+    """A running process that has the lease until the block ends."""
     leases.renew("another")
     assert leases.take("another", name)
     done = threading.Event()
@@ -111,11 +111,11 @@ def archived(platform: Platform) -> int:
 
 
 def test_a_process_archives_all_event_types_until_it_is_told_to_stop(machine, platform):
-    """Hours are flagged as time goes by, periods with them; a stop is graceful."""
+    """Hours and periods are flagged as time passes, and a stop archives what was published before it."""
     told: list[JobProgress] = []
     with running(platform.archive.process(), told.append):
         publish(platform)
-        until(lambda: {one.event_type for one in told} == {*NAMES}, "all turns")
+        until(lambda: {one.event_type for one in told} == {*NAMES}, "a turn of every event type")
         machine.clock.advance(HOUR_MS)
         until(lambda: told[-1].details["shift"] == 2, "the next shift")
         machine.clock.advance(30_000)
@@ -126,7 +126,7 @@ def test_a_process_archives_all_event_types_until_it_is_told_to_stop(machine, pl
 
 
 def test_an_event_type_that_is_made_later_is_archived_too(machine, platform):
-    """Nobody has to tell the process; hours before it was made are not owed."""
+    """A new event type is found without a restart; hours before its creation are not due."""
     with running(platform.archive.process()):
         platform.log.create(EventType("late.comer", category="business"))
         machine.clock.advance(HOUR_MS + 30_000)
@@ -135,7 +135,7 @@ def test_an_event_type_that_is_made_later_is_archived_too(machine, platform):
 
 
 def test_processes_share_the_event_types(machine, platform):
-    """Evenly; whoever comes gets some, and who stays gets all."""
+    """Two processes share the event types evenly; after one leaves, the other has all."""
     mine: dict[str, set[str]] = {"first": set(), "second": set()}
 
     def shares() -> list[int]:
@@ -146,19 +146,19 @@ def test_processes_share_the_event_types(machine, platform):
 
     first, second = platform.archive.process(), machine.open().archive.process()
     with running(first, lambda one: mine["first"].add(one.event_type)):
-        until(lambda: len(mine["first"]) == 4, "all of it")
+        until(lambda: len(mine["first"]) == 4, "all event types")
         with running(second, lambda one: mine["second"].add(one.event_type)):
-            until(lambda: len(mine["second"]) == 2, "half of it")
+            until(lambda: len(mine["second"]) == 2, "half of the event types")
             shares()
             until(lambda: [len(names) for names in mine.values()] == [2, 2], "fair shares")
             assert not mine["first"] & mine["second"]
         shares()
-        until(lambda: len(mine["first"]) == 4, "all of it again")
+        until(lambda: len(mine["first"]) == 4, "all event types again")
     publish(platform)
 
 
 def test_an_error_of_one_event_type_is_none_of_the_others(machine, platform, caplog, monkeypatch):
-    """It is tried again, after a while; nothing is lost or doubled by it."""
+    """The failed event type is retried without loss or duplicates; the others are not affected."""
 
     class Failing(InProcess):
         errors: Sequence[Exception] = [Unavailable("not now", retry_after=0), RuntimeError("a bug")]
@@ -181,7 +181,7 @@ def test_an_error_of_one_event_type_is_none_of_the_others(machine, platform, cap
 
 
 def test_what_was_collected_is_kept_while_something_is_away(machine, platform):
-    """It is not read again, and the claim stays the same; a step that fails later starts over."""
+    """Collected records are not read again after Unavailable, and the claim stays the same."""
     read: list[int] = []
 
     class Away(InProcess):
@@ -199,18 +199,18 @@ def test_what_was_collected_is_kept_while_something_is_away(machine, platform):
     with running(process, told.append):
         until(lambda: len(told) > 8, "turns")
         publish(platform)
-        until(lambda: read == [1], "the first")
+        until(lambda: read == [1], "the first record")
         runner.away = True
         publish(platform)
         until(lambda: process._first_error is not None, "an error")
         runner.away = False
-        until(lambda: read == [1, 1], "the second")
+        until(lambda: read == [1, 1], "the second record")
         assert platform.archive.ledger.standing("a").epoch == 1
     assert archived(platform) == 2
 
 
 def test_a_process_waits_for_its_ledger(machine, platform, monkeypatch):
-    """It goes on when it is back."""
+    """The process continues when the ledger answers again."""
     process, ledger = platform.archive.process(), platform.archive.ledger
     terms, calls = ledger.terms, []
 
@@ -228,7 +228,7 @@ def test_a_process_waits_for_its_ledger(machine, platform, monkeypatch):
 
 
 def test_once_raises_what_went_wrong_after_the_others_are_done(machine, platform):
-    """The exit code of a command depends on it."""
+    """`once` archives the other event types first; the error decides the exit code of the command."""
 
     class Failing(InProcess):
         def stage(self, tasks: Sequence[Stage]) -> list[Harvest]:
@@ -245,7 +245,7 @@ def test_once_raises_what_went_wrong_after_the_others_are_done(machine, platform
 
 
 def test_once_waits_for_leases_of_the_dead_and_leaves_those_of_the_living(machine, platform, caplog):
-    """A process that was killed has its leases for a little longer."""
+    """`once` waits for the lease of a killed process to expire and skips a lease that is renewed."""
     leases = machine.open().archive.ledger.leases
     leases.renew("dead")
     assert leases.take("dead", "a")
@@ -260,11 +260,11 @@ def test_once_waits_for_leases_of_the_dead_and_leaves_those_of_the_living(machin
 
 
 def test_whoever_lost_an_event_type_lets_it_go(machine, platform, caplog):
-    """It notices at its next decision; with the lease still its own it claims the event type anew."""
+    """An archiver whose claim was replaced ends; a process that still has the lease claims again."""
     caplog.set_level("INFO", logger="strandline")
     process, ledger = platform.archive.process(), platform.archive.ledger
     with running(process):
-        until(lambda: {*process._archivers} == {*NAMES}, "all of it")
+        until(lambda: {*process._archivers} == {*NAMES}, "all event types")
         archiver = process._archivers["a"]
         ledger.claim("a", platform.log.types.entry("a").id)
         machine.clock.advance(HOUR_MS + 30_000)
@@ -274,18 +274,18 @@ def test_whoever_lost_an_event_type_lets_it_go(machine, platform, caplog):
 
 
 def test_a_process_that_slept_shows_up_again(machine, platform):
-    """Others have counted it out; it takes what is free and goes on."""
+    """A process that lost its leases registers again and takes the free ones."""
     process, leases = platform.archive.process(), platform.archive.ledger.leases
     with running(process):
-        until(lambda: {*process._archivers} == {*NAMES}, "all of it")
+        until(lambda: {*process._archivers} == {*NAMES}, "all event types")
         leases.leave(process.owner)
-        until(lambda: process.owner in leases.owners(), "its return")
+        until(lambda: process.owner in leases.owners(), "the owner's return")
         machine.clock.advance(HOUR_MS + 30_000)
         until(lambda: all(machine.flagged(name) for name in NAMES), "flags")
 
 
 def test_one_propagates_at_a_time(machine, platform):
-    """A second one does not start while one runs."""
+    """Propagation is skipped while another process has its lease."""
     platform.archive.process().once()
     machine.clock.advance(HOUR_MS + 60_000)
     process = machine.open().archive.process()
@@ -298,7 +298,7 @@ def test_one_propagates_at_a_time(machine, platform):
 
 
 def test_a_log_that_was_restored_from_an_old_copy_is_archived_on(machine, platform, caplog):
-    """The stored position is past the end of the log: this is reported once, and new records are archived."""
+    """A stored position past the end of the log is reported once, and new records are archived."""
     publish(platform)
     machine.close()
     copy = shutil.copytree(machine.data / "topics", machine.data.parent / "copy")

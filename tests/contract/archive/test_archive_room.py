@@ -1,4 +1,4 @@
-"""The archive room, in process and over HTTP: every test of this file runs over both."""
+"""The archive room, in process and over HTTP: every test in this file runs on both."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ ROOMS = {"local": local_room, "http": http_room}
 
 
 def fill(data: Path) -> None:
-    """At 14:20: 12 is ready with two files, 13 is due, 14 is open; an event type was deleted since."""
+    """At 14:20, hour 12 is ready with two files, 13 is due and 14 is open; one event type was deleted."""
     with embedded(data, NOON) as platform:
         for name in ("orders", "gone"):
             platform.log.create(
@@ -72,7 +72,7 @@ def fill(data: Path) -> None:
 
 
 def publish(platform: Platform, *times_ms: int) -> None:
-    """Events that happened then, in both partitions by turns."""
+    """Publish events with these times, alternating between both partitions."""
     events = [
         {"metadata": {"eid": str(uuid.uuid4()), "occurred_at": to_rfc3339(time_ms), "partition": str(number % 2)}}
         for number, time_ms in enumerate(times_ms)
@@ -115,7 +115,7 @@ def data_files(data: Path) -> list[Path]:
 
 
 def test_the_status_names_lag_last_ready_hour_and_due_hours(archive: Archive):
-    """One entry for every event type, by name."""
+    """The status has one entry for every event type, by name."""
     gone, orders = archive.status()
     assert (orders.event_type, orders.retired, orders.counts) == ("orders", False, Counts(20, 20))
     assert (orders.last_ready, orders.lag) == (READY, 1)
@@ -127,7 +127,7 @@ def test_the_status_names_lag_last_ready_hour_and_due_hours(archive: Archive):
 
 
 def test_hours_are_listed_with_their_state(archive: Archive):
-    """From the first configured hour to the current one, which is the last."""
+    """The list goes from the first configured hour to the current one."""
     everything = [
         HourStatus(READY, "ready", 1),
         HourStatus(DUE, "due", reason=BARRIER),
@@ -155,7 +155,7 @@ def test_an_hour_has_its_state_its_reason_and_its_manifest(archive: Archive, dat
 
 
 def test_hours_can_be_named_by_text_or_datetime(archive: Archive):
-    """Any time zone, if it is the start of an hour of UTC."""
+    """An hour may be in any time zone if it is the start of an hour in UTC."""
     east = timezone(timedelta(hours=2))
     for hour in (READY, "2024-05-01T12:00:00Z", "2024-05-01T14:00:00.000+02:00"):
         assert archive.is_ready("orders", hour)
@@ -180,7 +180,7 @@ def test_hours_can_be_named_by_text_or_datetime(archive: Archive):
     ],
 )
 def test_what_is_not_an_hour_is_refused(archive: Archive, hour):
-    """Everywhere, before anything is read."""
+    """Every method refuses it before it reads anything."""
     for act in (archive.hour, archive.is_ready, archive.manifest, archive.wait, archive.check, archive.hours):
         with pytest.raises(Invalid, match="is not the start of an hour; write it like 2026-11-15T12"):
             act("orders", hour)
@@ -189,7 +189,7 @@ def test_what_is_not_an_hour_is_refused(archive: Archive, hour):
 
 
 def test_a_span_that_ends_before_it_starts_is_refused(archive: Archive):
-    """Rather than answered with nothing."""
+    """An inverted span is Invalid, not empty."""
     for act in (lambda: archive.hours("orders", OPEN, DUE), lambda: archive.periods(OPEN, DUE)):
         with pytest.raises(Invalid, match=r"ends .*T13.* before it starts .*T14"):
             [*act()]
@@ -197,7 +197,7 @@ def test_a_span_that_ends_before_it_starts_is_refused(archive: Archive):
 
 @pytest.mark.parametrize("name", ["nothing", "..", "a/b", "orders?state=ready", " "])
 def test_an_event_type_that_is_not_archived_is_not_found(archive: Archive, name: str):
-    """At the call, not at the first item."""
+    """The call itself raises NotFound, not the first item."""
     for act in (archive.hour, archive.is_ready, archive.manifest, archive.wait, archive.check, archive.hours):
         with pytest.raises(NotFound):
             act(name, READY)
@@ -206,14 +206,14 @@ def test_an_event_type_that_is_not_archived_is_not_found(archive: Archive, name:
 
 
 def test_an_hour_for_which_nothing_is_configured_is_not_found(archive: Archive):
-    """With what is configured: waiting for it would never end."""
+    """The error names the configured hours, because a wait would never end."""
     for act in (archive.hour, archive.is_ready, archive.manifest, archive.wait, archive.check):
         with pytest.raises(NotFound, match="is not archived for 2024-05-01T11, only from 2024-05-01T12"):
             act("orders", "2024-05-01T11")
 
 
 def test_an_hour_that_is_not_ready_has_no_manifest_and_cannot_be_checked(archive: Archive):
-    """The error says what it waits for."""
+    """The error says why the hour is not ready."""
     with pytest.raises(Conflict, match=f"{DUE} of event type 'orders' is not ready: {BARRIER}"):
         archive.manifest("orders", DUE)
     with pytest.raises(Conflict, match="is not ready: it has not ended yet"):
@@ -223,7 +223,7 @@ def test_an_hour_that_is_not_ready_has_no_manifest_and_cannot_be_checked(archive
 
 
 def test_a_wait_is_over_when_its_time_is(archive: Archive):
-    """With an error that says why the hour is not ready; a ready hour needs no time."""
+    """After the timeout the error says why the hour is not ready; a ready hour needs no wait."""
     with pytest.raises(Unavailable, match=rf"{BARRIER} \(waited 0.1 s\)"):
         archive.wait("orders", DUE, timeout=0.1)
     assert archive.wait("orders", READY, timeout=0).rows == 20
@@ -234,7 +234,7 @@ def test_a_wait_is_over_when_its_time_is(archive: Archive):
 
 
 def test_ready_hours_are_verified(archive: Archive, data: Path):
-    """Others are left out; a damaged file is named."""
+    """Only ready hours are verified, and a damaged file is named."""
     (check,) = archive.verify("orders")
     assert (check.ok, check.hour, check.revision, check.files, check.rows) == (True, READY, 1, 2, 20)
     assert [*archive.verify("orders", DUE)] == []
@@ -250,14 +250,14 @@ def test_ready_hours_are_verified(archive: Archive, data: Path):
 
 
 def test_a_check_goes_on_after_a_file(archive: Archive, data: Path):
-    """That is how a long check is done in parts."""
+    """A check can start after a given file, so that a long check runs in parts."""
     first, second = (file.name for file in data_files(data))
     assert (archive.check("orders", READY).files, archive.check("orders", READY, first).files) == (2, 1)
     assert archive.check("orders", READY, second).files == 0
 
 
 def test_flagged_directories_above_are_listed(archive: Archive):
-    """By time; also over more days than one request takes."""
+    """Periods are sorted by time, also over more days than one request allows."""
     (period,) = archive.periods(READY, DUE)
     assert (period.path, period.start, period.revision) == ("2024-05-01/12", "2024-05-01T12:00:00.000Z", 1)
     assert [*archive.periods("2023-12-01T00", "2024-12-01T00")] == [period]
@@ -272,7 +272,7 @@ def own(kind: str, tmp_path: Path) -> Path:
 
 
 def test_a_wait_is_over_when_the_hour_is_ready(kind: str, own: Path):
-    """An archive process elsewhere makes it so."""
+    """A wait ends when another process has flagged the hour."""
     with ROOMS[kind](own) as archive, embedded(own) as platform:
         found = []
         waiting = threading.Thread(target=lambda: found.append(archive.wait("orders", DUE, timeout=DEADLINE_S)))
@@ -283,7 +283,7 @@ def test_a_wait_is_over_when_the_hour_is_ready(kind: str, own: Path):
 
 
 def test_an_hour_whose_flag_was_removed_is_not_ready(kind: str, own: Path):
-    """Downstream jobs could not read it; the next start of an archive process repairs it."""
+    """Jobs cannot read the missing flag; the next start of an archive process writes it again."""
     flag = own / "archive/2024-05-01/12/orders/_READY"
     flag.unlink()
     with ROOMS[kind](own) as archive:
@@ -295,7 +295,7 @@ def test_an_hour_whose_flag_was_removed_is_not_ready(kind: str, own: Path):
 
 
 def test_a_look_at_an_archive_that_never_ran_makes_no_ledger(kind: str, tmp_path: Path):
-    """There is nothing to see, and the errors say how to change that."""
+    """Reads create no ledger, and the errors say how to start the archive."""
     with embedded(tmp_path / "data") as platform:
         platform.log.create(EventType("orders"))
     with ROOMS[kind](tmp_path / "data") as archive:
@@ -318,7 +318,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_hours_come_in_pages(url: str):
-    """Each with a link to the next one that keeps the filters."""
+    """Each page links to the next one with the same filters."""
     page = CLIENT.get(
         f"{url}/archive/orders/hours", params={"limit": 2, "from": READY, "to": "2024-05-01T15"}
     ).json()
@@ -342,7 +342,7 @@ def test_hours_come_in_pages(url: str):
     ],
 )
 def test_bad_parameters_are_named(url: str, path: str, detail: str):
-    """422, with what is wrong."""
+    """A wrong parameter is 422 with its name."""
     answer = CLIENT.get(url + path)
     assert answer.status_code == 422
     assert answer.json()["code"] == "invalid"
@@ -350,7 +350,7 @@ def test_bad_parameters_are_named(url: str, path: str, detail: str):
 
 
 def test_a_wait_does_not_keep_a_server_from_stopping(tmp_path: Path):
-    """It is answered at once with what is known."""
+    """A stopping server answers a waiting request at once with the current state."""
     fill(tmp_path / "data")
     with (
         Server(tmp_path / "data", env={"STRANDLINE_TEST_CLOCK": f"{NOW},1"}) as server,
@@ -358,7 +358,7 @@ def test_a_wait_does_not_keep_a_server_from_stopping(tmp_path: Path):
     ):
         path = f"/archive/orders/hours/{DUE}?wait_ms={MAX_WAIT_MS}"
         waiting.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        # A later request is answered, so the server has this one.
+        # The answer to a later request shows that the server has received this one.
         assert CLIENT.get(f"{server.url}/health").status_code == 200
         assert server.stop() == 0
         answer = waiting.makefile("rb").read()

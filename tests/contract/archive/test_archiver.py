@@ -1,4 +1,4 @@
-"""The archive of an event type, from the log to flagged hours."""
+"""The archive of one event type, from the log to flagged hours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE = NOON + HOUR_MS
 
 
 def test_an_hour_goes_from_the_log_to_its_flag(place: ArchivePlace):
-    """Collected in its shift, published and flagged when the shift is finished."""
+    """An hour is collected in its shift, then published and flagged when the shift is finished."""
     archiver = place.working()
     ids = place.publish(NOON + 1, NOON + 2) + place.publish(NOON + 3, partition=1)
     place.live_through(archiver, ONE + GRACE - 1)
@@ -35,7 +35,7 @@ def test_an_hour_goes_from_the_log_to_its_flag(place: ArchivePlace):
 
 
 def test_what_comes_in_the_grace_is_in_the_hour(place: ArchivePlace):
-    """Finishing the shift cuts the next one: its records so far are published with it."""
+    """Events of the grace are in their hour; the next shift is published up to there as well."""
     archiver = place.working()
     first = place.publish(NOON + 1)
     place.live_through(archiver, ONE + GRACE - 1)
@@ -47,7 +47,7 @@ def test_what_comes_in_the_grace_is_in_the_hour(place: ArchivePlace):
 
 
 def test_a_manifest_tells_what_is_in_the_hour(place: ArchivePlace):
-    """Files with rows, bytes, cursors, times and checksums; totals; the barrier."""
+    """A manifest has files with rows, bytes, cursors, times and checksums; totals; and the barrier."""
     archiver = place.archiver()
     place.publish(NOON + 1, NOON + 2)
     place.publish(NOON + 9, partition=1)
@@ -71,7 +71,7 @@ def test_a_manifest_tells_what_is_in_the_hour(place: ArchivePlace):
 
 
 def test_an_idle_partition_without_any_batch_does_not_hold_the_hour_back(place: ArchivePlace):
-    """Nothing ever arrives: the timer finishes the shift, and directories are made for the flags."""
+    """Without any event the timer finishes the shift and creates the directories of the flags."""
     archiver = place.archiver()
     place.live_through(archiver, ONE + GRACE)
     assert place.flagged() == ["01/10", "01/11", "01/12"]
@@ -82,11 +82,11 @@ def test_an_idle_partition_without_any_batch_does_not_hold_the_hour_back(place: 
 
 @pytest.mark.parametrize("traffic", ["steady", "none", "old events only", "one partition idle", "until the end"])
 def test_a_flag_comes_within_a_minute_of_the_grace(make, traffic):
-    """Whatever is published, as long as the archive does not lag; with the timer as it is by default."""
+    """If the archive does not lag, the flag follows the grace by at most a minute, with the default timer."""
     place = make()
     place.create(partitions=2)
     archiver = place.working()
-    now = NOON + GRACE + 777  # the timer knows nothing of hours
+    now = NOON + GRACE + 777  # the timer is not aligned with hours
     flagged = None
     while flagged is None and now < ONE + 10 * MINUTE:
         close = ONE - 5_000 < now < ONE + GRACE
@@ -105,7 +105,7 @@ def test_a_flag_comes_within_a_minute_of_the_grace(make, traffic):
 
 
 def test_what_is_stored_of_a_shift(place: ArchivePlace):
-    """Position, largest event time, number, start and end, in one transaction with the files."""
+    """Position, largest event time, number, start and end are stored in one transaction with the files."""
     archiver = place.archiver()
     place.publish(NOON + 5, NOON + 1)
     place.live_through(archiver, ONE + GRACE)
@@ -115,7 +115,7 @@ def test_what_is_stored_of_a_shift(place: ArchivePlace):
 
 
 def test_an_idle_shift_that_is_stopped_early_stores_the_present(place: ArchivePlace):
-    """Not the future: the hour is not complete yet."""
+    """An early stop stores the current time, because the hour is not complete yet."""
     archiver = place.archiver()
     place.step(archiver, NOON + 20 * MINUTE)
     archiver.stop(place.terms)
@@ -123,7 +123,7 @@ def test_an_idle_shift_that_is_stopped_early_stores_the_present(place: ArchivePl
 
 
 def test_a_stop_archives_what_is_there(place: ArchivePlace):
-    """Also what nobody had collected yet; the next start goes on from there."""
+    """A stop archives uncollected records too, and the next start continues from there."""
     archiver = place.archiver()
     first = place.publish(NOON + 1)
     archiver.stop(place.terms)
@@ -134,7 +134,7 @@ def test_a_stop_archives_what_is_there(place: ArchivePlace):
 
 
 def test_a_stop_between_two_shifts_finishes_both_at_once(place: ArchivePlace):
-    """One decision with the files of both and the timestamp of the present one only."""
+    """One decision has the files of both shifts and the timestamp of the second one."""
     archiver = place.working()
     ids = place.publish(NOON + 1, partition=1)
     place.step(archiver, ONE)
@@ -146,7 +146,7 @@ def test_a_stop_between_two_shifts_finishes_both_at_once(place: ArchivePlace):
 
 
 def test_an_abort_leaves_nothing_and_stores_nothing(place: ArchivePlace):
-    """What was collected is read again."""
+    """Collected records are read again after an abort."""
     archiver = place.working()
     ids = place.publish(NOON + 1)
     stored = place.stored()
@@ -159,7 +159,7 @@ def test_an_abort_leaves_nothing_and_stores_nothing(place: ArchivePlace):
 
 
 def test_after_a_long_stop_all_missed_hours_get_their_flags(place: ArchivePlace):
-    """Thirty hours, oldest first, by one reading of the barrier, as soon as the archive has caught up."""
+    """Thirty missed hours are flagged in order with one barrier, as soon as the archive has caught up."""
     archiver = place.archiver()
     place.live_through(archiver, ONE + GRACE, every_ms=5 * MINUTE)
     archiver.stop(place.terms)
@@ -177,7 +177,7 @@ def test_after_a_long_stop_all_missed_hours_get_their_flags(place: ArchivePlace)
 
 
 def test_a_backlog_is_published_while_it_is_read(make):
-    """A kill loses no more than one round of it; hours are flagged when it is done, not before."""
+    """A crash loses at most one round of a backlog; hours are flagged only after all of it."""
     place = make(max_records=10)
     place.create()
     archiver = place.archiver()
@@ -192,7 +192,7 @@ def test_a_backlog_is_published_while_it_is_read(make):
 
 
 def test_many_new_records_are_collected_before_the_end_of_the_shift(make):
-    """Few are left until then: small files are of no use."""
+    """Few records are collected only at the end of the shift, to avoid small files."""
     place = make(min_records=10)
     place.create()
     archiver = place.working()
@@ -208,7 +208,7 @@ def test_many_new_records_are_collected_before_the_end_of_the_shift(make):
 
 
 def test_small_files_of_an_hour_are_merged_before_they_are_published(make):
-    """One for each partition and timeline."""
+    """One file for each partition and timeline is published."""
     place = make(min_records=1)
     place.create(partitions=2)
     archiver = place.working()
@@ -227,7 +227,7 @@ def test_small_files_of_an_hour_are_merged_before_they_are_published(make):
 
 
 def test_bad_records_are_quarantined_and_counted(place: ArchivePlace):
-    """They stop nothing; rows in are rows archived and quarantined."""
+    """Bad records do not stop the archive; rows read are rows archived plus quarantined."""
     archiver = place.archiver()
     ids = place.publish(NOON + 1, NOON + 5 * HOUR_MS, NOON - 40 * 24 * HOUR_MS)
     place.live_through(archiver, ONE + GRACE)
@@ -242,7 +242,7 @@ def test_bad_records_are_quarantined_and_counted(place: ArchivePlace):
 
 
 def test_records_are_archived_through_a_switch_of_the_storage(place: ArchivePlace):
-    """Timelines have files of their own; the position goes on behind the last."""
+    """Each timeline has its own files; the position continues in the new timeline."""
     archiver = place.archiver()
     ids = place.publish(NOON + 1)
     other = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("other"))
@@ -257,7 +257,7 @@ def test_records_are_archived_through_a_switch_of_the_storage(place: ArchivePlac
 
 
 def test_a_partition_that_came_to_exist_later_blocks_only_hours_since(place: ArchivePlace):
-    """Until it has a position; hours that had ended before are not its business."""
+    """A new partition blocks hours only until it has a position, and no hours that had ended before."""
     archiver = place.archiver()
     place.live_through(archiver, ONE + GRACE)
     place.platform.log.admin.grow("orders", 3)
@@ -269,7 +269,7 @@ def test_a_partition_that_came_to_exist_later_blocks_only_hours_since(place: Arc
 
 
 def test_records_that_expired_are_skipped_and_counted(make, caplog):
-    """By setting from the oldest that is there, or from the end."""
+    """The setting decides whether the archive continues at the oldest record or at the end."""
     for setting, left in (("earliest", 1), ("latest", 0)):
         place = make(on_unavailable=setting)
         place.create(options=Options(HOUR_MS))
@@ -287,7 +287,7 @@ def test_records_that_expired_are_skipped_and_counted(make, caplog):
 
 
 def test_records_that_expire_in_the_middle_of_a_shift_are_skipped(make):
-    """They waited to be collected."""
+    """Records that expire before they are collected are skipped and counted."""
     place = make()
     place.create(options=Options(HOUR_MS))
     archiver = place.working()
@@ -302,7 +302,7 @@ def test_records_that_expire_in_the_middle_of_a_shift_are_skipped(make):
 
 
 def test_a_task_that_loses_rows_is_not_believed(place: ArchivePlace):
-    """Nothing of it is decided."""
+    """A row count mismatch fails the step, and nothing is decided."""
 
     class Lossy(InProcess):
         def stage(self, tasks):
@@ -318,7 +318,7 @@ def test_a_task_that_loses_rows_is_not_believed(place: ArchivePlace):
 
 @pytest.mark.parametrize(("sizes", "groups"), [([5] * 3, [1, 1, 1]), ([5] * 4, [2, 2]), ([3, 3, 3, 9, 1], [3, 2])])
 def test_files_are_merged_up_to_the_size_that_is_wanted(sizes, groups):
-    """Neighbours only, and only where there are many."""
+    """Only adjacent files are merged, and only if there are many."""
     files = [StagedFile(f"{n}", "data", NOON, 0, 1, n, n, 1, size, "") for n, size in enumerate(sizes)]
     packed = packs(files, 10)
     assert [len(group) for group in packed] == groups
@@ -326,7 +326,7 @@ def test_files_are_merged_up_to_the_size_that_is_wanted(sizes, groups):
 
 
 def test_an_event_type_that_was_made_anew_is_archived_anew(place: ArchivePlace):
-    """Its files have names of their own; what was archived before stays."""
+    """A recreated event type gets new file names; earlier files stay."""
     archiver = place.archiver()
     first = place.publish(NOON + 1)
     place.step(archiver)
@@ -341,7 +341,7 @@ def test_an_event_type_that_was_made_anew_is_archived_anew(place: ArchivePlace):
 
 
 def test_an_event_type_that_is_made_anew_meanwhile_is_noticed(place: ArchivePlace):
-    """In the middle of a shift."""
+    """A recreation during a shift is detected."""
     archiver = place.working()
     place.publish(NOON + 1)
     place.step(archiver)
@@ -353,7 +353,7 @@ def test_an_event_type_that_is_made_anew_meanwhile_is_noticed(place: ArchivePlac
 
 
 def test_whoever_is_replaced_lands_nothing(place: ArchivePlace):
-    """Its decision, its flags and its staged files come to nothing."""
+    """A replaced archiver decides nothing, writes no flags and publishes no staged files."""
     sleeper = place.working()
     ids = place.publish(NOON + 1)
     sleeper.step(place.terms, everything=True)
@@ -369,7 +369,7 @@ def test_whoever_is_replaced_lands_nothing(place: ArchivePlace):
 
 
 def test_only_one_decision_is_made_in_an_idle_hour(place: ArchivePlace, monkeypatch):
-    """The timer alone writes nothing."""
+    """Timer steps without events write nothing."""
     archiver = place.archiver()
     place.live_through(archiver, ONE + GRACE)
     decided = []

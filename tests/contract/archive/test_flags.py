@@ -1,4 +1,4 @@
-"""Flags in the files: repaired, raised by late events, never lower than they were."""
+"""Flags in the files: repaired, raised by late events, and never lowered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TWO = ONE + HOUR_MS
 
 @pytest.fixture
 def archiver(place: ArchivePlace) -> Archiver:
-    """With the hour at noon flagged, which has one event."""
+    """An archiver with a flagged hour at noon, which has one event."""
     archiver = place.working()
     place.publish(NOON + 1)
     place.live_through(archiver, ONE + GRACE)
@@ -34,7 +34,7 @@ def hour(revision: int, **more: object) -> Hour:
 
 
 def test_a_flag_is_never_replaced_by_a_lower_or_the_same_revision(place: ArchivePlace):
-    """Whoever slept finds it as it is."""
+    """A late write of an older or equal revision has no effect."""
     layout = place.layout("orders")
     flags.write_hour(place.files, layout, hour(2, epoch=7), [])
     for older in (hour(1, epoch=9), hour(2, epoch=9)):
@@ -46,7 +46,7 @@ def test_a_flag_is_never_replaced_by_a_lower_or_the_same_revision(place: Archive
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"revision":"x"}'])
 def test_what_is_no_flag_is_replaced(place: ArchivePlace, content):
-    """An empty file, as the original wrote it, says nothing about what is complete."""
+    """An empty or invalid file does not count as a flag."""
     path = place.root / place.layout("orders").flags(NOON)[1]
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
@@ -56,14 +56,14 @@ def test_what_is_no_flag_is_replaced(place: ArchivePlace, content):
 
 
 class Busy(LocalFiles):
-    """Somebody else is always faster."""
+    """Another process always replaces the flag first."""
 
     def replace(self, path: str, *_: object) -> None:
         raise Conflict(path)
 
 
 def test_a_writer_that_never_gets_through_says_so(place: ArchivePlace):
-    """Instead of trying for ever."""
+    """The writer is Unavailable after some attempts; it does not retry forever."""
     with pytest.raises(Unavailable, match="other processes keep replacing"):
         flags.write_period(Busy(str(place.root)), "d/_READY", Period("d", NOON, 1, 0, {}))
 
@@ -73,7 +73,7 @@ def test_a_writer_that_never_gets_through_says_so(place: ArchivePlace):
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_only_the_missing_flag_is_written(place: ArchivePlace, archiver, missing):
-    """The other one stays untouched: each is checked on its own."""
+    """Each of the two flags is checked on its own; an existing flag is not written again."""
     lost, kept = [place.root / path for path in place.layout("orders").flags(NOON)][:: -1 if missing else 1]
     before, content = kept.stat().st_mtime_ns, lost.read_bytes()
     lost.unlink()
@@ -83,7 +83,7 @@ def test_only_the_missing_flag_is_written(place: ArchivePlace, archiver, missing
 
 
 def test_a_start_repairs_flags_as_well(place: ArchivePlace, archiver):
-    """From the ledger, with the epoch of then."""
+    """A start writes missing flags from the ledger, with their original epoch."""
     for path in place.layout("orders").flags(NOON):
         (place.root / path).unlink()
     place.archiver()
@@ -92,7 +92,7 @@ def test_a_start_repairs_flags_as_well(place: ArchivePlace, archiver):
 
 
 def test_a_flag_with_its_directory_is_made_again(place: ArchivePlace, archiver):
-    """Of an hour without data."""
+    """A start recreates the directory of an hour without data."""
     eleven = place.root / "2024-05-01/11"
     for path in sorted(eleven.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
@@ -104,7 +104,7 @@ def test_a_flag_with_its_directory_is_made_again(place: ArchivePlace, archiver):
 
 
 def test_late_events_are_appended_and_the_flag_is_raised(place: ArchivePlace, archiver):
-    """A `late-` file, the `_LATE` marker, revision 2 in both places; the first files stay what they were."""
+    """Late events add a `late-` file, the `_LATE` marker and a revision to both flags; old files are unchanged."""
     before = {path: path.stat().st_mtime_ns for path in place.data_files()}
     late = place.publish(NOON + 2)
     now = place.publish(ONE + 2)
@@ -129,7 +129,7 @@ def test_every_batch_of_late_events_raises_the_revision(place: ArchivePlace, arc
 
 
 def test_late_events_can_be_quarantined(make):
-    """They are not in the hour, its flag stays as it is."""
+    """Quarantined late events are not in the hour, and its flag is unchanged."""
     place = make(late="quarantine")
     place.create()
     archiver = place.working()
@@ -145,7 +145,7 @@ def test_late_events_can_be_quarantined(make):
 
 
 def test_late_events_can_be_dropped(make):
-    """And are counted."""
+    """Dropped late events are counted."""
     place = make(late="drop")
     place.create()
     archiver = place.working()
@@ -160,7 +160,7 @@ def test_late_events_can_be_dropped(make):
 
 
 def test_events_of_before_the_archive_began_are_no_late_ones(place: ArchivePlace, archiver):
-    """Their hour has no flag, and gets none."""
+    """Their hour has no flag and gets none."""
     old = place.publish(NOON - 50 * HOUR_MS)
     place.live_through(archiver, TWO + GRACE)
     assert place.ids()[old[0]] == 1
@@ -169,7 +169,7 @@ def test_events_of_before_the_archive_began_are_no_late_ones(place: ArchivePlace
 
 
 def test_an_event_that_is_late_when_it_is_published_was_not_when_it_was_collected(make):
-    """The flag at the time of the decision counts."""
+    """The flag at the time of the decision decides whether an event is late."""
     place = make(min_records=1)
     place.create()
     archiver = place.working()
@@ -187,7 +187,7 @@ def test_an_event_that_is_late_when_it_is_published_was_not_when_it_was_collecte
 
 
 def test_the_seeds_rule_alone_needs_no_barrier(make):
-    """An hour is ready once all timestamps are past its start."""
+    """By the rule `timestamps` an hour is ready when all timestamps are past its start."""
     place = make(ready_rule="timestamps")
     place.create(partitions=2)
     archiver = place.working()
@@ -200,7 +200,7 @@ def test_the_seeds_rule_alone_needs_no_barrier(make):
 
 @pytest.mark.parametrize(("rule", "ready"), [("timestamps", False), ("barrier", True)])
 def test_a_partition_with_nothing_but_old_events_blocks_only_by_the_seeds_rule(make, rule, ready):
-    """For ever, if it goes on like that."""
+    """By the rule `timestamps` a partition with only old events blocks indefinitely."""
     place = make(ready_rule=rule)
     place.create()
     archiver = place.working()
@@ -212,7 +212,7 @@ def test_a_partition_with_nothing_but_old_events_blocks_only_by_the_seeds_rule(m
 
 @pytest.mark.parametrize(("stamp", "ready"), [(0, False), (1, True)])
 def test_the_comparison_with_the_start_of_the_hour_is_strict(make, stamp, ready):
-    """A newest event at the very top of the hour does not make it ready, by the seed's rule."""
+    """By the rule `timestamps` a newest event exactly at the start of the hour does not make it ready."""
     place = make(ready_rule="timestamps")
     place.create()
     archiver = place.working()
@@ -222,7 +222,7 @@ def test_the_comparison_with_the_start_of_the_hour_is_strict(make, stamp, ready)
 
 
 def test_what_comes_after_the_barrier_is_late(place: ArchivePlace):
-    """To the record: the last one before it is in the first revision."""
+    """The last record before the barrier is in the first revision; the next record is late."""
     archiver = place.working()
     place.live_through(archiver, ONE + GRACE - 1)
     ids = place.publish(ONE - 5)

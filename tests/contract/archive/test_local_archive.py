@@ -1,4 +1,4 @@
-"""The archive of this process: archiving, replays, retirement, and what its users see as time passes."""
+"""The archive of this process: archiving, replays, retirement, and the status as time passes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def open_platform(tmp_path) -> Iterator[Callable[..., Platform]]:
 
 @pytest.fixture
 def platform(open_platform) -> Platform:
-    """With an event type that has existed for a while, and an hour of it archived."""
+    """A platform with an event type of which one hour is archived."""
     platform = open_platform()
     platform.log.create(EventType("orders", category="business"))
     publish(platform, NOON + 1, NOON + 2)
@@ -60,7 +60,7 @@ def publish(platform: Platform, *times_ms: int, name: str = "orders") -> None:
 
 
 def test_once_archives_what_is_there_and_flags_what_is_complete(platform: Platform):
-    """Also the hour above; files are in the data directory."""
+    """The hour above is flagged too; the files are in the data directory."""
     root = platform.data / "archive"
     assert (root / "2024-05-01/12/orders/_READY").exists()
     assert (root / "2024-05-01/12/_READY").exists()
@@ -87,7 +87,7 @@ def test_hours_pass_from_open_to_due_to_ready(platform: Platform):
 
 
 def test_many_due_hours_are_counted_and_the_oldest_shown(platform: Platform):
-    """Also hours that are listed in several windows."""
+    """The status counts all due hours and shows the oldest; the list returns each hour once."""
     platform.clock.advance(2000 * HOUR_MS)
     (status,) = platform.archive.status()
     assert (status.due_hours, len(status.due)) == (2000, 24)
@@ -97,7 +97,7 @@ def test_many_due_hours_are_counted_and_the_oldest_shown(platform: Platform):
 
 
 def test_an_hour_whose_flag_is_decided_but_not_written_is_due(platform: Platform):
-    """A process was killed in between: `_READY` is not there yet."""
+    """A crash between the decision and the write leaves no `_READY`."""
     platform.clock.advance(HOUR_MS)
     ledger = platform.archive.ledger
     claim = ledger.claim("orders", platform.log.types.entry("orders").id)
@@ -109,7 +109,7 @@ def test_an_hour_whose_flag_is_decided_but_not_written_is_due(platform: Platform
 
 
 def test_the_status_shows_what_does_not_exist(open_platform):
-    """It is configured, so it blocks."""
+    """A configured event type that does not exist has due hours."""
     platform = open_platform(event_types="ghosts")
     platform.clock.advance(HOUR_MS)
     with pytest.raises(NotFound, match="'ghosts' does not exist"):
@@ -120,7 +120,7 @@ def test_the_status_shows_what_does_not_exist(open_platform):
 
 
 def test_an_event_type_that_was_deleted_can_be_looked_at(platform: Platform):
-    """What is archived of it stays; one of the same name is another one."""
+    """Its archived hours stay; a new event type of the same name is a different one."""
     platform.log.delete("orders")
     (status,) = platform.archive.status()
     assert (status.last_ready, status.lag, status.partitions[0].unarchived_events) == ("2024-05-01T12", None, None)
@@ -130,7 +130,7 @@ def test_an_event_type_that_was_deleted_can_be_looked_at(platform: Platform):
 
 
 def test_a_long_check_is_done_in_parts(platform: Platform, monkeypatch):
-    """A file at a time if need be; late files in between begin it again."""
+    """A check may stop after each file; a new revision restarts it."""
     platform.log.create(EventType("wide", category="business", partitions=3, partition_strategy="user_defined"))
     for partition in range(3):
         metadata = {"eid": str(uuid.uuid4()), "occurred_at": to_rfc3339(ONE), "partition": str(partition)}
@@ -148,7 +148,7 @@ def test_a_long_check_is_done_in_parts(platform: Platform, monkeypatch):
 
 
 def test_a_wait_outlasts_a_short_outage(platform: Platform, monkeypatch):
-    """Then it goes on; one that lasts is told."""
+    """A wait retries during a short outage and fails after a long one."""
     answers: list[Exception | None] = [Unavailable("restarting"), None]
     look = platform.archive.hour
 
@@ -167,7 +167,7 @@ def test_a_wait_outlasts_a_short_outage(platform: Platform, monkeypatch):
 
 
 def test_archived_hours_are_published_into_another_event_type(platform: Platform):
-    """With their ids and times; what was added on reception is added anew."""
+    """A replay keeps ids and times; publishing adds the other metadata again."""
     platform.log.create(EventType("again", category="business"))
     (done,) = platform.archive.replay("orders", "2024-05-01T12", HOUR_13, "again")
     assert done.events == 2
@@ -177,7 +177,7 @@ def test_archived_hours_are_published_into_another_event_type(platform: Platform
 
 
 def test_a_replay_needs_an_archive_a_target_and_ready_hours(platform: Platform):
-    """Each is said at once, but for the last."""
+    """A missing archive or target fails at the call, an hour that is not ready during the iteration."""
     with pytest.raises(NotFound, match="'other' is not archived"):
         platform.archive.replay("other", "2024-05-01T12", HOUR_13, "orders")
     with pytest.raises(NotFound, match="'nowhere' does not exist"):
@@ -187,7 +187,7 @@ def test_a_replay_needs_an_archive_a_target_and_ready_hours(platform: Platform):
 
 
 def test_a_retired_event_type_owes_no_more_hours(platform: Platform, open_platform):
-    """From the next hour on; the present one is still archived, by whoever archives others."""
+    """Retirement starts with the next hour; a process that archives others still archives the current one."""
     with pytest.raises(Conflict, match="still names 'orders'"):
         platform.archive.retire("orders")
     other = open_platform(event_types="*,-orders")
@@ -205,7 +205,7 @@ def test_a_retired_event_type_owes_no_more_hours(platform: Platform, open_platfo
 
 
 def test_an_event_type_that_is_gone_can_be_retired(platform: Platform):
-    """What is not flagged by then never will be, and blocks nobody."""
+    """Unflagged hours of a deleted event type are never flagged and no longer block."""
     platform.clock.advance(5 * HOUR_MS)
     platform.log.delete("orders")
     platform.archive.retire("orders")
@@ -215,7 +215,7 @@ def test_an_event_type_that_is_gone_can_be_retired(platform: Platform):
 
 
 def test_an_event_type_that_comes_back_starts_where_it_was_retired(platform: Platform, open_platform):
-    """Hours in between are nobody's."""
+    """Hours between the two terms are not due."""
     other = open_platform(event_types="-orders")
     other.archive.retire("orders")
     other.clock.advance(5 * HOUR_MS)
@@ -237,7 +237,7 @@ def test_an_event_type_that_comes_back_starts_where_it_was_retired(platform: Pla
     ],
 )
 def test_the_setting_names_event_types(text, names):
-    """All, some, all but some; also such that are not there yet."""
+    """The setting may name all event types, some, or all except some; unknown ones are allowed."""
     assert configured(text, ["b", "a"]) == names
 
 
@@ -254,6 +254,6 @@ def test_the_setting_names_event_types(text, names):
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_refused(open_platform, setting, value, message):
-    """Before anything is archived."""
+    """A wrong setting is refused before anything is archived."""
     with pytest.raises(Invalid, match=message):
         open_platform(**{setting: value}).archive.process()

@@ -1,4 +1,4 @@
-"""Flags of hours and days, over several event types."""
+"""Flags of hours and days for several event types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIDNIGHT = parse_rfc3339("2024-05-02T00:00:00Z")
 
 
 def live(place: ArchivePlace, *names: str, until_ms: int) -> None:
-    """Archive hour by hour, as far as the clock gets."""
+    """Archive in steps of half an hour until that time."""
     archivers = [place.archiver(name) for name in names]
     while place.clock.now_ms() < until_ms:
         step_ms = min(until_ms - place.clock.now_ms(), HOUR_MS // 2)
@@ -25,7 +25,7 @@ def live(place: ArchivePlace, *names: str, until_ms: int) -> None:
 
 
 def test_an_hour_is_flagged_when_all_its_event_types_are(both: ArchivePlace):
-    """Not before; with the revisions of what is in it."""
+    """The flag of an hour lists the revisions of all its event types."""
     live(both, "orders", until_ms=ONE + GRACE)
     assert both.propagate() == 0
     assert both.period("2024-05-01/12") is None
@@ -38,7 +38,7 @@ def test_an_hour_is_flagged_when_all_its_event_types_are(both: ArchivePlace):
 
 
 def test_an_event_type_without_a_directory_blocks(both: ArchivePlace):
-    """It is configured, so it is needed, whether it exists or not."""
+    """A configured event type is required even if it does not exist."""
     both.configure("ghosts")
     live(both, "orders", "clicks", until_ms=ONE + GRACE)
     assert both.propagate() == 0
@@ -49,7 +49,7 @@ def test_an_event_type_without_a_directory_blocks(both: ArchivePlace):
 
 
 def test_a_day_is_flagged_with_its_last_hour(both: ArchivePlace):
-    """In one pass, children first, and not before the day has ended."""
+    """One run flags the last hour and then the day, after the day has ended."""
     live(both, "orders", "clicks", until_ms=MIDNIGHT - HOUR_MS + GRACE)
     assert both.propagate() == 23
     assert both.period("2024-05-01") is None
@@ -61,7 +61,7 @@ def test_a_day_is_flagged_with_its_last_hour(both: ArchivePlace):
 
 
 def test_the_day_of_the_first_start_is_not_complete(make):
-    """Its first hours were never archived; it costs nothing from then on."""
+    """A day whose first hours were not archived is settled without a flag."""
     place = make(look_back_hours=2)
     place.create()
     live(place, "orders", until_ms=MIDNIGHT + GRACE)
@@ -72,7 +72,7 @@ def test_the_day_of_the_first_start_is_not_complete(make):
 
 
 def test_late_events_raise_the_parents_too(both: ArchivePlace):
-    """The hour and the day."""
+    """Late events raise the revisions of the hour and the day."""
     live(both, "orders", "clicks", until_ms=MIDNIGHT + GRACE)
     both.propagate()
     both.publish(NOON + 5)
@@ -87,7 +87,7 @@ def test_late_events_raise_the_parents_too(both: ArchivePlace):
 
 
 def test_missing_flags_are_repaired(both: ArchivePlace):
-    """Hours and days, from the ledger; those that are there stay untouched."""
+    """Missing flags of hours and days are written from the ledger; existing flags are not written again."""
     live(both, "orders", "clicks", until_ms=MIDNIGHT + GRACE)
     both.propagate()
     lost = [both.root / "2024-05-01/_READY", both.root / "2024-05-01/12/_READY"]
@@ -101,7 +101,7 @@ def test_missing_flags_are_repaired(both: ArchivePlace):
 
 
 def test_a_flag_that_was_decided_and_not_written_is_written(both: ArchivePlace, monkeypatch):
-    """After a crash between the two."""
+    """The next run writes a flag after a crash between decision and write."""
     live(both, "orders", "clicks", until_ms=ONE + GRACE)
 
     def crash(*_):
@@ -117,7 +117,7 @@ def test_a_flag_that_was_decided_and_not_written_is_written(both: ArchivePlace, 
 
 
 def test_whoever_comes_with_older_revisions_changes_nothing(both: ArchivePlace):
-    """Another one was there since it looked."""
+    """A run with older revisions of the children changes nothing."""
     live(both, "orders", "clicks", until_ms=ONE + GRACE)
     both.propagate()
     children = {"2024-05-01/12/clicks": 3, "2024-05-01/12/orders": 1}
@@ -129,7 +129,7 @@ def test_whoever_comes_with_older_revisions_changes_nothing(both: ArchivePlace):
 
 
 def test_event_types_with_templates_of_their_own_have_parents_of_their_own(make):
-    """An event type above the date has its own days, and its own directory is the hour's."""
+    """An event type above the date has its own days, and its directory is that of the hour."""
     place = make(look_back_hours=12, template="%Y-%m-%d/%H/{event_type},clicks={event_type}/%Y-%m-%d/%H")
     place.create("orders")
     place.create("clicks")

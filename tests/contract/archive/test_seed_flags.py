@@ -1,6 +1,6 @@
-"""Every sentence of the seed about files, offsets, shutting down, flags and their propagation, on whole archives.
+"""Each sentence of the seed on files, offsets, shutdown, flags and their propagation, tested on whole archives.
 
-What it says about shifts alone is in `tests/unit/test_archive_seed.py`.
+`tests/unit/test_archive_seed.py` has the sentences on shifts alone.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_an_offset_out_of_range_goes_by_the_setting(make, setting, offsets):
 
 
 class Broken(InProcess):
-    """Cannot write files."""
+    """A runner that cannot write files."""
 
     def stage(self, tasks):
         if tasks:

@@ -1,4 +1,4 @@
-"""From records to staged Parquet files: every row in exactly one of them, by its hour, in its order."""
+"""From records to staged Parquet files: every row is in exactly one file, by its hour, in order."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def by_hour(harvest: Harvest) -> dict[int, StagedFile]:
 
 
 def test_a_file_has_the_columns_that_readers_expect(files):
-    """With the event's time beside that of its publication, and the JSON as text, byte for byte."""
+    """A row has the event's time, the time of its publication, and the unchanged JSON text."""
     value = event(NOON + 5, note="ü")
     (file,) = stage(files, batch([value], first=41, timeline=2)).files
     (row,) = rows(files, file).to_pylist()
@@ -87,7 +87,7 @@ def test_a_file_has_the_columns_that_readers_expect(files):
 
 
 def test_what_is_said_of_a_file_is_true(files, tmp_path):
-    """Rows, size, checksum, offsets and times."""
+    """Rows, size, checksum, offsets and times of a file match its content."""
     values = [event(NOON + 30), event(NOON + 10), event(NOON + 20)]
     harvest = stage(files, batch(values, first=7))
     (file,) = harvest.files
@@ -99,7 +99,7 @@ def test_what_is_said_of_a_file_is_true(files, tmp_path):
 
 
 def test_files_are_written_with_zstd_and_never_look_like_data(files):
-    """Readers that take every `.parquet` find none in staging."""
+    """Readers of `*.parquet` find no staged file."""
     (file,) = stage(files, batch([event(NOON)])).files
     metadata = pq.read_metadata(files.open(file.path))
     assert metadata.row_group(0).column(7).compression == "ZSTD"
@@ -108,7 +108,7 @@ def test_files_are_written_with_zstd_and_never_look_like_data(files):
 
 
 def test_rows_go_to_the_hour_of_their_events_in_their_order(files):
-    """To the millisecond, from several batches, however they are mixed."""
+    """Rows of mixed batches go to their hour, exact to the millisecond."""
     dice = random.Random(1)
     times = [NOON + dice.randrange(-3 * HOUR_MS, HOUR_MS) for _ in range(3000)] + [NOON, NOON - 1]
     parts = [batch([event(ms) for ms in times[at : at + 700]], first=at) for at in range(0, len(times), 700)]
@@ -121,13 +121,13 @@ def test_rows_go_to_the_hour_of_their_events_in_their_order(files):
 
 
 def test_a_timeline_has_files_of_its_own(files):
-    """Offsets start again with it."""
+    """Offsets restart with a timeline."""
     harvest = stage(files, batch([event(NOON)], first=9), batch([event(NOON)], first=0, timeline=2))
     assert [(file.timeline, file.first) for file in harvest.files] == [(1, 9), (2, 0)]
 
 
 def test_nothing_is_made_of_nothing(files, tmp_path):
-    """No rows, no files."""
+    """Without rows no file is created."""
     assert stage(files) == Harvest(3, 0, -1, ())
     assert [*tmp_path.iterdir()] == []
 
@@ -145,7 +145,7 @@ def test_nothing_is_made_of_nothing(files, tmp_path):
     ],
 )
 def test_what_cannot_be_archived_is_quarantined_as_it_came(files, value, reason):
-    """With its cursor and the reason; the others are archived, and its time does not count."""
+    """A bad record is stored with its cursor and reason; its time is ignored, and the others are archived."""
     harvest = stage(files, batch([event(NOON), value, event(NOON + 1)], first=4))
     good, bad = sorted(harvest.files, key=lambda file: file.kind)
     assert offsets(files, good) == [4, 6]
@@ -157,7 +157,7 @@ def test_what_cannot_be_archived_is_quarantined_as_it_came(files, value, reason)
 
 
 def test_the_limits_themselves_are_fine(files):
-    """The largest record and both ends of time."""
+    """The largest record and both limits of the time are accepted."""
     edge = event(NOON, note="")
     values = [
         event(NOON + HOUR_MS),
@@ -168,14 +168,14 @@ def test_the_limits_themselves_are_fine(files):
 
 
 def test_a_batch_of_nothing_but_bad_rows_has_no_time(files):
-    """An hour is not called reached by it."""
+    """A batch of bad rows does not advance the largest event time."""
     harvest = stage(files, batch([b"{", b"{"]))
     assert [(file.kind, file.rows) for file in harvest.files] == [("quarantine", 2)]
     assert harvest.max_time_ms == -1
 
 
 def test_a_record_that_claims_to_come_from_the_future_is_measured_from_now(files):
-    """Its own timestamp is not to be believed, nor is a missing one."""
+    """A future or missing timestamp of a record is not trusted."""
     far = NOON + 9 * HOUR_MS
     (ahead,) = stage(files, batch([event(far)], published=far)).files
     (without,) = stage(files, batch([event(NOON)], published=-1)).files
@@ -183,13 +183,13 @@ def test_a_record_that_claims_to_come_from_the_future_is_measured_from_now(files
 
 
 def test_records_without_a_value_are_archived(files):
-    """By the time of their publication."""
+    """A record without a value is in the hour of its publication."""
     (file,) = stage(files, batch([None])).files
     assert (file.hour_ms, rows(files, file)["value"].to_pylist()) == (NOON, [None])
 
 
 def test_files_end_when_they_are_large_enough(files):
-    """The next rows go into another one; together they are complete."""
+    """The next rows go to a new file, and no row is lost."""
     dice = random.Random(2)
     parts = [batch([event(NOON, n=dice.random()) for _ in range(1000)], first=at * 1000) for at in range(300)]
     harvest = stage(files, *parts, file_bytes=1_000_000)
@@ -198,7 +198,7 @@ def test_files_end_when_they_are_large_enough(files):
 
 
 def test_hours_without_end_do_not_take_files_without_end(files, monkeypatch):
-    """The one that got nothing for longest is closed; nothing is lost or doubled."""
+    """The least recently used file is closed; no row is lost or duplicated."""
     monkeypatch.setattr(staging, "_OPEN_FILES", 3)
     dice = random.Random(3)
     times = [NOON - dice.randrange(8) * HOUR_MS for _ in range(200)]
@@ -211,7 +211,7 @@ def test_hours_without_end_do_not_take_files_without_end(files, monkeypatch):
 
 
 def test_rows_that_wait_do_not_take_memory_without_end(files, monkeypatch):
-    """What waits longest in bytes is written first."""
+    """The hour with the most pending bytes is written first."""
     monkeypatch.setattr(staging, "_PENDING_BYTES", 1000)
     parts = [batch([event(NOON - hour * HOUR_MS)] * 20, first=hour * 20) for hour in range(5)]
     harvest = stage(files, *parts)
@@ -219,7 +219,7 @@ def test_rows_that_wait_do_not_take_memory_without_end(files, monkeypatch):
 
 
 def test_a_task_that_fails_leaves_no_files(files, tmp_path):
-    """What it began is removed."""
+    """A failed task deletes its unfinished files."""
 
     def failing():
         yield batch([event(NOON)])
@@ -231,14 +231,14 @@ def test_a_task_that_fails_leaves_no_files(files, tmp_path):
 
 
 def test_a_task_that_is_tried_again_does_not_meet_itself(files):
-    """Every attempt has names of its own."""
+    """Every attempt uses new file names."""
     first, second = stage(files, batch([event(NOON)])), stage(files, batch([event(NOON)]))
     assert first.files[0].path != second.files[0].path
     assert first.files[0].sha256 == second.files[0].sha256
 
 
 def test_small_files_are_merged_into_one(files):
-    """In the order given, with everything said of it true again."""
+    """A merge keeps the given order and updates the description of the file."""
     parts = [stage(files, batch([event(NOON + at)] * 10, first=at * 10)).files[0] for at in range(5)]
     merged = staging.rewrite(files, "_staging/run", parts)
     assert offsets(files, merged) == [*range(50)]
@@ -248,7 +248,7 @@ def test_small_files_are_merged_into_one(files):
 
 
 def test_rows_of_an_hour_can_be_quarantined_afterwards(files):
-    """With the reason; nothing else changes."""
+    """Quarantined rows get the reason and are otherwise unchanged."""
     (file,) = stage(files, batch([event(NOON), event(NOON + 1)])).files
     moved = staging.rewrite(files, "_staging/run", [file], "late")
     assert (moved.kind, moved.hour_ms, moved.rows, moved.max_time_ms) == ("quarantine", -1, 2, -1)

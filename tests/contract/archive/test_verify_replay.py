@@ -1,4 +1,4 @@
-"""Hours held against their flags, and published again."""
+"""Hours compared with their flags, and published again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE = NOON + HOUR_MS
 
 @pytest.fixture
 def ready(place: ArchivePlace) -> ArchivePlace:
-    """With a flagged hour of five events in two partitions, one of them late."""
+    """An archive with a flagged hour of five events in two partitions, one of them late."""
     archiver = place.working()
     place.publish(NOON + 1, NOON + 2)
     place.publish(NOON + 3, NOON + 4, partition=1)
@@ -35,7 +35,7 @@ def problems(place: ArchivePlace, hour_ms: int = NOON) -> Sequence[str]:
 
 
 def test_an_hour_in_order_has_no_problems(ready: ArchivePlace):
-    """Nor has one without data."""
+    """A complete hour and an hour without data have no problems."""
     check = verify(ready.files, ready.ledger, ready.layout("orders"), NOON)
     assert check.ok
     assert (check.hour, check.revision, check.files, check.rows) == ("2024-05-01T12", 2, 3, 5)
@@ -43,7 +43,7 @@ def test_an_hour_in_order_has_no_problems(ready: ArchivePlace):
 
 
 def test_an_hour_that_is_not_flagged_is_not_in_order(ready: ArchivePlace):
-    """Whether it will be or not."""
+    """An hour without a flag has problems, even if it will be flagged later."""
     assert problems(ready, ONE + HOUR_MS) == (
         "the ledger has no flag for this hour",
         "there is no flag in the data directory",
@@ -52,7 +52,7 @@ def test_an_hour_that_is_not_flagged_is_not_in_order(ready: ArchivePlace):
 
 
 def test_missing_changed_and_strange_files_are_found(ready: ArchivePlace):
-    """Each by its name."""
+    """Each problem names the file."""
     folder = ready.root / "2024-05-01/12/orders/data"
     first, second, third = sorted(folder.glob("*.parquet"))
     first.unlink()
@@ -67,7 +67,7 @@ def test_missing_changed_and_strange_files_are_found(ready: ArchivePlace):
 
 
 def test_flags_that_are_not_the_ledgers_are_found(ready: ArchivePlace):
-    """One that is missing, one of an earlier revision, one that was edited."""
+    """A missing flag, one of an earlier revision and an edited one are found."""
     beside, above = (ready.root / path for path in ready.layout("orders").flags(NOON))
     content = msgspec.json.decode(above.read_bytes())
     beside.unlink()
@@ -80,7 +80,7 @@ def test_flags_that_are_not_the_ledgers_are_found(ready: ArchivePlace):
 
 
 def test_the_rows_of_a_file_are_counted(ready: ArchivePlace):
-    """A flag and a file can agree on the bytes and lie about the rows; garbage is no Parquet."""
+    """Rows are counted even if the checksum matches; an invalid Parquet file is found."""
     folder = ready.root / "2024-05-01/12/orders/data"
     first, second, _ = sorted(folder.glob("*.parquet"))
     pq.write_table(pq.read_table(first, partitioning=None).slice(0, 0), first)
@@ -101,7 +101,7 @@ def test_the_rows_of_a_file_are_counted(ready: ArchivePlace):
 
 
 def test_ready_hours_are_published_again_in_order(ready: ArchivePlace):
-    """Every event of the manifest once, late ones at their place, partition by partition."""
+    """Every event of the manifest is published once, with late ones in order, partition by partition."""
     sent: list[bytes] = []
     done = [*replay.replay(ready.files, ready.layout("orders"), [NOON, ONE], sent.extend)]
     assert [(one.hour, one.revision, one.events) for one in done] == [
@@ -113,7 +113,7 @@ def test_ready_hours_are_published_again_in_order(ready: ArchivePlace):
 
 
 def test_hours_that_are_not_ready_are_not_published(ready: ArchivePlace):
-    """Nothing of them."""
+    """No event of an hour that is not ready is published."""
     sent: list[bytes] = []
     with pytest.raises(Conflict, match="2024-05-01T14 of event type 'orders' is not ready"):
         [*replay.replay(ready.files, ready.layout("orders"), [ONE + HOUR_MS], sent.extend)]
@@ -121,7 +121,7 @@ def test_hours_that_are_not_ready_are_not_published(ready: ArchivePlace):
 
 
 def test_events_are_published_in_batches_of_bounded_size(ready: ArchivePlace, monkeypatch):
-    """By number and by bytes."""
+    """A batch is limited by number and by bytes."""
     sent: list[int] = []
     monkeypatch.setattr(replay, "_EVENTS", 2)
     layout = ready.layout("orders")
@@ -134,7 +134,7 @@ def test_events_are_published_in_batches_of_bounded_size(ready: ArchivePlace, mo
 
 
 def test_what_was_added_on_reception_is_taken_away():
-    """The rest stays byte for byte; other events as they are."""
+    """Added metadata is removed; all other bytes and other events are unchanged."""
     sent = b'{"metadata":{"eid":"x","occurred_at":"t","flow_id":"f","partition":"0"},"n":1.50,"s":"\xc3\xbc"}'
     stored = sent.replace(b'"f",', b'"f","received_at":"r","version":"1","event_type":"e","published_by":"p",')
     assert as_sent(stored) == sent
