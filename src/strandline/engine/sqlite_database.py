@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,8 +35,8 @@ class SqliteSession(Session):
 
 def _bound(values: Values) -> Mapping[str, Any]:
     """SQLite has no arrays: a list is passed as JSON text, and the statement reads it with `json_each`."""
-    lists = {key: value for key, value in values.items() if isinstance(value, list)}
-    return {**values, **{key: msgspec.json.encode(value).decode() for key, value in lists.items()}}
+    lists = [key for key, value in values.items() if isinstance(value, list)]
+    return {**values, **{key: msgspec.json.encode(values[key]).decode() for key in lists}} if lists else values
 
 
 class SqliteDatabase(Database):
@@ -61,18 +60,13 @@ class SqliteDatabase(Database):
         self._closed = False
 
     def fetch(self, statement: str, values: Values) -> Rows:
-        with self._reader() as connection:
-            return connection.execute(statement, _bound(values))
-
-    @contextmanager
-    def _reader(self) -> Iterator[SqliteConnection]:
         self._refuse_closed()
         try:
             connection = self._readers.pop()
         except IndexError:
             connection = SqliteConnection(self._path)
         try:
-            yield connection
+            return connection.execute(statement, _bound(values))
         finally:
             if self._closed or len(self._readers) >= _READERS:
                 connection.close()
