@@ -229,3 +229,16 @@ def test_a_follower_does_not_wait_for_ever_for_a_server_that_is_gone(
         server.kill()
         with pytest.raises(Unavailable, match="no server answers"):
             next(batches)
+
+
+def test_a_slow_follower_reconnects(serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch):
+    """The timeout starts when the loss is noticed, even if the caller worked on a batch for longer than that."""
+    monkeypatch.setattr("strandline.client.reading._PATIENCE_S", 0)
+    server = serve()
+    with strandline.connect(server.url) as remote:
+        batches = follow_orders(remote, 1)
+        server.kill()
+        serve(port=server.port)
+        remote.log.publish("orders", [{"n": 1}]).raise_for_failed()
+        assert [event["n"] for event in next(batches).events] == [1]
+        batches.close()

@@ -23,7 +23,7 @@ def node(data: Path, failpoint: str = "") -> Server:
 def switched(server: Server) -> None:
     """Create an event type with three events in a closed timeline, and a subscription that has read one."""
     second = {"id": "second", "storage_type": "sqlite", "sqlite_configuration": {"directory": "second"}}
-    definition = {"name": "orders", "options": {"retention_time": RETENTION_MS}}
+    definition = {"name": "orders", "options": {"retention_time": 86_400_000}}
     cursors = [{"event_type": "orders", "partition": "0", "offset": "001-0001-000000000000000000"}]
     subscription = {"owning_application": "app", "event_types": ["orders"], "read_from": "cursors"}
     for path, body in (
@@ -36,6 +36,8 @@ def switched(server: Server) -> None:
         answer = CLIENT.post(f"{server.url}{path}", json=body)
         assert answer.is_success, answer.text
     CLIENT.put(f"{server.url}/storages/default/second").raise_for_status()
+    expiring = {**definition, "options": {"retention_time": RETENTION_MS}}
+    CLIENT.put(f"{server.url}/event-types/orders", json=expiring).raise_for_status()
 
 
 def streamed(server: Server, offset: str) -> httpx.Response:

@@ -108,17 +108,17 @@ def test_streams_that_cannot_open_take_no_place(tmp_path):
 
 def test_a_client_that_takes_nothing_is_let_go(tmp_path):
     """The stream of a client that does not read ends after a timeout, while the connection is still open."""
-    with Server(tmp_path / "data", server_stalled_client_ms=1_000) as server:
+    with Server(tmp_path / "data") as server:
         create(server)
         for _ in range(20):
             assert CLIENT.post(server.url + EVENTS, json=[{"text": "x" * 900_000}]).status_code == 200
-        with socket.socket() as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.connect(("127.0.0.1", server.port))
-            cursors = FROM_BEGIN["X-Nakadi-Cursors"]
-            client.sendall(f"GET {EVENTS} HTTP/1.1\r\nHost: x\r\nX-Nakadi-Cursors: {cursors}\r\n\r\n".encode())
-            assert client.recv(12) == b"HTTP/1.1 200"
-            until(lambda: open_streams(server) == 0, "the end of the stalled stream")
+    with Server(tmp_path / "data", server_stalled_client_ms=1_000) as server, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", server.port))
+        cursors = FROM_BEGIN["X-Nakadi-Cursors"]
+        client.sendall(f"GET {EVENTS} HTTP/1.1\r\nHost: x\r\nX-Nakadi-Cursors: {cursors}\r\n\r\n".encode())
+        assert client.recv(12) == b"HTTP/1.1 200"
+        until(lambda: open_streams(server) == 0, "the end of the stalled stream")
 
 
 def test_a_client_that_vanishes_is_noticed(tmp_path):

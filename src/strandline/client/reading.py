@@ -98,13 +98,18 @@ class HttpReader:
         self._alive_at: float | None = None
 
     def batches(self) -> Iterator[Batch]:
-        pause = _FIRST_PAUSE_S
+        pause, lost_at = _FIRST_PAUSE_S, 0.0
         while self._unfinished():
             alive_before = self._alive_at
             try:
                 yield from self._one_stream()
             except Unavailable:
-                if self._lost_for_long():
+                if self._alive_at is None:
+                    raise
+                # Not since the last batch: the caller may have worked on it for a long time.
+                if self._alive_at != alive_before:
+                    lost_at = time.monotonic()
+                elif time.monotonic() - lost_at > _PATIENCE_S:
                     raise
             if self._alive_at != alive_before:
                 pause = _FIRST_PAUSE_S
@@ -114,9 +119,6 @@ class HttpReader:
 
     def _unfinished(self) -> bool:
         return bool(self._reads) and (self._left is None or self._left > 0)
-
-    def _lost_for_long(self) -> bool:
-        return self._alive_at is None or time.monotonic() - self._alive_at > _PATIENCE_S
 
     def _one_stream(self) -> Iterator[Batch]:
         asked = [CursorText(partition, read.offset) for partition, read in self._reads.items()]
