@@ -50,6 +50,9 @@ class Room(ABC):
         """A snapshot of the counters since the room was opened. Never blocks."""
         return {}
 
+    def give_up(self) -> None:  # noqa: B027 - most rooms start every call at once
+        """Refuse the calls that were not started yet, without blocking. A server calls this before it ends."""
+
     @abstractmethod
     def close(self) -> None:
         """Finish the calls that were started and release files, connections and threads."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+from typing import TypeVar
+
 import msgspec
 
 from strandline.errors import Conflict, NotFound
@@ -10,10 +14,14 @@ from strandline.log.event_types import EventTypes
 from strandline.log.initiator import Initiator
 from strandline.log.model import StorageInfo, Switch, Timeline
 from strandline.log.node import decided
-from strandline.log.room import Admin
+from strandline.log.serving import ServedAdmin, Steps, Wake
+
+_T = TypeVar("_T")
+# Wake-ups continue a change at once; this interval covers a wake-up that was lost, and the timeout of the change.
+_POLL_SECONDS = 0.05
 
 
-class LocalAdmin(Admin):
+class LocalAdmin(ServedAdmin):
     def __init__(self, event_types: EventTypes, catalog: Catalog, initiator: Initiator) -> None:
         self._event_types = event_types
         self._catalog = catalog
@@ -39,7 +47,11 @@ class LocalAdmin(Admin):
         self._catalog.storages.remove(storage_id)
 
     def switch(self, name: str, storage_id: str) -> Timeline:
-        self._initiator.switch(self._event_types.entry(name), storage_id)
+        woken = threading.Event()
+        return _finished(self.switching(name, storage_id, woken.set), woken)
+
+    def switching(self, name: str, storage_id: str, wake: Wake) -> Steps[Timeline]:
+        yield from self._initiator.switch(self._event_types.entry(name), storage_id, wake)
         return self._event_types.entry(name).active
 
     def check_switch(self, name: str, storage_id: str) -> list[Timeline]:
@@ -62,4 +74,26 @@ class LocalAdmin(Admin):
         return aborted
 
     def grow(self, name: str, partitions: int) -> None:
-        self._initiator.grow(self._event_types.entry(name), partitions)
+        woken = threading.Event()
+        _finished(self.growing(name, partitions, woken.set), woken)
+
+    def growing(self, name: str, partitions: int, wake: Wake) -> Steps[None]:
+        yield from self._initiator.grow(self._event_types.entry(name), partitions, wake)
+
+
+def _finished(steps: Steps[_T], woken: threading.Event) -> _T:
+    """Do all steps in this thread; returns their result."""
+    try:
+        while True:
+            woken.clear()
+            next(steps)
+            woken.wait(_POLL_SECONDS)
+    except StopIteration as end:
+        result: _T = end.value
+        return result
+    except BaseException as error:
+        with suppress(StopIteration):
+            steps.throw(
+                error
+            )  # after Ctrl-C the steps must give up; if the error is their own, they raise it again
+        raise

@@ -47,6 +47,11 @@ class EventTypes:
         self._compiled[name] = (version, cached)
         return cached
 
+    def known(self, name: str) -> CatalogEntry | None:
+        """The event type as the last lookup of this process found it; it may have changed since. Never waits."""
+        _, cached = self._compiled.get(name, (None, None))
+        return cached.entry if cached is not None else None
+
     def entry(self, name: str) -> CatalogEntry:
         """The event type as stored in the catalog. NotFound if it does not exist."""
         return self.compiled(name).entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -17,6 +17,7 @@ from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, SwitchKind, Timeline
 from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, decided, encode
 from strandline.log.open_storages import Storages, unseal
+from strandline.log.serving import Steps, Wake
 from strandline.log.settings import LogSettings
 from strandline.log.storage import SealableStorage
 from strandline.log.switching import Outcome, Phase, State, Step, next_step
@@ -37,12 +38,15 @@ class Refused(Exception):
 class _SwitchInProgress:
     entry: CatalogEntry
     switch: Switch
+    wake: Wake
     ends: dict[str, int] = field(default_factory=dict)
     error: StrandlineError | None = None
     done: bool = False
 
 
 class Initiator:
+    """A switch or growth yields while it waits for other nodes, so that no thread waits with it."""
+
     def __init__(
         self, node: Node, catalog: Catalog, storages: Storages, settings: LogSettings, clock: Clock
     ) -> None:
@@ -52,11 +56,12 @@ class Initiator:
         self._settings = settings
         self._clock = clock
 
-    def switch(self, entry: CatalogEntry, storage_id: str) -> None:
+    def switch(self, entry: CatalogEntry, storage_id: str, wake: Wake) -> Steps[None]:
         """Move an event type to another storage while it is written and read."""
         self._refuse_unknown(storage_id)
         topic = f"{entry.event_type.name[:120]}.{uuid.uuid4().hex}"
-        self._run(entry, "switch", storage_id, topic, entry.event_type.partition_count)
+        switch = self._described(entry, "switch", storage_id, topic, entry.event_type.partition_count)
+        return self._run(_SwitchInProgress(entry, switch, wake))
 
     def check(self, entry: CatalogEntry, storage_id: str) -> None:
         """Raise the error that a switch would fail with: unknown storage, another switch, incompatible nodes."""
@@ -71,7 +76,7 @@ class Initiator:
         if storage_id not in {storage.id for storage in self._catalog.storages.list()}:
             raise Invalid(f"storage {storage_id!r} does not exist; add it first")
 
-    def grow(self, entry: CatalogEntry, partitions: int) -> None:
+    def grow(self, entry: CatalogEntry, partitions: int, wake: Wake) -> Steps[None]:
         """Give an event type more partitions."""
         active, now = entry.active, entry.event_type.partition_count
         if partitions < now:
@@ -79,8 +84,9 @@ class Initiator:
         if partitions > self._settings.max_partitions:
             raise Invalid(f"{partitions} partitions are too many; at most {self._settings.max_partitions}")
         if partitions == now:
-            return
-        self._run(entry, "grow", active.storage_id, active.topic, partitions)
+            return _nothing()
+        switch = self._described(entry, "grow", active.storage_id, active.topic, partitions)
+        return self._run(_SwitchInProgress(entry, switch, wake))
 
     def abort(self, entry: CatalogEntry, switch: Switch) -> bool:
         """Abort an undecided switch of any node; False if it is done."""
@@ -92,24 +98,30 @@ class Initiator:
                 log.warning("nodes were not notified of the aborted switch; their next poll finds it: %s", error)
         return aborted
 
-    def _run(self, entry: CatalogEntry, kind: SwitchKind, storage_id: str, topic: str, partitions: int) -> None:
+    def _described(
+        self, entry: CatalogEntry, kind: SwitchKind, storage_id: str, topic: str, partitions: int
+    ) -> Switch:
         token, name, now = str(uuid.uuid4()), entry.event_type.name, to_rfc3339(self._clock.now_ms())
-        switch = Switch(
+        return Switch(
             token, name, kind, State.PREPARING, storage_id, topic, partitions, self._node.id, started_at=now
         )
-        run = _SwitchInProgress(entry, switch)
+
+    def _run(self, run: _SwitchInProgress) -> Steps[None]:
+        switch = run.switch
         step = Step.LOCK
         while step is not Step.END:
             failpoints.hit(f"initiator.{step}")
-            outcome = self._do(step, run)
+            outcome = yield from self._do(step, run)
             step = next_step(step, outcome)
         log.info("switch ended", extra=fields(event_type=switch.event_type, kind=switch.kind, done=run.done))
         if not run.done:
             raise _reported(run.error)
 
-    def _do(self, step: Step, run: _SwitchInProgress) -> Outcome:
+    def _do(self, step: Step, run: _SwitchInProgress) -> Generator[None, None, Outcome]:
         try:
-            _STEPS[step](self, run)
+            waiting = _STEPS[step](self, run)
+            if waiting is not None:
+                yield from waiting
         except Refused as error:
             return self._failed(step, run, error.__cause__ or error, Outcome.REFUSED)
         except OutcomeUnknown as error:
@@ -150,31 +162,26 @@ class Initiator:
         retention_ms = run.entry.event_type.retention_ms(self._settings.retention_ms)
         storage.create_topic(run.switch.topic, run.switch.partitions, retention_ms)
 
-    def _warm(self, run: _SwitchInProgress) -> None:  # noqa: ARG002 - every step has the same signature
-        self._await_all(self._node.coordination.bump())
+    def _warm(self, run: _SwitchInProgress) -> Steps[None]:
+        return self._await_all(self._node.coordination.bump(), run.wake)
 
-    def _hold(self, run: _SwitchInProgress) -> None:
+    def _hold(self, run: _SwitchInProgress) -> Steps[None]:
         coordination = self._node.coordination
         coordination.relock(run.switch.event_type, encode(LockValue(run.switch.token, Phase.HOLD)))
-        self._await_all(coordination.bump())
+        return self._await_all(coordination.bump(), run.wake)
 
-    def _await_all(self, version: int) -> None:
-        """Wait until every live member has confirmed the version; Unavailable after the timeout."""
+    def _await_all(self, version: int, wake: Wake) -> Steps[None]:
+        """Yield until every live member has confirmed the version; Unavailable after the timeout."""
         coordination = self._node.coordination
-        wakeup = threading.Event()
-        unwatch = coordination.watch(wakeup.set)
+        unwatch = coordination.watch(wake)
         deadline_ms = self._clock.steady_ms() + self._settings.switch_timeout_ms
         try:
-            while True:
-                wakeup.clear()
-                waiting = self._unconfirmed(version)
-                if not waiting:
-                    return
+            while waiting := self._unconfirmed(version):
                 if not coordination.sure():
                     raise LeaseLost("the initiator lost its coordination session")
                 if self._clock.steady_ms() >= deadline_ms:
                     raise Unavailable(f"nodes did not confirm in time: {', '.join(waiting)}", retry_after=5)
-                wakeup.wait(0.05)
+                yield
         finally:
             unwatch()
 
@@ -248,9 +255,14 @@ class Initiator:
         self._node.coordination.bump()
 
 
-_STEPS: dict[Step, Callable[[Initiator, _SwitchInProgress], None]] = {
+_STEPS: dict[Step, Callable[[Initiator, _SwitchInProgress], Steps[None] | None]] = {
     step: getattr(Initiator, f"_{step}") for step in Step if step is not Step.END
 }
+
+
+def _nothing() -> Steps[None]:
+    """Has nothing to do."""
+    yield from ()
 
 
 def _reported(error: StrandlineError | None) -> StrandlineError:

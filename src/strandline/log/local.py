@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 
 from strandline.clock import Clock, to_rfc3339
-from strandline.errors import Conflict, InvalidCursor
+from strandline.errors import Conflict, InvalidCursor, NotFound
 from strandline.log import cursors as rules
 from strandline.log import definitions, model
 from strandline.log.admin import LocalAdmin
@@ -192,6 +193,17 @@ class LocalLog(ServedLog, Room):
     def storages(self) -> list[model.StorageInfo]:
         return self._catalog.storages.list()
 
+    def known_storages(self, names: Collection[str], *, active: bool = False) -> frozenset[str] | None:
+        entries = [entry for name in names if (entry := self.types.known(name)) is not None]
+        return _storage_ids(entries, active=active) if len(entries) == len(names) else None
+
+    def find_storages(self, names: Collection[str], *, active: bool = False) -> frozenset[str]:
+        entries = []
+        for name in names:
+            with suppress(NotFound):
+                entries.append(self.types.entry(name))
+        return _storage_ids(entries, active=active)
+
     # -- for the process that runs the room
 
     def start(self) -> None:
@@ -207,10 +219,14 @@ class LocalLog(ServedLog, Room):
     def counts(self) -> CounterValues:
         return self.upkeep.counts()
 
+    def give_up(self) -> None:
+        self.node.refuse_waiting()
+
     def close(self) -> None:
-        self.subscriptions.close()
         self._publisher.close()
+        # Early, because what follows may wait for a storage, and other nodes would wait for this one meanwhile.
         self.node.close()
+        self.subscriptions.close()
         self.types.close()
         self._storages.close()
 
@@ -237,6 +253,13 @@ def _batches(
     finally:
         if unwatch is not None:
             unwatch()
+
+
+def _storage_ids(entries: Sequence[model.CatalogEntry], *, active: bool) -> frozenset[str]:
+    if active:
+        return frozenset(entry.active.storage_id for entry in entries)
+    timelines = (timeline for entry in entries for timeline in entry.timelines)
+    return frozenset(timeline.storage_id for timeline in timelines if timeline.cleaned_up_at is None)
 
 
 def _parsed(view: View, cursor: model.CursorText) -> tuple[int, Position | None]:

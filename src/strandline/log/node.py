@@ -22,11 +22,13 @@ from strandline.log.model import CatalogEntry, Switch
 from strandline.log.open_storages import Storages, unseal
 from strandline.log.settings import LogSettings
 from strandline.log.switching import NodeAction, Phase, node_action
+from strandline.log.warming import Warming
 
 log = logging.getLogger(__name__)
 
 #: A switch is refused if the nodes have different protocols.
 PROTOCOL = 1
+_NEVER_MS = 1 << 62
 # Watches wake the thread at once; this interval covers a watch event that was lost.
 _POLL_SECONDS = 0.5
 
@@ -70,6 +72,7 @@ class Node:
         self._confirmed = -1
         self._gates: dict[str, Gate] = {}
         self._wakeup = threading.Event()
+        self._warming = Warming(storages, clock, self._wakeup.set)
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -141,6 +144,11 @@ class Node:
                 log.exception("polling for switches failed; retrying")
             self._refuse_late()
 
+    def refuse_waiting(self) -> None:
+        """Refuse the publishes that wait for a switch. They were not started, so nothing of them is stored."""
+        for gate in [*self._gates.values()]:
+            gate.expire(_NEVER_MS)
+
     def _refuse_late(self) -> None:
         """Refuse queued publishes past their deadline, even while the coordination is unavailable."""
         now_ms = self._clock.now_ms()
@@ -164,6 +172,7 @@ class Node:
         locks = {n: msgspec.json.decode(v, type=LockValue) for n, v in coordination.locks().items()}
         if locks:
             failpoints.hit("node.look")
+        self._warming.forget_others({lock.token for lock in locks.values()})
         gated = [name for name, gate in [*self._gates.items()] if gate.held or gate.parked]
         for name in {*locks, *gated, *(switch.event_type for switch in undecided)}:
             self._settle(name, locks.get(name), undecided)
@@ -172,6 +181,8 @@ class Node:
     def _confirm(self, version: int) -> None:
         gates = [*self._gates.values()]
         if version == self._confirmed or any(gate.held and not gate.drained for gate in gates):
+            return
+        if self._warming.underway():
             return
         failpoints.hit("node.confirm")
         if self._coordination is not None:
@@ -193,7 +204,7 @@ class Node:
             failpoints.hit("node.hold")
             self.gate(name).hold()
         elif action is NodeAction.WARM and switch is not None:
-            self._warm(switch)
+            self._warming.begin(switch)
         elif action is NodeAction.RELEASE:
             failpoints.hit("node.release")
             self._release(name)
@@ -206,13 +217,6 @@ class Node:
             gate.resume_parked()
         if gate.held:
             gate.release()
-
-    def _warm(self, switch: Switch) -> None:
-        """Connect to the new storage before publishers are held."""
-        try:
-            self._storages.get(switch.storage_id).make_ready(switch.topic)
-        except StrandlineError as error:
-            log.info("the new topic of %s cannot be reached yet: %s", switch.event_type, error.detail)
 
     def abort(self, entry: CatalogEntry, switch: Switch) -> bool:
         """Abort an undecided switch; False if it is done. The next poll releases the publishers."""

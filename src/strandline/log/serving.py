@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Generator, Sequence
+from typing import Protocol, TypeVar
 
-from strandline.log.room import Log, Start
+from strandline.log.model import Timeline
+from strandline.log.room import Admin, Log, Start
 from strandline.log.streaming import StreamChunk, StreamLimits
 from strandline.log.subscriptions.model import EventTypePartition, EventTypeStats, StreamParameters
 from strandline.log.subscriptions.room import Subscriptions
 
-#: Called from any thread when a stream may have more to do.
+_T = TypeVar("_T")
+
+#: Called from any thread when a stream or a change may have more to do.
 Wake = Callable[[], None]
+
+#: A change in steps: it yields while it waits for other nodes. Continue it after a wake-up or some milliseconds,
+#: in any thread. An error thrown into it makes it give up: it undoes what it has done and raises that error.
+Steps = Generator[None, None, _T]
 
 
 class PushStream(Protocol):
@@ -59,11 +66,33 @@ class ServedSubscriptions(Subscriptions):
         """Which stream reads which partition: `stats` without reading the log."""
 
 
+class ServedAdmin(Admin):
+    @abstractmethod
+    def switching(self, name: str, storage_id: str, wake: Wake) -> Steps[Timeline]:
+        """`switch` in steps."""
+
+    @abstractmethod
+    def growing(self, name: str, partitions: int, wake: Wake) -> Steps[None]:
+        """`grow` in steps."""
+
+
 class ServedLog(Log):
+    admin: ServedAdmin
     subscriptions: ServedSubscriptions
 
     #: A publish that has not been answered for this long has an unknown outcome.
     publish_deadline_ms: int
+
+    @abstractmethod
+    def known_storages(self, names: Collection[str], *, active: bool = False) -> frozenset[str] | None:
+        """The storages with timelines of these event types, as this process last found them; never waits.
+
+        None if it has not looked for one of them yet. `active`: only the storages that new events go to.
+        """
+
+    @abstractmethod
+    def find_storages(self, names: Collection[str], *, active: bool = False) -> frozenset[str]:
+        """The same from the catalog. Event types that do not exist have no storages."""
 
     @abstractmethod
     def stream(self, name: str, start: Start, limits: StreamLimits, wake: Wake, *, eager: bool) -> PushStream:

@@ -71,7 +71,11 @@ def build(state: ServerState) -> ASGIApp:
             if _head_bytes(scope) > limit:
                 await problem(431, f"the request head is larger than {limit} bytes")(scope, receive, send)
                 return
-        await app(scope, receive, send)
+        state.open_requests += 1
+        try:
+            await app(scope, receive, send)
+        finally:
+            state.open_requests -= 1
 
     return entry
 

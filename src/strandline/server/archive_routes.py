@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -26,12 +27,15 @@ from strandline.archive.room import (
     parse_span,
 )
 from strandline.errors import Invalid
+from strandline.log.serving import ServedLog
 from strandline.server.routing import Call, Endpoint, declaring, json_response
+from strandline.server.storage_calls import find_storages, parts_of
 
 ENDPOINTS: list[Endpoint] = []
 _endpoint = declaring(ENDPOINTS, "archive")
 
 _POLL_SECONDS = 1.0
+_T = TypeVar("_T")
 
 _Hour = Annotated[str, Meta(pattern=HOUR_PATTERN)]
 _SPAN = {"start": "from", "end": "to"}
@@ -64,7 +68,8 @@ class HourPage(msgspec.Struct, frozen=True):
 
 @_endpoint("GET", "/archive", "Archived event types: lag, last ready hour, due hours", list[ArchiveStatus])
 async def archive_status(call: Call[Archive]) -> Response:
-    return json_response(await call.run(call.room.status))
+    pool = call.state.pools.of(["the archive", "all storages"])
+    return json_response(await pool.run(call.room.status))
 
 
 @_endpoint(
@@ -90,7 +95,7 @@ async def list_hours(call: Call[Archive]) -> Response:
         found = call.room.hours(name, query.start, query.end, query.state)
         return [*islice(found, query.limit + 1)]
 
-    found = await call.run(read_page)
+    found = await _run_in_storages(call, read_page)
     links = {}
     if len(found) > query.limit:
         given = msgspec.to_builtins(query) | {"from": found[query.limit].hour}
@@ -106,7 +111,15 @@ async def list_hours(call: Call[Archive]) -> Response:
 async def get_hour(call: Call[Archive]) -> Response:
     place = (call.path("name"), call.path("hour"))
     await _wait_until_ready(call, *place)
-    return json_response(await call.run(call.room.hour, *place))
+    return json_response(await _run_in_storages(call, call.room.hour, *place))
+
+
+async def _run_in_storages(call: Call[Archive], work: Callable[..., _T], *given: Any) -> _T:
+    """Run a call that may also wait for the storages of the event type: what is not archived yet is in the log."""
+    state = call.state
+    log = cast("ServedLog", state.rooms["log"])
+    storages = await find_storages(state, log, [call.path("name")])
+    return await state.pools.of(["the archive", *parts_of(storages)]).run(work, *given)
 
 
 async def _wait_until_ready(call: Call[Archive], name: str, hour: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -20,15 +22,16 @@ from strandline.log.model import (
     ShiftedCursor,
 )
 from strandline.log.preparation import unanswered_report
-from strandline.log.room import Log
 from strandline.log.serving import ServedLog
 from strandline.room import CounterMetric
-from strandline.server.routing import INLINE_BYTES, RAW, Call, Endpoint, declaring, json_response
+from strandline.server.routing import RAW, Call, Endpoint, declaring, json_response
+from strandline.server.storage_calls import active_pool, run_in_storages
 
 ENDPOINTS: list[Endpoint] = []
 _events = declaring(ENDPOINTS, "events")
 _cursors = declaring(ENDPOINTS, "cursors")
 
+_T = TypeVar("_T")
 _EVENTS = {"type": "array", "items": {"type": "object", "additionalProperties": True}}
 _FLOW_ID = re.compile(r"[ -~]{1,200}").fullmatch
 _PUBLISHED = CounterMetric("strandline_published_events", "Events published.", "event_type")
@@ -54,22 +57,23 @@ async def publish(call: Call[ServedLog]) -> Response:
     if call.state.draining.is_set():
         raise Unavailable("this node is stopping; publish to another node", retry_after=1)
     name = call.path("name")
-    flow_id = _flow_id(call)
-    if len(call.body) <= INLINE_BYTES:
-        future = call.room.submit(name, call.body, flow_id=flow_id)
-    else:
-        future = await call.run(lambda: call.room.submit(name, call.body, flow_id=flow_id))
     try:
-        # Shielded: a timeout or a disconnected client must not cancel a publish that is being stored.
-        report = await asyncio.wait_for(
-            asyncio.shield(asyncio.wrap_future(future)), call.room.publish_deadline_ms / 1000
-        )
+        async with asyncio.timeout(call.room.publish_deadline_ms / 1000):
+            report = await _report(call, name, _flow_id(call))
     except TimeoutError:
-        report = await call.run(unanswered_report, call.body)
+        report = await call.state.pool_of_bodies.run(unanswered_report, call.body)
     call.state.metrics.count(_PUBLISHED, name, report.submitted)
     if report.count > report.submitted:
         call.state.metrics.count(_REJECTED, name, report.count - report.submitted)
     return _published(report)
+
+
+async def _report(call: Call[ServedLog], name: str, flow_id: str) -> PublishReport:
+    # Not on the event loop: a lookup in the catalog may take long.
+    pool = await active_pool(call)
+    return await call.state.answers.of_future(
+        await pool.run(lambda: call.room.submit(name, call.body, flow_id=flow_id))
+    )
 
 
 def _published(report: PublishReport) -> Response:
@@ -78,7 +82,7 @@ def _published(report: PublishReport) -> Response:
     return json_response(report.items, 422 if report.rejected else 207)
 
 
-def _flow_id(call: Call[Log]) -> str:
+def _flow_id(call: Call[ServedLog]) -> str:
     given = call.header("x-flow-id")
     return given if given and _FLOW_ID(given) else uuid.uuid4().hex
 
@@ -87,9 +91,15 @@ def _flow_id(call: Call[Log]) -> str:
     "GET", "/event-types/{name}/partitions", "Oldest and newest offsets", list[PartitionInfo],
     query=PartitionsQuery, json_parameters={"cursors": list[CursorText]}, problems=(400,),
 )  # fmt: skip
-async def list_partitions(call: Call[Log]) -> Response:
+async def list_partitions(call: Call[ServedLog]) -> Response:
     cursors = decode_cursors("cursors", call.query.cursors) if call.query.cursors else []
-    return json_response(await call.run(call.room.partitions, call.path("name"), cursors))
+    return json_response(await _read(call, call.room.partitions, cursors))
+
+
+async def _read(call: Call[ServedLog], work: Callable[[str, Any], _T], given: Any) -> _T:
+    """Run a call that reads the event type."""
+    name = call.path("name")
+    return await run_in_storages(call, [name], work, name, given)
 
 
 def decode_cursors(name: str, text: str) -> list[CursorText]:
@@ -103,12 +113,12 @@ def decode_cursors(name: str, text: str) -> list[CursorText]:
 @_cursors(
     "GET", "/event-types/{name}/partitions/{partition}", "One partition", PartitionInfo, query=PartitionQuery
 )
-async def get_partition(call: Call[Log]) -> Response:
+async def get_partition(call: Call[ServedLog]) -> Response:
     name, wanted = call.path("name"), call.path("partition")
     consumed = call.query.consumed_offset
     cursors = [CursorText(wanted, consumed)] if consumed is not None else []
     try:
-        found = await call.run(call.room.partitions, name, cursors)
+        found = await _read(call, call.room.partitions, cursors)
     except InvalidCursor as error:
         if error.reason == "PARTITION_NOT_FOUND":
             raise NotFound(error.detail) from None
@@ -123,21 +133,21 @@ async def get_partition(call: Call[Log]) -> Response:
     "POST", "/event-types/{name}/cursor-distances", "Events between two cursors", list[Distance],
     body=list[DistanceQuery],
 )  # fmt: skip
-async def cursor_distances(call: Call[Log]) -> Response:
-    return json_response(await call.run(call.room.distances, call.path("name"), call.body))
+async def cursor_distances(call: Call[ServedLog]) -> Response:
+    return json_response(await _read(call, call.room.distances, call.body))
 
 
 @_cursors(
     "POST", "/event-types/{name}/shifted-cursors", "Cursors moved by n events", list[CursorText],
     body=list[ShiftedCursor],
 )  # fmt: skip
-async def shifted_cursors(call: Call[Log]) -> Response:
-    return json_response(await call.run(call.room.shift, call.path("name"), call.body))
+async def shifted_cursors(call: Call[ServedLog]) -> Response:
+    return json_response(await _read(call, call.room.shift, call.body))
 
 
 @_cursors(
     "POST", "/event-types/{name}/cursors-lag", "Number of events after each cursor", list[PartitionInfo],
     body=list[CursorText],
 )  # fmt: skip
-async def cursors_lag(call: Call[Log]) -> Response:
-    return json_response(await call.run(call.room.lag, call.path("name"), call.body))
+async def cursors_lag(call: Call[ServedLog]) -> Response:
+    return json_response(await _read(call, call.room.lag, call.body))

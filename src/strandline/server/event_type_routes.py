@@ -13,7 +13,9 @@ from strandline.errors import Invalid, NotFound
 from strandline.log import schemas
 from strandline.log.model import EventType, Schema
 from strandline.log.room import Log
+from strandline.log.serving import ServedLog
 from strandline.server.routing import Call, Endpoint, declaring, json_response
+from strandline.server.storage_calls import pool_of, run_in_storages
 
 ENDPOINTS: list[Endpoint] = []
 _endpoint = declaring(ENDPOINTS, "event types")
@@ -48,8 +50,9 @@ async def list_event_types(call: Call[Log]) -> Response:
     "POST", "/event-types", "Create an event type", {201: EventType}, body=EventType, problems=(409, 507),
     answer_headers={201: {"Location": "The path of the new event type."}},
 )  # fmt: skip
-async def create_event_type(call: Call[Log]) -> Response:
-    created = await call.run(call.room.create, call.body)
+async def create_event_type(call: Call[ServedLog]) -> Response:
+    storages = {storage.id for storage in await call.run(call.room.storages) if storage.default}
+    created = await pool_of(call.state, storages).run(call.room.create, call.body)
     return json_response(created, 201, {"Location": f"/event-types/{created.name}"})
 
 
@@ -68,8 +71,9 @@ async def update_event_type(call: Call[Log]) -> Response:
 
 
 @_endpoint("DELETE", "/event-types/{name}", "Delete an event type with its events", None, problems=(409, 507))
-async def delete_event_type(call: Call[Log]) -> Response:
-    await call.run(call.room.delete, call.path("name"))
+async def delete_event_type(call: Call[ServedLog]) -> Response:
+    name = call.path("name")
+    await run_in_storages(call, [name], call.room.delete, name)
     return Response(status_code=200)
 
 

@@ -23,6 +23,7 @@ from strandline.errors import Unavailable
 from strandline.logging_setup import fields
 from strandline.platform import Platform
 from strandline.room import Chore
+from strandline.server import stopping
 from strandline.server.app import build
 from strandline.server.routing import ServerState
 from strandline.settings import Settings
@@ -36,12 +37,17 @@ def run(data: Path, settings: Settings, host: str, port: int, banner: Callable[[
     """Serve a data directory until SIGTERM or SIGINT. `banner` is called with the URL when the node is ready."""
     logging_setup.configure(settings.logs)
     _refuse_taken(host, port)
-    with Platform(data, settings, system_clock()) as platform:
-        asyncio.run(_serve(platform, host, port, banner))
-    # All our work is done, but Granian's threads may wait for connections that clients keep open.
+    platform = Platform(data, settings, system_clock())
+    try:
+        deadline = asyncio.run(_serve(platform, host, port, banner))
+    except BaseException:
+        platform.close()
+        raise
+    closed = stopping.close(platform, deadline)
+    # Our work is done. Threads may still wait for a storage, and Granian's for connections that clients keep open.
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(0 if closed else 1)
 
 
 def _refuse_taken(host: str, port: int) -> None:
@@ -55,7 +61,8 @@ def _refuse_taken(host: str, port: int) -> None:
             raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from None
 
 
-async def _serve(platform: Platform, host: str, port: int, banner: Callable[[str], None] | None) -> None:
+async def _serve(platform: Platform, host: str, port: int, banner: Callable[[str], None] | None) -> float:
+    """Serve until a signal. Returns when the process must have ended, on the monotonic clock."""
     for room in platform.rooms.values():
         await asyncio.to_thread(room.start)
     state = ServerState(platform.rooms, platform.settings.server)
@@ -82,12 +89,13 @@ async def _serve(platform: Platform, host: str, port: int, banner: Callable[[str
     if banner is not None:
         banner(url)
     await asyncio.wait([asyncio.create_task(stop.wait()), serving], return_when=asyncio.FIRST_COMPLETED)
-    await _drain(state)
     repeating.cancel()
+    deadline = await stopping.drain(state)
     server.stop()
     with suppress(TimeoutError):
         await asyncio.wait_for(asyncio.shield(serving), 1)
-    state.threads.shutdown(wait=True)
+    state.pools.close()
+    return deadline
 
 
 async def _until_listening(host: str, port: int, serving: asyncio.Task[None]) -> None:
@@ -102,16 +110,6 @@ async def _until_listening(host: str, port: int, serving: asyncio.Task[None]) ->
     await serving
 
 
-async def _drain(state: ServerState) -> None:
-    """Refuse new publishes, end streams after their current batch, wait for open requests."""
-    state.draining.set()
-    log.info("stopping", extra=fields(open_requests=state.open_requests, open_streams=state.open_streams))
-    with suppress(TimeoutError):
-        async with asyncio.timeout(state.settings.drain_timeout_ms / 1000):
-            while state.open_requests or state.open_streams:  # noqa: ASYNC110 - happens once
-                await asyncio.sleep(0.01)
-
-
 async def upkeep(state: ServerState) -> None:
     """Repeat the chores of all rooms until cancelled."""
     await asyncio.gather(*(_repeat(state, chore) for room in state.rooms.values() for chore in room.chores()))
@@ -120,7 +118,7 @@ async def upkeep(state: ServerState) -> None:
 async def _repeat(state: ServerState, chore: Chore) -> None:
     while True:
         try:
-            await state.run(chore.run)
+            await state.pools.chores.run(chore.run)
         except Exception:
             log.exception("%s failed; retrying", chore.name)
         await asyncio.sleep(chore.interval_ms / 1000)

@@ -6,10 +6,11 @@ from collections import Counter as Tally
 from collections.abc import Collection, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from strandline.room import CounterMetric, Room
+from strandline.server.pools import Pools
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -17,7 +18,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Metrics(Collector):
     """The metrics of the server, the counters of its route modules, and the counters of the rooms."""
 
-    def __init__(self, rooms: Collection[Room]) -> None:
+    def __init__(self, rooms: Collection[Room], pools: Pools) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "strandline_http_requests",
@@ -32,8 +33,13 @@ class Metrics(Collector):
             registry=self._registry,
         )
         self.streams = Gauge("strandline_open_streams", "Streams open now.", registry=self._registry)
+        self.requests = Gauge(
+            "strandline_open_requests", "Requests not answered completely, open streams included.",
+            registry=self._registry,
+        )  # fmt: skip
         self._counts: dict[CounterMetric, Tally[str]] = {}
         self._rooms = rooms
+        self._pools = pools
         self._registry.register(self)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -47,8 +53,15 @@ class Metrics(Collector):
     def render(self) -> bytes:
         return generate_latest(self._registry)
 
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        """The counters of route modules and rooms, for the registry."""
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """The calls of all pools, and the counters of route modules and rooms, for the registry."""
+        calls = GaugeMetricFamily(
+            "strandline_blocking_calls", "Calls in threads, by what they wait for.", labels=["pool", "state"]
+        )
+        for pool in self._pools:
+            calls.add_metric([pool.what, "running"], pool.running)
+            calls.add_metric([pool.what, "waiting"], pool.waiting)
+        yield calls
         for counts in (self._counts, *(room.counts() for room in self._rooms)):
             for metric, values in counts.items():
                 family = CounterMetricFamily(metric.name, metric.help, labels=[metric.label])

@@ -28,6 +28,7 @@ _PROBLEMS = {
     429: "The node has reached its limit of open streams",
     431: "The request head is too large",
     503: "Temporarily unavailable",
+    504: "The outcome is unknown: it may or may not have happened; read before you retry",
     507: "No space is left on the device; nothing was written",
 }
 _RETRY_AFTER = {429, 503, 507}
@@ -167,7 +168,7 @@ def _problems(endpoint: Endpoint) -> list[int]:
     if _PARAMETER.search(endpoint.path):
         found.add(404)
     if endpoint.tag != "operations":
-        found.add(503)
+        found |= {503} if endpoint.method == "GET" else {503, 504}
     return sorted(found)
 
 

@@ -26,8 +26,8 @@ async def health(_: Call[None]) -> Response:
 async def ready(call: Call[None]) -> Response:
     if call.state.draining.is_set():
         raise Unavailable("this node is stopping", retry_after=5)
-    for room in call.state.rooms.values():
-        await call.run(room.check_ready)
+    for name, room in call.state.rooms.items():
+        await call.state.pool_of_room(name).run(room.check_ready)
     return json_response(Health("ready"))
 
 

@@ -6,8 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -16,19 +15,21 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from strandline.errors import Malformed, StrandlineError
+from strandline.errors import Malformed, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.logging_setup import fields
 from strandline.room import Room
 from strandline.server import bodies
+from strandline.server.answers import Answers
 from strandline.server.metrics import Metrics
+from strandline.server.pools import Pool, Pools
 from strandline.server.problems import from_error, problem
 from strandline.server.settings import ServerSettings
 
 log = logging.getLogger("strandline.http")
 _T = TypeVar("_T")
 
-#: Bodies up to this size are handled on the event loop: a thread switch would cost more.
-INLINE_BYTES = 32_768
+# Bodies up to this size are decoded on the event loop: a thread switch would cost more.
+_INLINE_BYTES = 32_768
 
 
 class ServerState:
@@ -37,20 +38,32 @@ class ServerState:
     def __init__(self, rooms: Mapping[str, Room], settings: ServerSettings) -> None:
         self.rooms = rooms
         self.settings = settings
-        self.metrics = Metrics(rooms.values())
-        self.threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="strandline-http")
+        self.answers = Answers()
+        self.pools = Pools(settings.threads, settings.max_waiting_calls, self.answers)
+        self.metrics = Metrics(rooms.values(), self.pools)
         self.draining = asyncio.Event()
+        #: Requests that are not answered completely, open streams included.
         self.open_requests = 0
+        self.metrics.requests.set_function(lambda: self.open_requests)
         self.open_streams = 0
 
-    async def run(self, call: Callable[..., _T], *arguments: Any) -> _T:
-        """Run a blocking call in a thread, so that it does not block the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self.threads, call, *arguments)
+    def pool_of_room(self, room: str) -> Pool:
+        """The pool for calls of a room that wait for its database only."""
+        return self.pools.of([f"the {room}"])
 
-    def run_later(self, call: Callable[[], object]) -> None:
-        """Start a call in a thread; do not wait for it. Does nothing after the stop: the rooms are closed then."""
-        with suppress(RuntimeError):
-            self.threads.submit(call)
+    @property
+    def pool_of_bodies(self) -> Pool:
+        """The pool for work on large bodies, which waits for nothing but the CPU."""
+        return self.pools.of(["large bodies"])
+
+    async def sleep(self, wake: asyncio.Event, seconds: float) -> None:
+        """Wait until `wake` is set, the node stops or the time has passed."""
+        waits = [asyncio.ensure_future(wake.wait()), asyncio.ensure_future(self.draining.wait())]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     @contextmanager
     def counted_stream(self) -> Iterator[None]:
@@ -76,9 +89,12 @@ class Call(Generic[_Room_co]):
     request: Request
     body: Any
     query: Any
+    #: The pool for calls of the room that wait for its database only.
+    pool: Pool
 
     async def run(self, call: Callable[..., _T], *arguments: Any) -> _T:
-        return await self.state.run(call, *arguments)
+        """Run a blocking call in a thread of that pool."""
+        return await self.pool.run(call, *arguments)
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
@@ -151,14 +167,11 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
 
 def serving(endpoint: Endpoint, state: ServerState) -> Serve:
     room = state.rooms[endpoint.room] if endpoint.room is not None else None
+    pool = state.pool_of_room(endpoint.room or "server")
 
     async def serve(request: Request) -> Response:
         started = time.perf_counter()
-        state.open_requests += 1
-        try:
-            response = await _answer(endpoint, state, room, request)
-        finally:
-            state.open_requests -= 1
+        response = await _answer(endpoint, state, room, pool, request)
         seconds = time.perf_counter() - started
         state.metrics.request(endpoint.method, endpoint.path, response.status_code, seconds)
         more = fields(status=response.status_code, ms=round(seconds * 1000, 1))
@@ -168,12 +181,16 @@ def serving(endpoint: Endpoint, state: ServerState) -> Serve:
     return serve
 
 
-async def _answer(endpoint: Endpoint, state: ServerState, room: Room | None, request: Request) -> Response:
+async def _answer(
+    endpoint: Endpoint, state: ServerState, room: Room | None, pool: Pool, request: Request
+) -> Response:
     try:
         query = bodies.decode_query(_query(endpoint, request), endpoint.query) if endpoint.query else None
         body = await _body(endpoint, state, request)
-        return await endpoint.handler(Call(state, room, request, body, query))
+        return await endpoint.handler(Call(state, room, request, body, query, pool))
     except StrandlineError as error:
+        if isinstance(error, OutcomeUnknown) and endpoint.method == "GET":
+            error = Unavailable(error.detail, retry_after=1)  # it changes nothing, so it can be repeated
         if error.status >= 500:  # noqa: PLR2004 - server errors
             log.warning("%s failed: %s", endpoint.path, error.detail)
         return from_error(error, endpoint.error_status.get(error.code))
@@ -201,4 +218,4 @@ async def _body(endpoint: Endpoint, state: ServerState, request: Request) -> Any
         return body if isinstance(endpoint.body, RAW) else bodies.decode(body, endpoint.body)
 
     # A small compressed body may be large when it is decompressed.
-    return await state.run(read) if encoding or len(sent) > INLINE_BYTES else read()
+    return await state.pool_of_bodies.run(read) if encoding or len(sent) > _INLINE_BYTES else read()

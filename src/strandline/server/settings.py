@@ -17,5 +17,15 @@ class ServerSettings:
     stalled_client_ms: int = setting(
         60_000, "How long a client may stall while it sends a request or reads a stream.", minimum=100
     )
-    drain_timeout_ms: int = setting(10_000, "How long a stopping node waits for requests and streams.", minimum=0)
-    threads: int = setting(16, "Threads for blocking storage calls.", minimum=1)
+    drain_timeout_ms: int = setting(
+        10_000,
+        "The time in which a node stops. Before its end, requests without an outcome are answered 504 "
+        "`outcome_unknown`.",
+        minimum=0,
+    )
+    threads: int = setting(
+        16, "Threads for calls that wait for one storage, and as many for the catalog and the archive.", minimum=1
+    )
+    max_waiting_calls: int = setting(
+        1_000, "Requests that may wait for the threads of one storage; more are answered 503.", minimum=1
+    )

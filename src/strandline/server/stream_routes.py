@@ -21,7 +21,8 @@ from strandline.room import CounterMetric
 from strandline.server.event_routes import decode_cursors
 from strandline.server.event_stream import EventStream
 from strandline.server.problems import problem
-from strandline.server.routing import Call, Endpoint, ServerState, declaring, log
+from strandline.server.routing import Call, Endpoint, declaring, log
+from strandline.server.storage_calls import run_in_storages, stream_pool
 from strandline.server.stream_encoders import (
     ARROW_STREAM,
     JSON_STREAM,
@@ -29,6 +30,7 @@ from strandline.server.stream_encoders import (
     JsonLines,
     StreamEncoder,
 )
+from strandline.server.subscription_routes import read_names
 
 ENDPOINTS: list[Endpoint] = []
 _events = declaring(ENDPOINTS, "events")
@@ -84,11 +86,11 @@ async def stream(call: Call[ServedLog]) -> Response:
     def open_stream(wake: Wake) -> PushStream:
         return call.room.stream(call.path("name"), start, call.query, wake, eager=encoder.eager)
 
+    names = (call.path("name"),)
     if call.request.method == "HEAD":
-        opened = await call.run(open_stream, lambda: None)
-        opened.close()
+        await run_in_storages(call, names, lambda: open_stream(lambda: None).close())
         return Response(media_type=encoder.media_type)
-    return await _push(call, open_stream, encoder)
+    return await _push(call, names, open_stream, encoder)
 
 
 def _cursor(chunk: StreamChunk) -> CursorText:
@@ -120,15 +122,15 @@ async def _subscription(
     subscriptions, subscription_id = call.room.subscriptions, call.path("subscription_id")
     columns = ("event_type", "partition", "timeline")
     encoder = ArrowBatches(columns) if _wants_arrow(call) else JsonLines(_subscription_cursor)
+    names = await read_names(call, subscription_id)
     if call.request.method == "HEAD":
-        await call.run(subscriptions.get, subscription_id)
         return Response(media_type=encoder.media_type)
 
     def open_stream(wake: Wake) -> PushStream:
         return subscriptions.open(subscription_id, parameters, partitions, wake, eager=encoder.eager)
 
     head_start_s = 0.0 if encoder.eager else _HEAD_START_S
-    return await _push(call, open_stream, encoder, head_start_s=head_start_s, id_header=_STREAM_ID)
+    return await _push(call, names, open_stream, encoder, head_start_s=head_start_s, id_header=_STREAM_ID)
 
 
 def _subscription_cursor(chunk: StreamChunk) -> SubscriptionCursor:
@@ -140,6 +142,7 @@ def _subscription_cursor(chunk: StreamChunk) -> SubscriptionCursor:
 
 async def _push(
     call: Call[ServedLog],
+    names: tuple[str, ...],
     open_stream: Callable[[Wake], PushStream],
     encoder: StreamEncoder,
     *,
@@ -158,9 +161,9 @@ async def _push(
     with ExitStack() as opened:
         # Counted before it is opened, so that a drain waits for it and the limit includes it.
         opened.enter_context(state.counted_stream())
-        push = await state.run(open_stream, lambda: loop.call_soon_threadsafe(wake.set))
-        opened.callback(state.run_later, push.close)
-        chunks = _chunks(call, push, encoder, wake, head_start_s)
+        push = await run_in_storages(call, names, open_stream, lambda: loop.call_soon_threadsafe(wake.set))
+        opened.callback(lambda: stream_pool(call, names).start(push.close))
+        chunks = _chunks(call, names, push, encoder, wake, head_start_s)
         patience = state.settings.stalled_client_ms / 1000
         response = EventStream(chunks, patience, opened.pop_all().close, media_type=encoder.media_type)
         if id_header is not None:
@@ -169,7 +172,12 @@ async def _push(
 
 
 async def _chunks(
-    call: Call[ServedLog], push: PushStream, encoder: StreamEncoder, wake: asyncio.Event, head_start_s: float
+    call: Call[ServedLog],
+    names: tuple[str, ...],
+    push: PushStream,
+    encoder: StreamEncoder,
+    wake: asyncio.Event,
+    head_start_s: float,
 ) -> AsyncGenerator[bytes]:
     """The encoded batches, until the stream ends or the node stops."""
     state = call.state
@@ -177,26 +185,16 @@ async def _chunks(
         # The response head is sent with the first chunk, so the first chunk must not wait.
         yield encoder.start()
         if head_start_s:
-            await _sleep(state, asyncio.Event(), head_start_s)
+            await state.sleep(asyncio.Event(), head_start_s)
         while not push.finished and not state.draining.is_set():
             wake.clear()
-            for chunk in await state.run(push.step):
+            for chunk in await stream_pool(call, names).run(push.step):
                 if chunk.records is not None:
                     state.metrics.count(_STREAMED, chunk.event_type, chunk.records.num_rows)
                 yield encoder.encode(chunk)
             if push.idle and not push.finished:
-                await _sleep(state, wake, push.wait_ms() / 1000)
+                await state.sleep(wake, push.wait_ms() / 1000)
                 if not push.has_partitions and (sign := encoder.alive()) is not None:
                     yield sign
     except StrandlineError as error:
         log.warning("a stream of %s ended: %s", quote(call.request.scope["path"]), error.detail)
-
-
-async def _sleep(state: ServerState, wake: asyncio.Event, seconds: float) -> None:
-    """Wait until `wake` is set, the node stops or the time has passed."""
-    waits = [asyncio.ensure_future(wake.wait()), asyncio.ensure_future(state.draining.wait())]
-    try:
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()

@@ -18,6 +18,7 @@ from strandline.log.subscriptions.model import (
     SubscriptionCursor,
 )
 from strandline.server.routing import Call, Endpoint, declaring, json_response
+from strandline.server.storage_calls import run_in_storages
 
 ENDPOINTS: list[Endpoint] = []
 _endpoint = declaring(ENDPOINTS, "subscriptions")
@@ -102,7 +103,7 @@ def _shown(subscription: Subscription) -> dict[str, Any]:
     answer_headers={200: _WHERE, 201: _WHERE},
 )  # fmt: skip
 async def create_subscription(call: Call[ServedLog]) -> Response:
-    made, new = await call.run(call.room.subscriptions.create, call.body)
+    made, new = await run_in_storages(call, call.body.event_types, call.room.subscriptions.create, call.body)
     where = f"/subscriptions/{made.id}"
     return json_response(_shown(made), 201 if new else 200, {"Location": where, "Content-Location": where})
 
@@ -110,6 +111,11 @@ async def create_subscription(call: Call[ServedLog]) -> Response:
 @_endpoint("GET", "/subscriptions/{subscription_id}", "One subscription", Subscription)
 async def get_subscription(call: Call[ServedLog]) -> Response:
     return json_response(_shown(await call.run(call.room.subscriptions.get, call.path("subscription_id"))))
+
+
+async def read_names(call: Call[ServedLog], subscription_id: str) -> tuple[str, ...]:
+    """The names of the event types that a subscription reads."""
+    return (await call.run(call.room.subscriptions.get, subscription_id)).event_types
 
 
 @_endpoint(
@@ -144,7 +150,8 @@ async def commit_subscription_cursors(call: Call[ServedLog]) -> Response:
     if stream_id is None:
         raise Malformed(f"a commit needs the header {_STREAM_ID} with the id of its stream")
     where = (call.path("subscription_id"), stream_id)
-    results = await call.run(call.room.subscriptions.commit, *where, call.body.items)
+    names = {cursor.event_type for cursor in call.body.items}
+    results = await run_in_storages(call, names, call.room.subscriptions.commit, *where, call.body.items)
     if all(result.result == "committed" for result in results):
         return Response(status_code=204)
     return json_response({"items": results})
@@ -156,7 +163,9 @@ async def commit_subscription_cursors(call: Call[ServedLog]) -> Response:
     problems=(507,),
 )  # fmt: skip
 async def reset_subscription_cursors(call: Call[ServedLog]) -> Response:
-    await call.run(call.room.subscriptions.reset, call.path("subscription_id"), call.body.items)
+    subscription_id = call.path("subscription_id")
+    names = await read_names(call, subscription_id)
+    await run_in_storages(call, names, call.room.subscriptions.reset, subscription_id, call.body.items)
     return Response(status_code=204)
 
 
@@ -164,5 +173,6 @@ async def reset_subscription_cursors(call: Call[ServedLog]) -> Response:
 async def get_subscription_stats(call: Call[ServedLog]) -> Response:
     subscriptions, subscription_id = call.room.subscriptions, call.path("subscription_id")
     lag = call.query.show_time_lag
-    found = await call.run(lambda: subscriptions.stats(subscription_id, show_time_lag=lag))
+    names = await read_names(call, subscription_id)
+    found = await run_in_storages(call, names, lambda: subscriptions.stats(subscription_id, show_time_lag=lag))
     return json_response({"items": found})

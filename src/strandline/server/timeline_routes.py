@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -11,7 +12,9 @@ from starlette.responses import Response
 from strandline.errors import NotFound
 from strandline.log.model import StorageInfo, Switch, Timeline
 from strandline.log.room import Log
+from strandline.log.serving import ServedLog
 from strandline.server.routing import Call, Endpoint, declaring, json_response
+from strandline.server.storage_calls import active_pool, finish
 
 ENDPOINTS: list[Endpoint] = []
 _endpoint = declaring(ENDPOINTS, "timelines and storages")
@@ -38,11 +41,12 @@ async def list_timelines(call: Call[Log]) -> Response:
     "POST", "/event-types/{name}/timelines", "Switch to another storage, live",
     {200: list[Timeline], 201: Timeline}, query=SwitchQuery, body=TimelineRequest, problems=(409, 507),
 )  # fmt: skip
-async def switch_timeline(call: Call[Log]) -> Response:
+async def switch_timeline(call: Call[ServedLog]) -> Response:
     name, storage_id = call.path("name"), call.body.storage_id
     if call.query.dry_run:
         return json_response(await call.run(call.room.admin.check_switch, name, storage_id))
-    return json_response(await call.run(call.room.admin.switch, name, storage_id), 201)
+    pool = await active_pool(call, storage_id)
+    return json_response(await finish(call, pool, partial(call.room.admin.switching, name, storage_id)), 201)
 
 
 @_endpoint("GET", "/event-types/{name}/timelines/switch", "The newest switch", Switch)
@@ -57,16 +61,18 @@ async def current_switch(call: Call[Log]) -> Response:
 @_endpoint(
     "DELETE", "/event-types/{name}/timelines/switch", "Abort a switch that is not decided", Switch, problems=(409,)
 )
-async def abort_switch(call: Call[Log]) -> Response:
-    return json_response(await call.run(call.room.admin.abort_switch, call.path("name")))
+async def abort_switch(call: Call[ServedLog]) -> Response:
+    pool = await active_pool(call)
+    return json_response(await pool.run(call.room.admin.abort_switch, call.path("name")))
 
 
 @_endpoint(
     "PUT", "/event-types/{name}/partition-count", "Grow the partition count, live", {204: None},
     body=PartitionCount, problems=(409,),
 )  # fmt: skip
-async def grow(call: Call[Log]) -> Response:
-    await call.run(call.room.admin.grow, call.path("name"), call.body.partition_count)
+async def grow(call: Call[ServedLog]) -> Response:
+    growing = partial(call.room.admin.growing, call.path("name"), call.body.partition_count)
+    await finish(call, await active_pool(call), growing)
     return Response(status_code=204)
 
 

@@ -12,9 +12,13 @@ from strandline import EventType
 from strandline.clock import ManualClock
 from strandline.engine.connect import Databases
 from strandline.errors import Conflict, NotFound
+from strandline.log.model import StorageInfo
 from strandline.log.open import open_log
+from strandline.log.storage.registry import SqliteConfiguration
 from strandline.log.subscriptions import Subscription
 from strandline.settings import Settings
+
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -51,5 +55,28 @@ def test_event_types_are_compiled_once_per_change(tmp_path: Path, databases: Dat
         after = [log.types.compiled(kind.name) for kind in created]
         assert after[0].entry.event_type.owning_application == "shop"
         assert (after[0] is before[0], after[1] is before[1]) == (False, True)
+    finally:
+        log.close()
+
+
+def test_the_storages_of_event_types_are_known_after_a_lookup(tmp_path: Path, databases: Databases):
+    """All storages with timelines, or only those that new events go to; a removed timeline does not count."""
+    clock = ManualClock()
+    log = open_log(tmp_path, databases, Settings(), clock)
+    try:
+        log.admin.add_storage(StorageInfo("second", "sqlite", sqlite_configuration=SqliteConfiguration("second")))
+        for name in ("orders", "visits"):
+            log.create(EventType(name))
+        assert log.known_storages(["orders", "visits"]) is None
+        assert log.find_storages(["orders", "visits", "nobody"]) == {"default"}
+        assert log.known_storages(["orders", "visits"]) == {"default"}
+        assert log.known_storages(["orders", "nobody"]) is None
+        log.admin.switch("orders", "second")
+        assert log.known_storages(["orders"]) == {"default", "second"}
+        assert log.known_storages(["orders"], active=True) == {"second"}
+        assert log.find_storages(["orders", "visits"], active=True) == {"default", "second"}
+        clock.advance(10 * DAY_MS)
+        assert [removed.timeline.order for removed in log.upkeep.remove_timelines()] == [1]
+        assert log.find_storages(["orders"]) == {"second"}
     finally:
         log.close()

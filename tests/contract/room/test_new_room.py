@@ -146,7 +146,7 @@ def platform(tmp_path) -> Iterator[WiderPlatform]:
 def state(platform) -> Iterator[ServerState]:
     state = ServerState(platform.rooms, platform.settings.server)
     yield state
-    state.threads.shutdown()
+    state.pools.close()
 
 
 class InProcess(httpx.BaseTransport):
