@@ -5,6 +5,7 @@ acknowledged event is lost. Tested with SQLite and with ZooKeeper as coordinatio
 """
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cluster import Cluster
@@ -77,3 +78,23 @@ def test_a_process_fails_at_a_step(cluster: Cluster, failpoint, how):
     until(lambda: cluster.topics() == owned, "no orphan topic")
     cluster.delete(healthy.url)
     healthy.stop()
+
+
+@pytest.mark.parametrize("cluster", ["embedded", "one broker"], indirect=True)
+def test_a_late_initiator_does_not_abort_the_switch_of_the_next_one(cluster: Cluster):
+    """An initiator that was paused between its lock and its row has lost the lock, and gives up."""
+    late = cluster.node(failpoint="initiator.record:stop")
+    valid = cluster.node(failpoint="initiator.close:stop", session_ms=60_000)
+    cluster.create(valid.url, partitions=1)
+    with ThreadPoolExecutor(2) as pool, cluster.coordination() as seen:
+        first = pool.submit(cluster.switch, late.url, "other")
+        until(lambda: is_stopped(late.pid), "the first initiator paused")
+        until(lambda: len(seen.members()) == 1 and not seen.locks(), "the end of its session")
+        second = pool.submit(cluster.switch, valid.url, "other")
+        until(lambda: is_stopped(valid.pid), "the second initiator before its close")
+        late.resume()
+        assert first.result(DEADLINE_S) == 503
+        valid.resume()
+        assert second.result(DEADLINE_S) == 201
+    assert [timeline["order"] for timeline in cluster.timelines(late.url)] == [1, 2]
+    cluster.delete(late.url)

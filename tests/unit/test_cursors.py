@@ -87,12 +87,12 @@ def read_all(spans: Spans, position: Position) -> list[Position]:
 # -- text forms
 
 
-@given(st.integers(0, 0xFFFF), st.integers(-1, 10**18 - 1))
+@given(st.integers(0, 0xFFFF) | st.integers(0, 0xFFFFFFF), st.integers(-1, 10**18 - 1))
 def test_every_position_survives_its_text_form(order, offset):
     """Formatting and parsing return the same position, also in upper case."""
     position = Position(order, offset)
     text = str(position)
-    assert re.fullmatch(r"001-[0-9a-f]{4}-([0-9]{18}|-1)", text)
+    assert re.fullmatch(r"001-[0-9a-f]{4,7}-([0-9]{18}|-1)", text)
     assert cursors.parse(text) == position
     assert cursors.parse(text.upper()) == position
 
@@ -104,6 +104,7 @@ def test_every_position_survives_its_text_form(order, offset):
         ("001-000F-000000000000000012", Position(15, 12)),
         ("001-0001--1", Position(1, -1)),
         ("001-ffff-999999999999999999", Position(65535, 10**18 - 1)),
+        ("001-10000-000000000000000012", Position(65536, 12)),
         ("0", Position(1, 0)),
         ("12", Position(1, 12)),
         ("000000000000000012", Position(1, 12)),
@@ -300,6 +301,19 @@ def test_an_unknown_timeline_is_named_by_arithmetic_and_unavailable_to_readers(o
         cursors.available(spans, position)
     assert caught.value.info["oldest_available_offset"] == "001-0001-000000000000000001"
     assert caught.value.info["newest_available_offset"] == "001-0002-000000000000000000"
+
+
+def test_a_timeline_before_the_first_one_was_of_another_event_type():
+    """Positions of a deleted event type of the same name are unavailable, and the error says why."""
+    spans = [Span(3, 0, 4, closed=False)]
+    for text in ("001-0002-000000000000000001", "001-0002--1", "001-0001--1", "1", "-1"):
+        with refused("UNAVAILABLE") as caught:
+            cursors.available(spans, cursors.parse(text))
+        assert "belonged to an event type of the same name that was deleted" in caught.value.detail
+    with refused("TIMELINE_NOT_FOUND"):
+        cursors.distance(spans, Position(2, 1), Position(3, 1))
+    resumed = cursors.resume(spans, Position(2, 1), "earliest")
+    assert (resumed.position, resumed.index) == (Position(3, -1), 0)
 
 
 def test_plain_offsets_go_away_with_timeline_1():

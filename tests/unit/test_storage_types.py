@@ -101,6 +101,48 @@ def test_a_new_type_is_checked_when_it_is_added():
         admin.add_storage(tape("seven"))
 
 
+@pytest.mark.parametrize("directory", ["", "x\0y", "a\nb", "\ud800", "../x", "a/../b", "d" * 201, "é" * 101])
+def test_a_directory_that_no_file_can_be_in_is_refused(directory):
+    """The error comes when the storage is added, not when an event type switches to it."""
+    with pytest.raises(Invalid, match="is not a directory"):
+        SqliteConfiguration(directory).check()
+
+
+@pytest.mark.parametrize("directory", ["topics", "a/b c", "données", "d" * 200])
+def test_a_directory_that_can_be_made_is_accepted(directory):
+    """A path of printable characters is accepted."""
+    SqliteConfiguration(directory).check()
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "",
+        ",",
+        "b1:9092,",
+        "b1:9092,,b2",
+        "b\0:9092",
+        "b 1:9092",
+        "b1:",
+        "b1:0",
+        "b1:65536",
+        "b1:x",
+        "b1:٣",
+        "::1:9092",
+    ],
+)
+def test_bootstrap_servers_that_nobody_can_reach_are_refused(servers):
+    """The error comes when the storage is added, not after a connection timeout."""
+    with pytest.raises(Invalid, match="is not a bootstrap server"):
+        KafkaConfiguration(servers).check()
+
+
+@pytest.mark.parametrize("servers", ["b1", "b-1.example:9092, b_2:65535", "127.0.0.1:9092", "[::1]:9092"])
+def test_bootstrap_servers_are_names_or_addresses(servers):
+    """A port is optional."""
+    KafkaConfiguration(servers).check()
+
+
 def test_a_new_type_says_whether_it_is_local():
     """Spark tasks that read a local storage must not run on other machines."""
     piece = Piece(1, tape("7"), "topic", 0, 9)

@@ -2,7 +2,7 @@
 
 A breadth-first search visits all states of a small model whose processes use the rules of
 `strandline.log.switching`. A failure is one of these: the initiator or a node crashes, or its session expires
-while it keeps running, at any step; or the answer to the commit is lost.
+while it keeps running, at any step; a step ends with an unexpected error; or the answer to the commit is lost.
 """
 
 from collections import deque
@@ -76,7 +76,17 @@ def initiator(world: World):
     """All possible next steps of the initiator."""
     if world.dead or world.step is Step.END:
         return
-    yield from INITIATOR[world.step](world)
+    for after in INITIATOR[world.step](world):
+        yield after
+        if world.troubles and after.step is not world.step:
+            yield broken(world, after)
+    if world.troubles and world.step is not Step.UNLOCK:  # the coordination repeats an unlock that failed
+        yield broken(world, world)
+
+
+def broken(world: World, after: World) -> World:
+    """The step ends with an unexpected error, after its effects (`after`) or before them."""
+    return after._replace(step=next_step(world.step, Outcome.BROKEN), announced=None, troubles=world.troubles - 1)
 
 
 def lock(world):
@@ -285,6 +295,12 @@ def troubles(world: World):
         yield with_node(less, 0, node._replace(member=False))
 
 
+def sweeps(world: World):
+    """The sweep deletes the topic of an aborted switch."""
+    if world.state is State.ABORTED and world.new is not None:
+        yield world._replace(new=None)
+
+
 def expiries(world: World):
     """Sessions of dead processes expire by themselves."""
     if world.dead and world.session:
@@ -302,6 +318,7 @@ def successors(world: World):
     yield from reader_steps(world)
     yield from troubles(world)
     yield from expiries(world)
+    yield from sweeps(world)
 
 
 def visible(world: World) -> tuple:
@@ -412,6 +429,11 @@ PLANTED = {
     ),
     "committing without compare-and-set": (True, Step.COMMIT, unfenced_commit),
     "closing without compare-and-set": (True, Step.CLOSE, unfenced_close),
+    "ending without a cleanup after an unexpected error": (
+        True,
+        "next_step",
+        lambda step, outcome: Step.END if outcome is Outcome.BROKEN else switching.next_step(step, outcome),
+    ),
     "snapshot without a seal": (True, Step.SEAL, lambda world: iter([moved(world, Outcome.OK)])),
 }
 

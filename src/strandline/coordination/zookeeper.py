@@ -152,11 +152,13 @@ class ZookeeperCoordination(Coordination):
             if session is None:
                 return
             self._holdings.drop(thing)
+            self._doubtful.add(thing)
             try:
                 self._zk.write(must_exist(self._session.mark(session)), delete(self._session.path(thing)))
             except (Unavailable, OutcomeUnknown) as error:
-                self._doubtful.add(thing)
                 log.warning("the lock on %s will be released after a reconnect: %s", name, error)
+            else:
+                self._doubtful.discard(thing)
 
     def _settle(self) -> None:
         if self._doubtful:  # otherwise heartbeats would wait for calls that hold the mutex

@@ -93,9 +93,12 @@ class ZookeeperSession:
             try:
                 self._handle(path)
                 failing = False
-            except StrandlineError as error:
+            except Exception as error:
                 if not failing and not self._closed:
-                    log.warning("renewing the coordination session failed; retrying: %s", error)
+                    unexpected = not isinstance(error, StrandlineError)
+                    log.warning(
+                        "renewing the coordination session failed; retrying: %s", error, exc_info=unexpected
+                    )
                 failing = True
                 with self._state:
                     self.beat = None

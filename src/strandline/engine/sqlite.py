@@ -37,16 +37,6 @@ def check_library() -> None:
         raise Unavailable(f"SQLite {version} is not safe with several writers; run pip install -U apsw")
 
 
-def map_error(error: apsw.Error, path: Path) -> StrandlineError:
-    """Our error for one of the driver's; raise it from the original."""
-    where = path.name
-    if isinstance(error, apsw.FullError):
-        return StorageFull(f"no space left for {where}; nothing was written: free some space and try again")
-    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
-        return Unavailable(f"{where} is busy", retry_after=1)
-    return Unavailable(f"{where} failed: {error}", retry_after=5)
-
-
 class SqliteConnection:
     """One connection, used by one thread at a time (`with connection:` holds it), with mapped errors.
 
@@ -67,10 +57,13 @@ class SqliteConnection:
         self._version: int | None = None
         self._committed = committed
         self._log_bytes = 0
+        #: Whether the file was not writable. SQLite does not notice when that changes: connect again.
+        self.read_only = False
         with ExitStack() as closing, self.mapped():
             closing.callback(OPEN.leave, OPEN.enter(path))
             self._connection = _connect(path, create=create)
             closing.callback(self._connection.close)
+            self.read_only = self._connection.readonly("main")
             self._prepare()
             self._closing = closing.pop_all()
 
@@ -128,14 +121,24 @@ class SqliteConnection:
         try:
             yield
         except apsw.Error as error:
-            raise map_error(error, self.path) from error
+            raise self._map(error) from error
+
+    def _map(self, error: apsw.Error) -> StrandlineError:
+        """Our error for one of the driver's; raise it from the original."""
+        where = self.path.name
+        self.read_only |= isinstance(error, apsw.ReadOnlyError)
+        if isinstance(error, apsw.FullError):
+            return StorageFull(f"no space left for {where}; nothing was written: free some space and try again")
+        if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+            return Unavailable(f"{where} is busy", retry_after=1)
+        return Unavailable(f"{where} failed: {error}", retry_after=5)
 
     def execute(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock:
             try:
                 return self._connection.execute(sql, values).fetchall()
             except apsw.Error as error:
-                raise map_error(error, self.path) from error
+                raise self._map(error) from error
 
     @contextmanager
     def rows(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Iterator[tuple[Any, ...]]]:
@@ -176,7 +179,7 @@ class SqliteConnection:
             self._rollback()
             if isinstance(error, apsw.IOError):
                 raise OutcomeUnknown(f"the commit to {self.path.name} may have failed: {error}") from error
-            raise map_error(error, self.path) from error
+            raise self._map(error) from error
 
     def _rollback(self) -> None:
         with suppress(apsw.Error):  # a lost connection has rolled back; the caller reports the first error
@@ -202,6 +205,7 @@ class SqliteConnection:
 
 def _connect(path: Path, *, create: bool) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    _share_permissions(path)
     try:
         return apsw.Connection(str(path), flags=flags, statementcachesize=64)
     except apsw.CantOpenError as error:
@@ -209,6 +213,18 @@ def _connect(path: Path, *, create: bool) -> apsw.Connection:
         if create or path.exists() or not path.parent.is_dir():
             raise
         raise NotFound(f"{path.name} does not exist") from error
+
+
+def _share_permissions(path: Path) -> None:
+    """Make the files beside a writable database writable.
+
+    SQLite creates them with the permissions of the database, which may have been read-only at that time.
+    """
+    if os.access(path, os.W_OK):
+        for beside in (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")):
+            if beside.exists() and not os.access(beside, os.W_OK):
+                with suppress(OSError):  # they belong to another user, and SQLite reports the error
+                    beside.chmod(path.stat().st_mode)
 
 
 class FileLock:

@@ -20,7 +20,8 @@ BEGIN = "BEGIN"
 #: What a reader does when it cannot continue at its stored position: see `resume`.
 OnUnavailable = Literal["fail", "earliest", "latest"]
 
-_TEXT = re.compile(r"001-([0-9a-fA-F]{4})-(\d{18}|-1)", re.ASCII)
+# The orders of a name never restart, so an event type that is often created again can need more than four digits.
+_TEXT = re.compile(r"001-([0-9a-fA-F]{4}|[1-9a-fA-F][0-9a-fA-F]{4,6})-(\d{18}|-1)", re.ASCII)
 _PLAIN = re.compile(r"\d{1,18}|-1", re.ASCII)
 
 
@@ -93,7 +94,10 @@ def index_of(spans: Sequence[Span], position: Position) -> int:
         if span.order == position.order:
             _check_offset(span, position)
             return start + position.offset + 1
-    raise InvalidCursor(f"there is no timeline {position.order} ({position})", reason="TIMELINE_NOT_FOUND")
+    why = f"there is no timeline {position.order} ({position})"
+    if position.order < spans[0].order:
+        why = f"timeline {position.order} belonged to an event type of the same name that was deleted"
+    raise InvalidCursor(why, reason="TIMELINE_NOT_FOUND")
 
 
 def at_index(spans: Sequence[Span], index: int) -> Position:

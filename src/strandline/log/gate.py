@@ -12,7 +12,7 @@ from strandline.errors import StrandlineError, Unavailable
 
 @dataclass(frozen=True)
 class Waiting:
-    """A queued publish: how to start it, and how to refuse it after its deadline."""
+    """A queued publish: how to start it, and how to refuse it after its deadline on the steady clock."""
 
     start: Callable[[], None]
     refuse: Callable[[StrandlineError], None]
@@ -99,10 +99,10 @@ class Gate:
                 self.held = True
             publish.start()
 
-    def expire(self, now_ms: int) -> None:
+    def expire(self, steady_ms: int) -> None:
         """Refuse publishes that have waited past their deadline."""
         with self._lock:
-            late = [publish for publish in self._waiting if publish.deadline_ms <= now_ms]
-            self._waiting = deque(publish for publish in self._waiting if publish.deadline_ms > now_ms)
+            late = [publish for publish in self._waiting if publish.deadline_ms <= steady_ms]
+            self._waiting = deque(publish for publish in self._waiting if publish.deadline_ms > steady_ms)
         for publish in late:
             publish.refuse(Unavailable("a timeline switch took too long; retry", retry_after=1))

@@ -12,7 +12,7 @@ import msgspec
 
 from strandline import failpoints
 from strandline.clock import Clock, to_rfc3339
-from strandline.errors import Conflict, Invalid, LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
+from strandline.errors import Conflict, Invalid, LeaseLost, OutcomeUnknown, Sealed, StrandlineError, Unavailable
 from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, SwitchKind, Timeline
 from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, decided, encode
@@ -20,13 +20,11 @@ from strandline.log.open_storages import Storages, unseal
 from strandline.log.serving import Steps, Wake
 from strandline.log.settings import LogSettings
 from strandline.log.storage import SealableStorage
-from strandline.log.switching import Outcome, Phase, State, Step, next_step
+from strandline.log.switching import Outcome, Phase, PublisherAction, State, Step, next_step, on_sealed
 from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
 
-# A new topic that no timeline owns after this long was left behind by a crash.
-_SWEEP_MS = 600_000
 _INSPECT_SECONDS = 0.2
 
 
@@ -40,8 +38,11 @@ class _SwitchInProgress:
     switch: Switch
     wake: Wake
     ends: dict[str, int] = field(default_factory=dict)
-    error: StrandlineError | None = None
+    #: The first error.
+    error: BaseException | None = None
     done: bool = False
+    #: The commit may have taken effect.
+    doubtful: bool = False
 
 
 class Initiator:
@@ -110,15 +111,16 @@ class Initiator:
         switch = run.switch
         step = Step.LOCK
         while step is not Step.END:
-            failpoints.hit(f"initiator.{step}")
             outcome = yield from self._do(step, run)
             step = next_step(step, outcome)
         log.info("switch ended", extra=fields(event_type=switch.event_type, kind=switch.kind, done=run.done))
-        if not run.done:
-            raise _reported(run.error)
+        if not run.done or _is_interrupt(run.error):
+            raise _reported(run)
 
     def _do(self, step: Step, run: _SwitchInProgress) -> Generator[None, None, Outcome]:
+        """Perform a step. Every error becomes an outcome, so that the lock is always released at the end."""
         try:
+            failpoints.hit(f"initiator.{step}")
             waiting = _STEPS[step](self, run)
             if waiting is not None:
                 yield from waiting
@@ -128,12 +130,20 @@ class Initiator:
             return self._failed(step, run, error, Outcome.UNKNOWN)
         except StrandlineError as error:
             return self._failed(step, run, error, Outcome.FAILED)
+        except BaseException as error:  # noqa: BLE001 - raised again when the switch has ended
+            return self._failed(step, run, error, Outcome.BROKEN)
         return Outcome.OK
 
     @staticmethod
     def _failed(step: Step, run: _SwitchInProgress, error: BaseException, outcome: Outcome) -> Outcome:
-        log.warning("step %s of the switch of %s did not succeed: %s", step, run.switch.event_type, error)
-        if run.error is None and isinstance(error, StrandlineError):
+        broken = outcome is Outcome.BROKEN
+        log.log(
+            logging.ERROR if broken else logging.WARNING,
+            "step %s of the switch of %s did not succeed: %s", step, run.switch.event_type, error,
+            exc_info=error if broken else None,
+        )  # fmt: skip
+        run.doubtful |= step is Step.COMMIT and outcome in {Outcome.UNKNOWN, Outcome.BROKEN}
+        if run.error is None and not isinstance(error, Refused):
             run.error = error
         return outcome
 
@@ -145,12 +155,15 @@ class Initiator:
             raise Refused from Conflict(f"another switch of {run.switch.event_type!r} is under way")
 
     def _record(self, run: _SwitchInProgress) -> None:
-        for other in self._catalog.switches.undecided():
-            # An earlier switch whose initiator has lost the lock, because this node holds it.
-            if other.event_type == run.switch.event_type:
-                self._node.abort(run.entry, other)
+        name = run.switch.event_type
+        others = [other for other in self._catalog.switches.undecided() if other.event_type == name]
+        if others:
+            # Fails if this node has lost the lock meanwhile. Otherwise the initiators of the others have lost it.
+            self._node.coordination.relock(name, encode(LockValue(run.switch.token, Phase.WARM)))
+        for other in others:
+            self._node.abort(run.entry, other)
         try:
-            self._catalog.switches.begin(run.entry, run.switch, self._clock.now_ms() + _SWEEP_MS)
+            self._catalog.switches.begin(run.entry, run.switch)
         except Conflict as error:
             raise Refused from error
 
@@ -203,7 +216,16 @@ class Initiator:
     def _seal(self, run: _SwitchInProgress) -> None:
         active = run.entry.active
         storage = self._storages.get(active.storage_id)
-        if run.switch.kind == "switch" and isinstance(storage, SealableStorage):
+        if run.switch.kind != "switch" or not isinstance(storage, SealableStorage):
+            return
+        try:
+            storage.seal(active.topic, run.switch.token)
+        except Sealed as error:
+            other = self._catalog.switches.get(error.token)
+            if other is None or on_sealed(other.state) is not PublisherAction.UNSEAL:
+                raise
+            # An aborted switch has left the seal behind, and no publisher has met it since.
+            storage.unseal(active.topic, error.token)
             storage.seal(active.topic, run.switch.token)
 
     def _snapshot(self, run: _SwitchInProgress) -> None:
@@ -239,6 +261,7 @@ class Initiator:
         if not self._catalog.switches.abort(run.switch.token):
             run.done = True
             raise Refused("the switch is already done")
+        run.doubtful = False
 
     def _unseal(self, run: _SwitchInProgress) -> None:
         if run.switch.kind == "switch":
@@ -246,7 +269,7 @@ class Initiator:
 
     def _discard(self, run: _SwitchInProgress) -> None:
         if run.switch.kind == "switch":
-            self._catalog.mark_for_deletion(run.switch.storage_id, run.switch.topic, self._clock.now_ms())
+            self._catalog.mark_for_deletion(run.switch.storage_id, run.switch.topic)
 
     def _unlock(self, run: _SwitchInProgress) -> None:
         self._node.coordination.unlock(run.switch.event_type)
@@ -265,11 +288,19 @@ def _nothing() -> Steps[None]:
     yield from ()
 
 
-def _reported(error: StrandlineError | None) -> StrandlineError:
-    """The error for the caller. The switch certainly did not happen, even if an answer was lost."""
+def _reported(run: _SwitchInProgress) -> BaseException:
+    """The error for the caller. Unless the commit is doubtful, the switch certainly did not happen."""
+    error = run.error
+    if run.doubtful and not _is_interrupt(error):
+        return OutcomeUnknown("the switch may or may not have happened; list the timelines before you retry")
     if error is None or isinstance(error, OutcomeUnknown | LeaseLost):
         return Unavailable("the switch was aborted; publishing continues as before; retry", retry_after=1)
     return error
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether the caller's thread was told to stop, for example by Ctrl-C."""
+    return error is not None and not isinstance(error, Exception)
 
 
 def _grown(kind: EventType, partitions: int, now: str) -> EventType:

@@ -81,14 +81,14 @@ class LocalLog(ServedLog, Room):
             str(uuid.uuid4()), complete.name, 1, storage.id, topic, created_at=to_rfc3339(now_ms)
         )
         # The topic is recorded before it exists, so that a sweep deletes it after a crash at any later step.
-        self._catalog.mark_for_deletion(storage.id, topic, now_ms + _CREATION_MS)
+        self._catalog.mark_for_deletion(storage.id, topic, _CREATION_MS)
         retention_ms = complete.retention_ms(self._settings.retention_ms)
         self._storages.get(storage.id).create_topic(topic, complete.partition_count, retention_ms)
         try:
             self._catalog.create(str(uuid.uuid4()), complete, timeline)
         except Conflict:
             # No event type owns the topic. After any other error one may own it, so a later sweep decides.
-            self._catalog.mark_for_deletion(storage.id, topic, now_ms)
+            self._catalog.mark_for_deletion(storage.id, topic)
             self.upkeep.sweep([(storage.id, topic)])
             raise
         return complete
@@ -110,7 +110,7 @@ class LocalLog(ServedLog, Room):
         # A subscription that is created after this check gets cursors that are unavailable.
         if readers := self.subscriptions.search(event_types=[name], limit=1):
             raise Conflict(f"event type {name!r} has subscriptions (such as {readers[0].id}); delete them first")
-        self._catalog.delete(entry, self._clock.now_ms())
+        self._catalog.delete(entry)
         self.upkeep.sweep({(timeline.storage_id, timeline.topic) for timeline in entry.timelines})
 
     def schemas(self, name: str) -> list[model.Schema]:

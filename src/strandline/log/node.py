@@ -151,7 +151,7 @@ class Node:
 
     def _refuse_late(self) -> None:
         """Refuse queued publishes past their deadline, even while the coordination is unavailable."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         for gate in [*self._gates.values()]:
             gate.expire(now_ms)
 
@@ -224,8 +224,10 @@ class Node:
             return False
         log.warning("the switch of %s was aborted", switch.event_type)
         if switch.kind == "switch":
-            unseal(self._storages, entry.active, switch.token)
-            self._catalog.mark_for_deletion(switch.storage_id, switch.topic, self._clock.now_ms())
+            try:
+                unseal(self._storages, entry.active, switch.token)
+            except Exception as error:  # noqa: BLE001 - the next publish or switch removes the seal
+                log.warning("the seal of the aborted switch was not removed yet: %s", error)
         self._wakeup.set()
         return True
 

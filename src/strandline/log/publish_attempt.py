@@ -95,6 +95,7 @@ class PublishAttempt:
         self._done = done
         self._gate = context.node.gate(name)
         self._prepared = Prepared((), {}, {})
+        self._entry_id = ""
         self._taken = False
         # The offset of each record and the error of each partition; used only if some records had to move.
         self._offsets: dict[int, list[int]] = {}
@@ -121,6 +122,7 @@ class PublishAttempt:
             self._finish(PublishReport(0))
         else:
             self._prepared = prepared
+            self._entry_id = compiled.entry.id
             self._append(compiled.entry.active, {p: range(len(b)) for p, b in prepared.batches.items()})
 
     def _append(self, timeline: Timeline, members: Members) -> None:
@@ -190,7 +192,11 @@ class PublishAttempt:
                 self._errors[partition] = part.error
 
     def _entry(self) -> CatalogEntry:
-        return self._context.event_types.entry(self._name)
+        """The event type that this publish was prepared for; NotFound if it was deleted."""
+        entry = self._context.event_types.entry(self._name)
+        if entry.id != self._entry_id:
+            raise NotFound(f"event type {self._name!r} was deleted and created again")
+        return entry
 
     def _park(self, resume: Callable[[], None]) -> None:
         """Wait until the switch is decided; later publishes wait behind this one."""

@@ -49,7 +49,7 @@ class Publisher:
             self._context.event_types.compiled(name)  # raises NotFound before any state is created for the name
         node.ready_to_publish()
         done = PublishFuture(items, threading.get_ident() if waits else None)
-        deadline_ms = self._context.clock.now_ms() + self._settings.publish_wait_ms
+        deadline_ms = self._context.clock.steady_ms() + self._settings.publish_wait_ms
         start = PublishAttempt(self._context, name, flow_id, done).start
         node.gate(name).enter(Waiting(start, done.set_exception, deadline_ms))
         return done

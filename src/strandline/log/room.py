@@ -149,7 +149,8 @@ class Admin(ABC):
         """Move an event type to another storage while it is written and read; its new timeline.
 
         Atomic: it happens completely or not at all. Conflict if another switch of the event type is in progress,
-        Unavailable if the nodes did not confirm in time.
+        Unavailable if the nodes did not confirm in time, OutcomeUnknown if the catalog did not answer the commit
+        and cannot be asked.
         """
 
     @abstractmethod

@@ -217,5 +217,6 @@ class StreamState(Schedule[int, Lane]):
     def add(self, batch: Batch) -> None:
         partition = int(batch.partition)
         if partition not in self._lanes:  # the event type has grown
-            self._lanes[partition] = Lane(batch.event_type, partition, Position(1, -1), self._now_ms)
+            start = Position(batch.timeline, -1)
+            self._lanes[partition] = Lane(batch.event_type, partition, start, self._now_ms)
         self._lanes[partition].buffer.add(batch)

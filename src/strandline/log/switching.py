@@ -35,7 +35,7 @@ class Step(enum.StrEnum):
     """The steps of the initiator. There is a failpoint before each step."""
 
     LOCK = "lock"  # take the event type's lock, phase warm
-    RECORD = "record"  # insert the row: preparing, token, storage, topic; mark the topic for deletion
+    RECORD = "record"  # insert the row: preparing, token, storage, topic
     CREATE = "create"  # create the new topic
     WARM = "warm"  # announce; wait until every node has tried to connect to the new topic
     HOLD = "hold"  # lock phase hold, announce; wait until every node holds its publishers and has drained
@@ -44,21 +44,25 @@ class Step(enum.StrEnum):
     SNAPSHOT = "snapshot"  # read the last offsets
     COMMIT = "commit"  # closing → done, with last offsets and the new timeline in one transaction
     INSPECT = "inspect"  # the outcome of the commit is unknown: read the row
-    ABORT = "abort"  # preparing or closing → aborted
+    ABORT = "abort"  # preparing or closing → aborted, which lets a sweep delete the new topic
     UNSEAL = "unseal"
-    DISCARD = "discard"  # delete the new topic
+    DISCARD = "discard"  # let a sweep delete the new topic, even if it was created after another node's abort
     UNLOCK = "unlock"
     ANNOUNCE = "announce"  # every node polls again
     END = "end"
 
 
 class Outcome(enum.StrEnum):
-    """How a step ended. Refused: the state did not allow it. Failed: nothing happened."""
+    """How a step ended. Refused: the state did not allow it. Failed: nothing happened.
+
+    Broken: an error that no adapter maps; the step may or may not have happened, and repeating it may not help.
+    """
 
     OK = "ok"
     REFUSED = "refused"
     FAILED = "failed"
     UNKNOWN = "unknown"
+    BROKEN = "broken"
 
 
 # The steps are declared in the order in which they succeed each other, except that these two skip the cleanup.
@@ -68,10 +72,12 @@ _NOT_OK = {
     (Step.LOCK, Outcome.REFUSED): Step.END,
     (Step.LOCK, Outcome.FAILED): Step.END,
     (Step.LOCK, Outcome.UNKNOWN): Step.UNLOCK,
+    (Step.LOCK, Outcome.BROKEN): Step.UNLOCK,
     (Step.RECORD, Outcome.REFUSED): Step.UNLOCK,
     (Step.RECORD, Outcome.FAILED): Step.UNLOCK,
     (Step.COMMIT, Outcome.UNKNOWN): Step.INSPECT,
     (Step.COMMIT, Outcome.FAILED): Step.INSPECT,
+    (Step.COMMIT, Outcome.BROKEN): Step.INSPECT,
     (Step.INSPECT, Outcome.FAILED): Step.INSPECT,
     (Step.INSPECT, Outcome.UNKNOWN): Step.INSPECT,
     # The switch is done already.
@@ -79,6 +85,7 @@ _NOT_OK = {
     # A node that finds no lock aborts the switch and cleans up.
     (Step.ABORT, Outcome.FAILED): Step.UNLOCK,
     (Step.ABORT, Outcome.UNKNOWN): Step.UNLOCK,
+    (Step.ABORT, Outcome.BROKEN): Step.UNLOCK,
 }
 # Cleanup continues after a failed step: other nodes do that step.
 _CLEANUP = {Step.UNSEAL, Step.DISCARD, Step.UNLOCK, Step.ANNOUNCE}

@@ -97,7 +97,7 @@ class Upkeep:
             )  # fmt: skip
         marked = msgspec.structs.replace(timeline, cleaned_up_at=to_rfc3339(now_ms))
         failpoints.hit("upkeep.mark")
-        if not self._catalog.remove_timeline(marked, now_ms + self._settings.cleanup_delay_ms):
+        if not self._catalog.remove_timeline(marked, self._settings.cleanup_delay_ms):
             return []
         about = fields(event_type=timeline.event_type, order=timeline.order, topic=timeline.topic)
         log.info("a timeline was removed", extra=about)
@@ -109,10 +109,12 @@ class Upkeep:
     def sweep(self, among: Collection[tuple[str, str]] | None = None) -> None:
         """Delete topics that no event type owns: all of them, or those given as (storage id, topic)."""
         unreachable: set[str] = set()
-        for storage_id, topic in self._catalog.topics_to_delete(self._clock.now_ms()):
+        for storage_id, topic in self._catalog.topics_to_delete():
             if storage_id in unreachable or (among is not None and (storage_id, topic) not in among):
                 continue
             with guarded(f"deleting topic {topic}", unreachable, storage_id):
+                if not self._catalog.claim_topic(storage_id, topic):
+                    continue
                 failpoints.hit("upkeep.delete")
                 self._storages.get(storage_id).delete_topic(topic)
                 failpoints.hit("upkeep.forget")

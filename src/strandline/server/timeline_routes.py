@@ -39,7 +39,7 @@ async def list_timelines(call: Call[Log]) -> Response:
 
 @_endpoint(
     "POST", "/event-types/{name}/timelines", "Switch to another storage, live",
-    {200: list[Timeline], 201: Timeline}, query=SwitchQuery, body=TimelineRequest, problems=(409, 507),
+    {200: list[Timeline], 201: Timeline}, query=SwitchQuery, body=TimelineRequest, problems=(409, 504, 507),
 )  # fmt: skip
 async def switch_timeline(call: Call[ServedLog]) -> Response:
     name, storage_id = call.path("name"), call.body.storage_id
@@ -68,7 +68,7 @@ async def abort_switch(call: Call[ServedLog]) -> Response:
 
 @_endpoint(
     "PUT", "/event-types/{name}/partition-count", "Grow the partition count, live", {204: None},
-    body=PartitionCount, problems=(409,),
+    body=PartitionCount, problems=(409, 504),
 )  # fmt: skip
 async def grow(call: Call[ServedLog]) -> Response:
     growing = partial(call.room.admin.growing, call.path("name"), call.body.partition_count)

@@ -7,6 +7,7 @@ import uuid
 import msgspec
 
 from databases import open_database
+from strandline.clock import ManualClock
 from strandline.engine.database import Database
 from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.catalog.sql import SqlCatalog
@@ -20,16 +21,17 @@ CREATED_AT = "2024-05-01T12:00:00.000Z"
 
 
 class CatalogPlace:
-    """`address` is the URL of a PostgreSQL database, or `sqlite:` and a path."""
+    """`address` is the URL of a PostgreSQL database, or `sqlite:` and a path. Only tests advance the clock."""
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.clock = ManualClock()
         self._opened: list[Database] = []
 
     def open(self) -> Catalog:
         """Open another connection to the catalog, which has the first storage."""
         self._opened.append(open_database(self.address))
-        return SqlCatalog(self._opened[-1], FIRST)
+        return SqlCatalog(self._opened[-1], FIRST, self.clock.now_ms)
 
     def close(self) -> None:
         for database in self._opened:

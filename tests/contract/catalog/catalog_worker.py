@@ -18,7 +18,7 @@ from strandline.log.catalog.sql import SqlCatalog
 def begin(catalog: Catalog, name: str, token: str) -> bool:
     entry = catalog.get(name)
     assert entry is not None
-    catalog.switches.begin(entry, switch_of(entry, token), 1_000)
+    catalog.switches.begin(entry, switch_of(entry, token))
     return True
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from catalog_place import CatalogPlace
 
+from strandline.clock import ManualClock
 from strandline.log.catalog import Catalog
 
 
@@ -25,3 +26,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CatalogPla
 @pytest.fixture
 def catalog(place: CatalogPlace) -> Catalog:
     return place.open()
+
+
+@pytest.fixture
+def clock(place: CatalogPlace) -> ManualClock:
+    return place.clock

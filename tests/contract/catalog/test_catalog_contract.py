@@ -6,7 +6,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from catalog_place import FIRST, create, schema, timeline
+from catalog_place import FIRST, create, effect, schema, switch_of, timeline
 from msgspec.structs import replace
 
 from strandline.errors import Conflict, NotFound, Unavailable
@@ -57,11 +57,11 @@ def test_a_name_is_taken_once(catalog):
     """The second creation is a Conflict and changes nothing; its topic stays marked for deletion."""
     entry = create(catalog, "a")
     late = timeline("a")
-    catalog.mark_for_deletion("default", late.topic, 5)
+    catalog.mark_for_deletion("default", late.topic)
     with pytest.raises(Conflict, match="'a'"):
         catalog.create(str(uuid.uuid4()), EventType("a", partitions=7), late)
     assert catalog.get("a") == entry
-    assert catalog.topics_to_delete(5) == [("default", late.topic)]
+    assert catalog.topics_to_delete() == [("default", late.topic)]
 
 
 def test_of_many_creators_one_wins(place):
@@ -77,7 +77,8 @@ def test_of_many_creators_one_wins(place):
     with ThreadPoolExecutor(8) as pool:
         winners = [found for found in pool.map(attempt, range(16)) if found]
     assert winners == [catalogs[0].get("wanted").id]
-    assert len(catalogs[0].topics_to_delete(10**15)) == 15
+    place.clock.advance(10**15)
+    assert len(catalogs[0].topics_to_delete()) == 15
 
 
 def test_an_update_replaces_the_definition(catalog):
@@ -101,7 +102,7 @@ def test_an_update_of_an_outdated_definition_is_refused(catalog):
 def test_an_update_of_what_is_gone_or_made_anew_is_refused(catalog):
     """An update applies to the identity, not to the name."""
     entry = create(catalog, "a")
-    catalog.delete(entry, 0)
+    catalog.delete(entry)
     changed = replace(entry.event_type, labels={"k": "3"})
     with pytest.raises(Conflict):
         catalog.update(entry, changed)
@@ -130,36 +131,53 @@ def test_updates_at_once_do_not_overwrite_each_other(place):
 
 
 def test_deleting_forgets_the_event_type_and_dooms_its_topics(catalog):
-    """The topics of a deleted event type may be deleted from the given time on."""
+    """The topics of a deleted event type may be deleted at once."""
     entry = create(catalog, "a")
     other = create(catalog, "b")
-    catalog.delete(entry, 77)
+    assert catalog.topics_to_delete() == []
+    catalog.delete(entry)
     assert catalog.get("a") is None
     assert catalog.entries() == [other]
-    assert catalog.topics_to_delete(76) == []
-    assert catalog.topics_to_delete(77) == [("default", entry.active.topic)]
+    assert catalog.topics_to_delete() == [("default", entry.active.topic)]
 
 
-def test_deleting_what_is_gone_is_not_found(catalog):
+def test_deleting_what_is_gone_is_not_found(catalog, clock):
     """A second delete neither deletes a new event type of the same name nor marks a topic."""
     entry = create(catalog, "a")
-    catalog.delete(entry, 0)
+    catalog.delete(entry)
+    assert catalog.claim_topic("default", entry.active.topic)
     catalog.forget_topic("default", entry.active.topic)
     again = create(catalog, "a")
     with pytest.raises(NotFound, match="'a'"):
-        catalog.delete(entry, 0)
+        catalog.delete(entry)
     assert catalog.get("a") == again
-    assert catalog.topics_to_delete(10**15) == []
+    clock.advance(10**15)
+    assert catalog.topics_to_delete() == []
 
 
 def test_a_name_can_be_used_again_under_another_identity(catalog):
     """A new event type has no data of a deleted one of the same name."""
     entry = create(catalog, "a", labels={"old": "1"})
     catalog.update(entry, replace(entry.event_type, schema=schema("2.0.0")))
-    catalog.delete(catalog.get("a"), 0)
+    catalog.delete(catalog.get("a"))
     again = create(catalog, "a")
     assert again.id != entry.id
     assert [found.version for found in catalog.schemas(again)] == ["1.0.0"]
+
+
+def test_the_orders_of_a_name_are_never_used_again(catalog, place):
+    """The orders of a new event type follow those of a deleted one of the same name; other names start with 1."""
+    first = create(catalog, "a")
+    switch = switch_of(first)
+    catalog.switches.begin(first, switch)
+    catalog.switches.close(switch.token)
+    assert catalog.switches.commit(switch.token, effect(first, switch))
+    catalog.delete(first)
+    second = create(place.open(), "a")
+    assert [found.order for found in second.timelines] == [3]
+    catalog.delete(second)
+    assert create(catalog, "a").active.order == 4
+    assert create(catalog, "b").active.order == 1
 
 
 def test_schemas_come_newest_first(catalog):
@@ -184,8 +202,8 @@ def test_the_version_changes_with_every_change_of_anybody(place):
         (other, lambda c: create(c, "b")),
         (mine, lambda c: c.update(c.get("a"), replace(c.get("a").event_type, labels={"k": "1"}))),
         (other, lambda c: c.update(c.get("b"), replace(c.get("b").event_type, labels={"k": "1"}))),
-        (mine, lambda c: c.delete(c.get("a"), 0)),
-        (other, lambda c: c.delete(c.get("b"), 0)),
+        (mine, lambda c: c.delete(c.get("a"))),
+        (other, lambda c: c.delete(c.get("b"))),
     ):
         act(catalog)
         now = (mine.version(), other.version())
@@ -207,33 +225,68 @@ def test_what_is_read_after_the_version_is_at_least_as_new(place):
 # -- topics marked for deletion
 
 
-def test_an_announced_topic_is_doomed_after_its_time(catalog):
-    """A marked topic may be deleted from the given time on; marking it again moves the time."""
+def test_an_announced_topic_is_doomed_after_its_time(catalog, clock):
+    """A marked topic may be deleted after the delay; marking it again starts a new delay."""
     catalog.mark_for_deletion("default", "t", 100)
-    assert catalog.topics_to_delete(99) == []
-    assert catalog.topics_to_delete(100) == [("default", "t")]
+    clock.advance(99)
+    assert catalog.topics_to_delete() == []
+    clock.advance(1)
+    assert catalog.topics_to_delete() == [("default", "t")]
     catalog.mark_for_deletion("default", "t", 50)
-    assert catalog.topics_to_delete(50) == [("default", "t")]
+    assert catalog.topics_to_delete() == []
+    clock.advance(50)
+    assert catalog.topics_to_delete() == [("default", "t")]
+
+
+def test_a_claimed_topic_is_listed_until_it_is_forgotten(catalog):
+    """If a process crashes after its claim, another process can claim and delete the topic."""
+    catalog.mark_for_deletion("default", "t")
+    for _ in range(2):
+        assert catalog.claim_topic("default", "t")
+        assert catalog.topics_to_delete() == [("default", "t")]
     catalog.forget_topic("default", "t")
-    assert catalog.topics_to_delete(10**15) == []
+    assert catalog.topics_to_delete() == []
+    assert not catalog.claim_topic("default", "t")
 
 
-def test_a_topic_that_an_event_type_owns_is_never_doomed(catalog):
+def test_a_topic_that_is_marked_again_after_its_claim_is_not_forgotten(catalog):
+    """Such a topic may have been created after the deletion, so its mark stays."""
+    catalog.mark_for_deletion("default", "t")
+    assert catalog.claim_topic("default", "t")
+    catalog.mark_for_deletion("default", "t")
+    catalog.forget_topic("default", "t")
+    assert catalog.topics_to_delete() == [("default", "t")]
+
+
+def test_a_topic_that_an_event_type_owns_is_never_doomed(catalog, clock):
     """A mark before or after the creation never applies to an owned topic."""
     entry = create(catalog, "a")
-    assert catalog.topics_to_delete(10**15) == []
-    catalog.mark_for_deletion("default", entry.active.topic, 0)
-    assert catalog.topics_to_delete(10**15) == []
-    catalog.delete(entry, 5)
-    assert catalog.topics_to_delete(5) == [("default", entry.active.topic)]
+    clock.advance(10**15)
+    assert catalog.topics_to_delete() == []
+    catalog.mark_for_deletion("default", entry.active.topic)
+    assert catalog.topics_to_delete() == []
+    assert not catalog.claim_topic("default", entry.active.topic)
+    catalog.delete(entry)
+    assert catalog.topics_to_delete() == [("default", entry.active.topic)]
 
 
-def test_creating_over_a_swept_topic_is_refused(catalog):
-    """If a sweep has deleted the topic, the event type is not recorded."""
+def test_a_topic_that_got_an_owner_after_it_was_listed_cannot_be_claimed(catalog):
+    """The claim checks the owner again, because the event type may have been created after the list was read."""
     late = timeline("a")
-    catalog.mark_for_deletion("default", late.topic, 0)
-    assert catalog.topics_to_delete(0) == [("default", late.topic)]
-    catalog.forget_topic("default", late.topic)
+    catalog.mark_for_deletion("default", late.topic)
+    assert catalog.topics_to_delete() == [("default", late.topic)]
+    catalog.create(str(uuid.uuid4()), EventType("a"), late)
+    assert not catalog.claim_topic("default", late.topic)
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_creating_over_a_swept_topic_is_refused(catalog, forgotten):
+    """If a sweep has claimed the topic, the event type is not recorded."""
+    late = timeline("a")
+    catalog.mark_for_deletion("default", late.topic)
+    assert catalog.claim_topic("default", late.topic)
+    if forgotten:
+        catalog.forget_topic("default", late.topic)
     with pytest.raises(Conflict):
         catalog.create(str(uuid.uuid4()), EventType("a"), late)
     assert catalog.get("a") is None
@@ -282,12 +335,12 @@ def test_threads_share_a_catalog(catalog):
             catalog.update(entry, replace(entry.event_type, labels={"k": str(step)}))
             assert all(found.timelines for found in catalog.entries())
         if number % 2:
-            catalog.delete(catalog.get(name), 0)
+            catalog.delete(catalog.get(name))
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(live, range(16)))
     assert sorted(entry.event_type.name for entry in catalog.entries()) == sorted(f"e{n}" for n in range(0, 16, 2))
-    assert len(catalog.topics_to_delete(0)) == 8
+    assert len(catalog.topics_to_delete()) == 8
 
 
 def test_a_closed_catalog_is_unavailable(place, catalog):
@@ -300,10 +353,11 @@ def test_a_closed_catalog_is_unavailable(place, catalog):
         lambda: catalog.get("a"),
         catalog.entries,
         lambda: catalog.update(entry, entry.event_type),
-        lambda: catalog.delete(entry, 0),
+        lambda: catalog.delete(entry),
         lambda: catalog.schemas(entry),
-        lambda: catalog.mark_for_deletion("default", "t", 0),
-        lambda: catalog.topics_to_delete(0),
+        lambda: catalog.mark_for_deletion("default", "t"),
+        catalog.topics_to_delete,
+        lambda: catalog.claim_topic("default", "t"),
         lambda: catalog.forget_topic("default", "t"),
         catalog.storages.list,
         catalog.switches.undecided,

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -139,6 +140,21 @@ def test_the_version_is_never_used_twice(postgres, database, place):
     assert catalog.version() not in {before, lost}
 
 
+def test_delays_are_measured_on_the_clock_of_the_server(postgres, database, url):
+    """The clocks of the nodes may differ, so they are not used."""
+    with closing(PostgresDatabase(url)) as opened:
+        catalog = SqlCatalog(opened)
+        catalog.mark_for_deletion("default", "soon", 600_000)
+        catalog.mark_for_deletion("default", "now")
+        assert catalog.topics_to_delete() == [("default", "now")]
+    ((left_ms,),) = postgres.execute(
+        "SELECT after_ms - extract(epoch FROM clock_timestamp()) * 1000 FROM strandline.doomed_topics"
+        " WHERE topic = 'soon'",
+        database,
+    )
+    assert 0 < left_ms <= 600_000
+
+
 def test_threads_that_ask_for_the_version_at_once_share_the_answer(place, monkeypatch):
     """An error is shared as well: while the server does not answer, no thread waits for more than two queries."""
     catalog = place.open()
@@ -191,7 +207,7 @@ def test_of_two_processes_one_decides_a_switch(place, others, acts, before, allo
     for number in range(20):
         entry = create(catalog, f"e{number}")
         switch = switch_of(entry)
-        catalog.switches.begin(entry, switch, 1_000)
+        catalog.switches.begin(entry, switch)
         if before is State.CLOSING:
             assert catalog.switches.close(switch.token)
         answers = raced(others, *(f"{act} e{number} {switch.token}" for act in acts))
@@ -220,7 +236,7 @@ def test_a_commit_whose_answer_got_lost_is_unknown_and_can_be_looked_up(
     catalog = place.open()
     entry = create(catalog, "a")
     switch = switch_of(entry)
-    catalog.switches.begin(entry, switch, 1_000)
+    catalog.switches.begin(entry, switch)
     catalog.switches.close(switch.token)
     lossy = PostgresDatabase(postgres.url(database, port=proxy.port))
     behind = SqlCatalog(lossy)
@@ -262,12 +278,12 @@ class Life:
         entry = create(self.catalog, name)
         self.created.add(name)
         switch = switch_of(entry)
-        self.catalog.switches.begin(entry, switch, 1_000)
+        self.catalog.switches.begin(entry, switch)
         assert self.catalog.switches.close(switch.token)
         assert self.catalog.switches.commit(switch.token, effect(entry, switch))
         self.done.add(name)
         if delete:
-            self.catalog.delete(self.catalog.get(name), 0)
+            self.catalog.delete(self.catalog.get(name))
             self.deleted.add(name)
 
 
@@ -303,5 +319,6 @@ def test_a_killed_server_leaves_nothing_half_done(postgres, place):
         assert (entry.timelines[0].latest_position is not None) == is_done
         assert len(catalog.schemas(entry)) == 1
     owned = {found.topic for entry in entries.values() for found in entry.timelines}
-    assert not owned & {topic for _, topic in catalog.topics_to_delete(10**15)}
+    place.clock.advance(10**15)
+    assert not owned & {topic for _, topic in catalog.topics_to_delete()}
     assert any(life.unsure for life in lives), "no write failed"

@@ -22,7 +22,7 @@ def switched(catalog: Catalog, name: str = "orders") -> CatalogEntry:
     if "other" not in {storage.id for storage in catalog.storages.list()}:
         catalog.storages.add(OTHER)
     switch = msgspec.structs.replace(switch_of(entry), storage_id="other")
-    catalog.switches.begin(entry, switch, 1_000)
+    catalog.switches.begin(entry, switch)
     assert catalog.switches.close(switch.token)
     done = effect(entry, switch)
     moved = msgspec.structs.replace(done.opened, storage_id="other")
@@ -51,14 +51,23 @@ def test_a_removed_timeline_stays_as_a_row(catalog, place: CatalogPlace):
     assert other.entries() == [again(other)]
 
 
-def test_its_topic_is_doomed_after_the_time_given(catalog):
-    """The topic of a removed timeline may be deleted from the given time on, until it is forgotten."""
+def deleted(catalog: Catalog, old: Timeline) -> None:
+    """Claim and forget the topic, as a sweep does."""
+    assert catalog.claim_topic(old.storage_id, old.topic)
+    catalog.forget_topic(old.storage_id, old.topic)
+
+
+def test_its_topic_is_doomed_after_the_time_given(catalog, clock):
+    """The topic of a removed timeline may be deleted after the delay, until it is forgotten."""
     old, _ = switched(catalog).timelines
     catalog.remove_timeline(marked(old), 5_000)
-    assert catalog.topics_to_delete(4_999) == []
-    assert catalog.topics_to_delete(5_000) == [(old.storage_id, old.topic)]
-    catalog.forget_topic(old.storage_id, old.topic)
-    assert catalog.topics_to_delete(10**15) == []
+    clock.advance(4_999)
+    assert catalog.topics_to_delete() == []
+    clock.advance(1)
+    assert catalog.topics_to_delete() == [(old.storage_id, old.topic)]
+    deleted(catalog, old)
+    clock.advance(10**15)
+    assert catalog.topics_to_delete() == []
 
 
 def test_of_many_that_remove_it_one_does(place: CatalogPlace):
@@ -73,31 +82,34 @@ def test_of_many_that_remove_it_one_does(place: CatalogPlace):
     with ThreadPoolExecutor(8) as pool:
         done = [number for number, first in enumerate(pool.map(attempt, range(16))) if first]
     assert [again(catalogs[0]).timelines[0].cleaned_up_at] == [str(number) for number in done]
-    assert catalogs[0].topics_to_delete(done[0] - 1) == []
-    assert catalogs[0].topics_to_delete(done[0]) == [(old.storage_id, old.topic)]
+    place.clock.advance(done[0] - 1)
+    assert catalogs[0].topics_to_delete() == []
+    place.clock.advance(1)
+    assert catalogs[0].topics_to_delete() == [(old.storage_id, old.topic)]
 
 
 def test_nothing_is_left_to_remove_of_a_deleted_event_type(catalog):
     """The deletion of the event type marked its topics for deletion at once."""
     entry = switched(catalog)
-    catalog.delete(entry, 7)
+    catalog.delete(entry)
     assert not catalog.remove_timeline(marked(entry.timelines[0]), 5_000)
-    assert sorted(catalog.topics_to_delete(7)) == sorted((t.storage_id, t.topic) for t in entry.timelines)
+    assert sorted(catalog.topics_to_delete()) == sorted((t.storage_id, t.topic) for t in entry.timelines)
 
 
-def test_deleting_the_event_type_does_not_hurry_a_removed_topic(catalog):
+def test_deleting_the_event_type_does_not_hurry_a_removed_topic(catalog, clock):
     """The topic keeps its own time of deletion, and a deleted topic is not marked again."""
     entry = switched(catalog)
     old, new = entry.timelines
     catalog.remove_timeline(marked(old), 5_000)
-    catalog.delete(again(catalog), 7)
-    assert catalog.topics_to_delete(4_999) == [(new.storage_id, new.topic)]
-    assert len(catalog.topics_to_delete(5_000)) == 2
+    catalog.delete(again(catalog))
+    assert catalog.topics_to_delete() == [(new.storage_id, new.topic)]
+    clock.advance(5_000)
+    assert len(catalog.topics_to_delete()) == 2
     second = switched(catalog, "visits")
     catalog.remove_timeline(marked(second.timelines[0]), 1)
-    catalog.forget_topic(second.timelines[0].storage_id, second.timelines[0].topic)
-    catalog.delete(again(catalog, "visits"), 7)
-    assert (second.timelines[0].storage_id, second.timelines[0].topic) not in catalog.topics_to_delete(10**15)
+    deleted(catalog, second.timelines[0])
+    catalog.delete(again(catalog, "visits"))
+    assert (second.timelines[0].storage_id, second.timelines[0].topic) not in catalog.topics_to_delete()
 
 
 def test_a_storage_is_free_once_its_timelines_and_their_topics_are_gone(catalog):
@@ -109,7 +121,7 @@ def test_a_storage_is_free_once_its_timelines_and_their_topics_are_gone(catalog)
     catalog.remove_timeline(marked(old), 5_000)
     with pytest.raises(Conflict, match="in use"):
         catalog.storages.remove("default")  # its topic is not deleted yet
-    catalog.forget_topic(old.storage_id, old.topic)
+    deleted(catalog, old)
     catalog.storages.remove("default")
     assert again(catalog).timelines == (marked(old), new)
     with pytest.raises(Conflict):
@@ -121,5 +133,5 @@ def test_the_next_switch_begins_with_what_is_left(catalog):
     entry = switched(catalog)
     catalog.remove_timeline(marked(entry.timelines[0]), 5_000)
     with pytest.raises(Conflict, match="has changed since"):
-        catalog.switches.begin(entry, switch_of(entry), 1_000)
-    catalog.switches.begin(again(catalog), switch_of(again(catalog)), 1_000)
+        catalog.switches.begin(entry, switch_of(entry))
+    catalog.switches.begin(again(catalog), switch_of(again(catalog)))

@@ -142,7 +142,7 @@ def test_a_refused_creation_leaves_no_topic(tmp_path):
 def test_other_tenants_of_the_file_are_no_news(tmp_path):
     """Frequent commits of the subscriptions to the same file do not change the catalog's version."""
     with closing(SqliteDatabase(tmp_path / "catalog.db")) as database:
-        catalog = SqlCatalog(database, FIRST)
+        catalog = SqlCatalog(database, FIRST, ManualClock().now_ms)
         before = catalog.version()
         with closing(sqlite.SqliteConnection(tmp_path / "catalog.db")) as tenant:
             tenant.execute("CREATE TABLE others (n)")

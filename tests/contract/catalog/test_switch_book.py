@@ -17,7 +17,7 @@ OTHER = StorageInfo("other", "kafka", kafka_configuration=KafkaConfiguration("el
 
 def prepare(catalog: Catalog, entry: CatalogEntry, kind: str = "switch") -> Switch:
     switch = switch_of(entry, kind=kind)
-    catalog.switches.begin(entry, switch, 1_000)
+    catalog.switches.begin(entry, switch)
     return switch
 
 
@@ -36,14 +36,36 @@ def test_a_begun_switch_is_seen_by_everybody(catalog, place: CatalogPlace):
     assert other.switches.undecided() == [switch]
 
 
-def test_its_topic_is_doomed_until_it_is_done(catalog):
-    """The new topic is marked for deletion until the commit, so a crash at any step leaves no orphan topic."""
+@pytest.mark.parametrize("closes", [False, True])
+def test_its_topic_is_doomed_when_it_is_aborted_and_not_before(catalog, clock, closes):
+    """A sweep cannot delete the topic of an undecided switch at any time; the abort itself marks it."""
     entry = create(catalog, "orders")
     switch = prepare(catalog, entry)
-    assert (switch.storage_id, switch.topic) in catalog.topics_to_delete(1_000)
+    if closes:
+        assert catalog.switches.close(switch.token)
+    clock.advance(10**15)
+    assert catalog.topics_to_delete() == []
+    assert not catalog.claim_topic(switch.storage_id, switch.topic)
+    assert catalog.switches.abort(switch.token)
+    assert catalog.topics_to_delete() == [(switch.storage_id, switch.topic)]
+
+
+def test_its_topic_is_never_doomed_when_it_is_done(catalog, clock):
+    """The event type owns the topic after the commit."""
+    entry = create(catalog, "orders")
+    switch = prepare(catalog, entry)
     assert catalog.switches.close(switch.token)
     assert catalog.switches.commit(switch.token, effect(entry, switch))
-    assert catalog.topics_to_delete(2_000_000) == []
+    assert not catalog.switches.abort(switch.token)
+    clock.advance(10**15)
+    assert catalog.topics_to_delete() == []
+
+
+def test_an_aborted_growth_dooms_nothing(catalog):
+    """A growth uses the topic of the event type."""
+    switch = prepare(catalog, create(catalog, "orders"), "grow")
+    assert catalog.switches.abort(switch.token)
+    assert catalog.topics_to_delete() == []
 
 
 def test_one_undecided_switch_at_a_time(catalog):
@@ -116,10 +138,12 @@ def test_deleting_an_event_type_takes_its_switches_along(catalog):
     """An initiator that returns finds no switch to advance."""
     entry = create(catalog, "orders")
     switch = prepare(catalog, entry)
-    catalog.delete(entry, 0)
+    catalog.delete(entry)
     assert catalog.switches.get(switch.token) is None
     assert not catalog.switches.close(switch.token)
     assert catalog.switches.abort(switch.token), "abort of a deleted switch is idempotent"
+    topics = {("default", entry.active.topic), (switch.storage_id, switch.topic)}
+    assert {*catalog.topics_to_delete()} == topics
 
 
 def test_storages_are_added_once(catalog):
@@ -152,10 +176,11 @@ def test_a_storage_in_use_stays(catalog):
     catalog.storages.set_default("other")
     with pytest.raises(Conflict, match="in use"):
         catalog.storages.remove("default")
-    catalog.delete(entry, 0)
+    catalog.delete(entry)
     with pytest.raises(Conflict, match="in use"):
         catalog.storages.remove("default")  # its topic is not deleted yet
-    for storage_id, topic in catalog.topics_to_delete(10**15):
+    for storage_id, topic in catalog.topics_to_delete():
+        assert catalog.claim_topic(storage_id, topic)
         catalog.forget_topic(storage_id, topic)
     catalog.storages.remove("default")
     assert [storage.id for storage in catalog.storages.list()] == ["other"]

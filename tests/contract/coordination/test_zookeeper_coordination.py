@@ -187,6 +187,23 @@ def test_an_unlock_whose_answer_got_lost_is_made_up_for(
     until(lossy.sure)
 
 
+def test_an_unlock_that_ends_with_an_unexpected_error_is_repeated(
+    coordination: ZookeeperCoordination, monkeypatch: pytest.MonkeyPatch
+):
+    """The lock does not stay until the process ends."""
+
+    def breaking(*_: object) -> None:
+        raise RuntimeError("unexpected")
+
+    coordination.lock("orders", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(coordination._zk, "write", breaking)
+        with pytest.raises(RuntimeError):
+            coordination.unlock("orders")
+    until(lambda: coordination.locks() == {})
+    assert coordination.lock("orders", "2")
+
+
 @pytest.mark.parametrize("lose", ["lose_answer_to", "lose_request"])
 def test_a_relock_waits_for_its_answer(wire: LossyProxy, lossy: ZookeeperCoordination, lose: str):
     """`relock` is idempotent, so it retries after a lost answer."""

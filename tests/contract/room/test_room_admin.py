@@ -6,7 +6,7 @@ import pytest
 
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log import EventType, StorageInfo
-from strandline.log.storage.registry import SqliteConfiguration
+from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
 
 
 @pytest.fixture
@@ -127,6 +127,9 @@ def test_only_unused_storages_can_be_removed(log, two, other):
         StorageInfo("x", "kafka"),
         StorageInfo("x", "sqlite"),
         StorageInfo("x", "sqlite", sqlite_configuration=SqliteConfiguration("../outside")),
+        StorageInfo("x", "sqlite", sqlite_configuration=SqliteConfiguration("x\0y")),
+        StorageInfo("x", "sqlite", sqlite_configuration=SqliteConfiguration("d" * 300)),
+        StorageInfo("x", "kafka", kafka_configuration=KafkaConfiguration("broker:99999")),
     ],
 )
 def test_a_storage_needs_a_place(log, wrong):

@@ -13,6 +13,7 @@ from strandline import EventType
 from strandline.errors import InvalidCursor
 from strandline.log import CursorText, DistanceQuery, Log, ShiftedCursor
 from strandline.log.records import READ
+from strandline.log.subscriptions import Subscription, SubscriptionCursor
 
 
 def fill(log: Log, name: str, count: int, start: int = 0) -> None:
@@ -176,6 +177,41 @@ def test_a_reader_never_goes_on_in_another_event_type(log: Log, single: str, beg
     with pytest.raises(InvalidCursor) as caught:
         ids(batches)
     assert caught.value.reason == "UNAVAILABLE"
+
+
+@pytest.mark.parametrize("old", [offset(4), "001-0001--1", "001-0002--1", "4", "-1"])
+def test_a_cursor_of_a_deleted_event_type_is_unavailable(log: Log, single: str, old: str):
+    """All verbs refuse cursors of a deleted event type after a new one of the same name was created."""
+    log.admin.switch(single, "default")
+    fill(log, single, 1, start=10)
+    assert ids(log.read(single, {"0": old}))[-1] == 10
+    log.delete(single)
+    log.create(EventType(single))
+    fill(log, single, 20, start=100)
+    cursor = CursorText("0", old)
+    for act in (
+        lambda: ids(log.read(single, {"0": old})),
+        lambda: ids(log.read(single, {"0": old}, follow=True, limit=1)),
+        lambda: log.lag(single, [cursor]),
+        lambda: log.partitions(single, [cursor]),
+        lambda: log.shift(single, [ShiftedCursor("0", old, 1)]),
+        lambda: log.subscriptions.create(
+            Subscription(
+                *("app", (single,)),
+                read_from="cursors",
+                initial_cursors=(SubscriptionCursor(single, "0", old),),
+            )
+        ),
+    ):
+        with pytest.raises(InvalidCursor) as caught:
+            act()
+        assert caught.value.reason == "UNAVAILABLE"
+    newest = log.partitions(single)[0].newest_available_offset
+    assert newest == "001-0003-000000000000000019"
+    with pytest.raises(InvalidCursor) as caught:
+        log.distances(single, [DistanceQuery(cursor, CursorText("0", newest))])
+    assert caught.value.reason == "TIMELINE_NOT_FOUND"
+    assert ids(log.read(single, {"0": "001-0003--1"})) == ids(log.read(single)) == [*range(100, 120)]
 
 
 @pytest.mark.parametrize(

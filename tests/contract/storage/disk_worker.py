@@ -1,10 +1,12 @@
-"""A SQLite storage on a full or read-only disk: `disk_worker.py fill|read_only <directory>`; prints JSON."""
+"""A SQLite storage on a full or read-only disk: `disk_worker.py <function> <directory>`; prints JSON."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from strandline.engine import sqlite
@@ -14,6 +16,7 @@ from strandline.log.storage.sqlite import SqliteStorage
 
 VALUE = b"v" * 20_000
 DAY_MS = 86_400_000
+NOBODY = 65534
 
 
 def mount(*arguments: str) -> None:
@@ -72,6 +75,42 @@ def read_only(directory: Path) -> dict[str, object]:
     return {name: outcome(act) for name, act in acts.items()}
 
 
+def writable_later(directory: Path) -> dict[str, object]:
+    topics = directory / "topics"
+    file = str(topics / "t.db")
+    storage = SqliteStorage(topics)
+    storage.create_topic("t", 1, DAY_MS)
+    storage.close()
+    mount("--bind", file, file)
+    report: dict[str, object] = {}
+    for verb, *arguments in (("append",), ("seal", "token"), ("unseal", "token"), ("grow", 2), ("purge", 1)):
+        storage = SqliteStorage(topics)
+        outcomes = []
+        for mode in ("ro", "rw"):
+            mount("-o", f"remount,bind,{mode}", file)
+            act = partial(append, storage) if verb == "append" else getattr(storage, verb)
+            outcomes.append((count(storage, "t"), outcome(partial(act, "t", *arguments))))
+        report[verb] = outcomes
+        storage.close()
+    return report
+
+
+def made_writable(directory: Path) -> list[object]:
+    if not os.geteuid():
+        os.setuid(NOBODY)  # root can write to any file
+    topics = directory / "topics"
+    storage = SqliteStorage(topics)
+    storage.create_topic("t", 1, DAY_MS)
+    storage.close()
+    (topics / "t.db").chmod(0o444)
+    storage = SqliteStorage(topics)
+    report: list[object] = [count(storage, "t"), outcome(partial(append, storage, "t"))]
+    (topics / "t.db").chmod(0o644)
+    report += [outcome(partial(append, storage, "t")), count(storage, "t")]
+    storage.close()
+    return report
+
+
 def outcome(act) -> str:
     try:
         act()
@@ -81,5 +120,6 @@ def outcome(act) -> str:
 
 
 if __name__ == "__main__":
-    report = {"fill": fill, "read_only": read_only}[sys.argv[1]](Path(sys.argv[2]))
+    acts = {act.__name__: act for act in (fill, read_only, writable_later, made_writable)}
+    report = acts[sys.argv[1]](Path(sys.argv[2]))
     print(json.dumps(report))  # noqa: T201 - this is how it answers

@@ -13,6 +13,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from storage_place import DAY_MS, NOW_MS, Place, append, read, records, values
@@ -319,6 +320,23 @@ def on_a_disk_of_its_own(tmp_path: Path, act: str) -> dict[str, object]:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def test_a_file_that_becomes_writable_is_written_again(tmp_path):
+    """All writes succeed as soon as the file is writable, without a restart; before that it can be read."""
+    report = on_a_disk_of_its_own(tmp_path, "writable_later")
+    assert report.pop("append") == [[0, "Unavailable"], [0, "done"]]
+    assert [*report] == ["seal", "unseal", "grow", "purge"]
+    assert all(outcomes == [[1, "Unavailable"], [1, "done"]] for outcomes in report.values())
+
+
+def test_a_file_with_new_permissions_is_written_again():
+    """The files that SQLite creates beside a read-only file become writable with it."""
+    with TemporaryDirectory() as directory:
+        Path(directory).chmod(0o777)
+        command = [sys.executable, str(DISK_WORKER), "made_writable", directory]
+        done = subprocess.run(command, check=True, capture_output=True, timeout=60)
+    assert json.loads(done.stdout) == [0, "Unavailable", "done", 1]
 
 
 def test_a_full_disk_is_said_and_breaks_nothing(tmp_path):

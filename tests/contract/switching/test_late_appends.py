@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 import strandline
-from services import until
+from services import DEADLINE_S, until
 from strandline import EventType
-from strandline.errors import Unavailable
+from strandline.errors import NotFound, Unavailable
 from strandline.log.model import StorageInfo
 from strandline.log.records import NewRecords
 from strandline.log.storage import Placed, SealableStorage, Storage
@@ -123,6 +123,26 @@ def test_an_append_that_comes_too_late_moves_to_the_new_timeline(opened):
     old, new = awake.log.timelines("orders")
     assert old.latest_position == {"0": 1}
     assert awake.log._storages.get("other").bounds(new.topic)[0].last == 1
+
+
+@pytest.mark.parametrize(
+    ("opened", "published"), [("seals", False), ("cannot seal", False), ("cannot seal", True)], indirect=["opened"]
+)
+def test_an_append_never_moves_to_another_event_type(opened, published):
+    """After the event type was deleted and created again, a late append is neither moved nor acknowledged."""
+    sleeper, awake = opened(), opened()
+    if published:  # then the append still finds the file of the deleted topic
+        sleeper.log.publish("orders", [{"n": -1}]).raise_for_failed()
+    go = hold_appends(sleeper)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(sleeper.log.publish, "orders", [{"n": 0}])
+        until(lambda: sleeper.log.node.gate("orders")._running == 1, "the running publish")
+        awake.log.delete("orders")
+        awake.log.create(EventType("orders"))
+        go.set()
+        assert isinstance(late.exception(DEADLINE_S), NotFound)
+    awake.log.publish("orders", [{"n": 1}]).raise_for_failed()
+    assert numbers(awake) == [1]
 
 
 def test_what_the_storage_took_is_never_called_failed(opened, monkeypatch):

@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from msgspec.structs import replace
+from switching_place import DELAY_MS, Opener, publish, read
 
 from services.kafka import Broker
 from strandline import EventType
 from strandline.clock import ManualClock
-from strandline.coordination.settings import CoordinationSettings
 from strandline.errors import Conflict, InvalidCursor, NotFound, Unavailable
-from strandline.log import CursorText, DistanceQuery, Options, StorageInfo
+from strandline.log import CursorText, DistanceQuery, Options
 from strandline.log.model import Timeline
-from strandline.log.settings import CatalogSettings, LogSettings
 from strandline.log.storage import kafka_topics
-from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
 from strandline.log.subscriptions.model import Subscription, SubscriptionCursor
 from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.platform import Platform
@@ -32,45 +27,6 @@ from strandline.settings import Settings
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
-DELAY_MS = 60_000
-
-Opener = Callable[[], Platform]
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(params=["sqlite", "sqlite, kafka", "postgres, kafka"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Opener]:
-    """A function that opens another node; `first` and `second` are storages, the first is the default."""
-    settings = Settings(log=LogSettings(cleanup_delay_ms=DELAY_MS))
-    if request.param.startswith("postgres"):
-        postgres, zookeeper = request.getfixturevalue("postgres"), request.getfixturevalue("zookeeper")
-        settings = Settings(
-            log=settings.log,
-            catalog=CatalogSettings(postgres.url(postgres.new_database())),
-            coordination=CoordinationSettings(f"zookeeper://{zookeeper.hosts}/{uuid.uuid4().hex}"),
-        )
-    platforms: list[Platform] = []
-
-    def one_more() -> Platform:
-        platforms.append(Platform(tmp_path, settings, clock))
-        return platforms[-1]
-
-    admin = one_more().log.admin
-    for name in ("first", "second"):
-        if request.param == "sqlite":
-            admin.add_storage(StorageInfo(name, "sqlite", sqlite_configuration=SqliteConfiguration(name)))
-        else:
-            servers = request.getfixturevalue("kafka").bootstrap_servers
-            configuration = KafkaConfiguration(servers, {"client.id": name})
-            admin.add_storage(StorageInfo(name, "kafka", kafka_configuration=configuration))
-    admin.set_default_storage("first")
-    yield one_more
-    for platform in platforms:
-        platform.close()
 
 
 @pytest.fixture
@@ -83,14 +39,6 @@ def node(opened: Opener, clock: ManualClock) -> Platform:
     clock.advance(HOUR_MS)
     publish(platform, 3, 4)
     return platform
-
-
-def publish(platform: Platform, *numbers: int) -> None:
-    platform.log.publish("orders", [{"n": n} for n in numbers]).raise_for_failed()
-
-
-def read(platform: Platform, start: object = "BEGIN") -> list[int]:
-    return [event["n"] for batch in platform.log.read("orders", start) for event in batch.events]
 
 
 def upkeep(platform: Platform) -> list[tuple[int, int]]:
@@ -309,9 +257,9 @@ def test_an_unavailable_storage_holds_up_nothing_but_its_topics(
         finally:
             if broker is not None:
                 broker.bring_back()
-    assert node.log._catalog.topics_to_delete(clock.now_ms())
+    assert node.log._catalog.topics_to_delete()
     upkeep(node)
-    assert not node.log._catalog.topics_to_delete(clock.now_ms())
+    assert not node.log._catalog.topics_to_delete()
     assert not has_topic(node)
 
 

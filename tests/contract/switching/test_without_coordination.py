@@ -10,6 +10,7 @@ import pytest
 import strandline
 from services import until
 from strandline import EventType
+from strandline.clock import ManualClock
 from strandline.errors import LeaseLost, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log.model import StorageInfo
 from strandline.log.storage.registry import SqliteConfiguration
@@ -63,6 +64,38 @@ def test_an_abort_needs_nobody(platform, monkeypatch):
         platform.log.admin.switch("orders", "other")
     assert aborted.is_set()
     assert platform.log.admin.current_switch("orders").state == "aborted"
+
+
+class WrongClock(ManualClock):
+    """A clock whose wall-clock time is changed independently of its steady time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.wrong_ms
+
+
+@pytest.mark.parametrize("wrong_ms", [3_600_000, -3_600_000])
+def test_a_wait_does_not_depend_on_the_wall_clock(tmp_path, monkeypatch, wrong_ms):
+    """The wall clock may be changed while a publish waits for a switch."""
+    clock = WrongClock()
+    with Platform(tmp_path, Settings.load(flags={"log.publish_wait_ms": 300}), clock) as platform:
+        platform.log.create(EventType("orders"))
+        node = platform.log.node
+        node.join()
+        monkeypatch.setattr(node, "_poll", lambda: None)  # the gate stays closed
+        node.gate("orders").hold()
+        waiting = platform.log.submit("orders", [{"n": 1}])
+        clock.wrong_ms = wrong_ms
+        clock.advance(299)
+        node._refuse_late()
+        assert not waiting.done()
+        clock.advance(1)
+        node._refuse_late()
+        with pytest.raises(Unavailable, match="took too long"):
+            waiting.result(0)
 
 
 def test_whoever_waits_for_a_switch_is_refused_in_time(platform, monkeypatch):

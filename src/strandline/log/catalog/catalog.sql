@@ -55,12 +55,18 @@ CREATE TABLE switches (
 );
 CREATE UNIQUE INDEX one_undecided_switch ON switches (event_type_id) WHERE state IN ('preparing', 'closing');
 CREATE INDEX switches_of_event_type ON switches (event_type_id, number);
--- Topics that are marked for deletion: no event type owns them yet, or any more.
+-- Topics that are marked for deletion: no event type owns them yet, or any more. A claimed topic is being deleted.
 CREATE TABLE doomed_topics (
     storage_id  TEXT NOT NULL,
     topic       TEXT NOT NULL,
     after_ms    BIGINT NOT NULL,
+    claimed     BOOLEAN NOT NULL DEFAULT FALSE,
     PRIMARY KEY (storage_id, topic)
+);
+-- The last order of every deleted event type, so that a later event type of the same name uses other orders.
+CREATE TABLE last_orders (
+    name      TEXT COLLATE "C" PRIMARY KEY,
+    position  INTEGER NOT NULL
 );
 
 -- name: migration_2 (sqlite)
@@ -94,6 +100,13 @@ DROP TABLE IF EXISTS catalog_changes;
 UPDATE catalog SET layout = 1000;
 ALTER TABLE catalog ALTER COLUMN layout SET DEFAULT 1000;
 
+-- name: migration_4
+ALTER TABLE doomed_topics ADD COLUMN claimed BOOLEAN NOT NULL DEFAULT FALSE;
+CREATE TABLE last_orders (
+    name      TEXT COLLATE "C" PRIMARY KEY,
+    position  INTEGER NOT NULL
+);
+
 -- name: change
 -- The first statement of every write: on PostgreSQL, writers queue on this row, so the rows that the next
 -- statements read do not change before the commit.
@@ -111,6 +124,15 @@ SELECT definition FROM event_types WHERE id = :entry_id;
 
 -- name: update_event_type
 UPDATE event_types SET definition = :definition WHERE id = :entry_id;
+
+-- name: last_order
+SELECT position FROM last_orders WHERE name = :name;
+
+-- name: keep_last_order
+INSERT INTO last_orders (name, position)
+SELECT e.name, max(t.position) FROM event_types e JOIN timelines t ON t.event_type_id = e.id
+WHERE e.id = :entry_id GROUP BY e.name
+ON CONFLICT (name) DO UPDATE SET position = excluded.position;
 
 -- name: delete_event_type
 DELETE FROM event_types WHERE id = :entry_id RETURNING id;
@@ -154,22 +176,35 @@ FROM event_types e WHERE e.id = :entry_id;
 SELECT definition FROM schemas WHERE event_type_id = :entry_id ORDER BY number DESC;
 
 -- name: mark_topic
-INSERT INTO doomed_topics (storage_id, topic, after_ms) VALUES (:storage_id, :topic, :after_ms)
-ON CONFLICT (storage_id, topic) DO UPDATE SET after_ms = excluded.after_ms;
+INSERT INTO doomed_topics (storage_id, topic, after_ms)
+VALUES (:storage_id, :topic,
+    :delay_ms + coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))
+ON CONFLICT (storage_id, topic) DO UPDATE SET after_ms = excluded.after_ms, claimed = FALSE;
 
 -- name: mark_topics_of
 INSERT INTO doomed_topics (storage_id, topic, after_ms)
-SELECT storage_id, topic, :after_ms FROM timelines WHERE event_type_id = :entry_id AND storage_id IS NOT NULL
-ON CONFLICT (storage_id, topic) DO UPDATE SET after_ms = excluded.after_ms;
+SELECT storage_id, topic, coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+FROM timelines WHERE event_type_id = :entry_id AND storage_id IS NOT NULL
+ON CONFLICT (storage_id, topic) DO UPDATE SET after_ms = excluded.after_ms, claimed = FALSE;
 
 -- name: marked_topics
 -- A topic that an event type owns is not deleted, even if it is marked.
-SELECT storage_id, topic FROM doomed_topics d WHERE after_ms <= :now_ms
+SELECT storage_id, topic FROM doomed_topics d
+WHERE after_ms <= coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
 AND NOT EXISTS (SELECT 1 FROM timelines t WHERE t.storage_id = d.storage_id AND t.topic = d.topic)
 ORDER BY after_ms;
 
--- name: unmark_topic
-DELETE FROM doomed_topics WHERE storage_id = :storage_id AND topic = :topic RETURNING topic;
+-- name: claim_topic
+UPDATE doomed_topics AS d SET claimed = TRUE WHERE storage_id = :storage_id AND topic = :topic
+AND NOT EXISTS (SELECT 1 FROM timelines t WHERE t.storage_id = d.storage_id AND t.topic = d.topic)
+RETURNING topic;
+
+-- name: own_topic
+DELETE FROM doomed_topics WHERE storage_id = :storage_id AND topic = :topic AND NOT claimed RETURNING topic;
+
+-- name: forget_topic
+-- If the topic was marked again after the claim, it may have been created again.
+DELETE FROM doomed_topics WHERE storage_id = :storage_id AND topic = :topic AND claimed;
 
 -- name: begin_switch
 INSERT INTO switches (token, event_type_id, storage_id, state, definition)
@@ -182,8 +217,12 @@ SELECT definition, state FROM switches WHERE token = :token;
 -- name: undecided
 SELECT definition, state FROM switches WHERE state IN ('preparing', 'closing') ORDER BY number;
 
+-- name: undecided_of
+SELECT definition, state FROM switches WHERE event_type_id = :entry_id AND state IN ('preparing', 'closing');
+
 -- name: move_switch
-UPDATE switches SET state = :state WHERE token = :token AND state = ANY (:before) RETURNING event_type_id;
+UPDATE switches SET state = :state WHERE token = :token AND state = ANY (:before)
+RETURNING event_type_id, definition, state;
 
 -- name: storages
 SELECT definition, is_default FROM storages ORDER BY id;

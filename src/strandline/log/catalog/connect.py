@@ -26,7 +26,7 @@ def connect(settings: LogSections, databases: Databases, clock: Clock) -> Catalo
         sqlite_configuration=SqliteConfiguration("topics"),
         created_at=to_rfc3339(clock.now_ms()),
     )
-    return SqlCatalog(database, first)
+    return SqlCatalog(database, first, clock.now_ms)
 
 
 def _check(settings: LogSections) -> None:

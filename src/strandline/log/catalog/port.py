@@ -23,8 +23,8 @@ class SwitchBook(ABC):
     """The timeline switches. Their state changes by compare-and-set; every method is one transaction."""
 
     @abstractmethod
-    def begin(self, entry: CatalogEntry, switch: Switch, sweep_after_ms: int) -> None:
-        """Record a switch as `preparing` and mark its new topic for deletion until the switch is done.
+    def begin(self, entry: CatalogEntry, switch: Switch) -> None:
+        """Record a switch as `preparing`. Call this before its new topic is created.
 
         Conflict if the event type has another undecided switch, or if the event type or its timelines have changed
         since `entry` was read.
@@ -44,14 +44,16 @@ class SwitchBook(ABC):
 
     @abstractmethod
     def abort(self, token: str) -> bool:
-        """`preparing` or `closing` → `aborted`; True also if it was aborted already, False if it is done."""
+        """`preparing` or `closing` → `aborted`, and mark its new topic for deletion.
+
+        True also if it was aborted already or its event type was deleted, False if it is done.
+        """
 
     @abstractmethod
     def commit(self, token: str, effect: SwitchEffect) -> bool:
         """`closing` → `done` together with its effect; False, with nothing changed, if it is not `closing`.
 
-        The mark of a new timeline's topic is removed. Conflict, with nothing changed, if the effect replaces a
-        definition that has changed since.
+        Conflict, with nothing changed, if the effect replaces a definition that has changed since.
         """
 
 
@@ -81,9 +83,12 @@ class StorageBook(ABC):
 class Catalog(ABC):
     """The authority on what exists. Thread-safe; every method is one transaction.
 
-    Topics and catalog rows are stored in different places. So a topic is marked for deletion before it is created,
-    and the mark is removed when an event type owns the topic. After a crash between the two steps, the next sweep
-    deletes the topic.
+    Topics and catalog rows are stored in different places. So every topic is recorded before it is created: by an
+    undecided switch, which marks it for deletion when it is aborted, or by such a mark, which is removed when an
+    event type owns the topic. After a crash at any step, a sweep finds the mark and deletes the topic. The sweep
+    claims the topic first, and no event type can own a claimed topic.
+
+    Delays are measured on one clock: the database server's, or the machine's if the database is a file.
     """
 
     switches: SwitchBook
@@ -105,7 +110,9 @@ class Catalog(ABC):
     def create(self, entry_id: str, event_type: EventType, timeline: Timeline) -> None:
         """Add a new event type with its first timeline and remove the mark of its topic.
 
-        Conflict if the name is taken, or if a sweep has already deleted the topic.
+        The timeline gets the order 1 or, if event types of that name were deleted, the order after their last one.
+        So a timeline never has the order of another timeline of that name. Conflict if the name is taken, or if a
+        sweep has already claimed the topic.
         """
 
     @abstractmethod
@@ -113,29 +120,42 @@ class Catalog(ABC):
         """Replace the definition in `entry`; Conflict if it has changed since."""
 
     @abstractmethod
-    def delete(self, entry: CatalogEntry, now_ms: int) -> None:
-        """Delete the event type and mark its topics for deletion. NotFound if it does not exist."""
+    def delete(self, entry: CatalogEntry) -> None:
+        """Delete the event type and mark its topics for deletion. NotFound if it does not exist.
+
+        The topic of an undecided switch is marked as well.
+        """
 
     @abstractmethod
     def schemas(self, entry: CatalogEntry) -> list[Schema]:
         """All schemas the event type ever had, newest first."""
 
     @abstractmethod
-    def remove_timeline(self, removed: Timeline, delete_after_ms: int) -> bool:
-        """Record a closed timeline as removed, as given, and mark its topic for deletion after that time.
+    def remove_timeline(self, removed: Timeline, delay_ms: int) -> bool:
+        """Record a closed timeline as removed, as given, and mark its topic for deletion after the delay.
 
         Its row stays, so that cursors in it stay valid; it no longer counts as a use of its storage. False, with
         nothing changed, if another process was first or the event type was deleted.
         """
 
     @abstractmethod
-    def mark_for_deletion(self, storage_id: str, topic: str, after_ms: int) -> None:
-        """Allow the deletion of the topic after that time, unless an event type owns it by then."""
+    def mark_for_deletion(self, storage_id: str, topic: str, delay_ms: int = 0) -> None:
+        """Allow the deletion of the topic after the delay, unless an event type owns it by then.
+
+        This replaces an earlier mark and its claim: the topic may have been created after the claim.
+        """
 
     @abstractmethod
-    def topics_to_delete(self, now_ms: int) -> list[tuple[str, str]]:
-        """(storage id, topic) of every topic that may be deleted now."""
+    def topics_to_delete(self) -> list[tuple[str, str]]:
+        """(storage id, topic) of every topic that may be claimed now."""
+
+    @abstractmethod
+    def claim_topic(self, storage_id: str, topic: str) -> bool:
+        """Claim a marked topic for its deletion; True also if it was claimed already.
+
+        False if an event type owns it, or if it is not marked any more: then it must not be deleted.
+        """
 
     @abstractmethod
     def forget_topic(self, storage_id: str, topic: str) -> None:
-        """Remove the mark of a topic that was deleted."""
+        """Remove the mark of a claimed topic that was deleted."""

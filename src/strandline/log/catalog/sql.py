@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
+
 from strandline.engine.database import Database, SharedQuery, Tables, Transaction, is_plain
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log.catalog import rows
@@ -20,8 +22,22 @@ _T = TypeVar("_T")
 class CatalogTables(Tables):
     """The catalog's tables. Writes are serialized, and each changes the catalog's version."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, now: Callable[[], int] | None) -> None:
         super().__init__(database, "catalog", "strandline.log.catalog", "catalog.sql")
+        self._now = now
+
+    @property
+    def now_ms(self) -> int | None:
+        """`:now_ms` for a statement; if it is NULL, the statement reads the server's clock."""
+        return self._now() if self._now else None
+
+    def mark(self, tx: Transaction, storage_id: str, topic: str, delay_ms: int = 0) -> None:
+        tx.run("mark_topic", storage_id=storage_id, topic=topic, delay_ms=delay_ms, now_ms=self.now_ms)
+
+    def mark_topic_of(self, tx: Transaction, switch: Switch) -> None:
+        """Mark the new topic of a switch that does not take place."""
+        if switch.kind == "switch":
+            self.mark(tx, switch.storage_id, switch.topic)
 
     def write(self, work: Callable[[Transaction], _T]) -> _T:
         def change(tx: Transaction) -> _T:
@@ -37,7 +53,7 @@ class SqlSwitchBook(SwitchBook):
     def __init__(self, tables: CatalogTables) -> None:
         self._tables = tables
 
-    def begin(self, entry: CatalogEntry, switch: Switch, sweep_after_ms: int) -> None:
+    def begin(self, entry: CatalogEntry, switch: Switch) -> None:
         def work(tx: Transaction) -> None:
             timelines = [rows.value(text, Timeline) for (text,) in tx.run("timelines", entry_id=entry.id)]
             if _definition(tx, entry.id) != entry.event_type or timelines != [*entry.timelines]:
@@ -52,8 +68,6 @@ class SqlSwitchBook(SwitchBook):
             )
             if not begun:
                 raise Conflict(f"another switch of {switch.event_type!r} is under way")
-            if switch.kind == "switch":
-                _mark(tx, switch.storage_id, switch.topic, sweep_after_ms)
 
         self._tables.write(work)
 
@@ -68,8 +82,13 @@ class SqlSwitchBook(SwitchBook):
         return self._tables.write(lambda tx: bool(_moved(tx, token, State.CLOSING, State.PREPARING)))
 
     def abort(self, token: str) -> bool:
-        before = (State.PREPARING, State.CLOSING)
-        if self._tables.write(lambda tx: bool(_moved(tx, token, State.ABORTED, *before))):
+        def work(tx: Transaction) -> bool:
+            moved = _moved(tx, token, State.ABORTED, State.PREPARING, State.CLOSING)
+            for _, switch in moved:
+                self._tables.mark_topic_of(tx, switch)
+            return bool(moved)
+
+        if self._tables.write(work):
             return True
         switch = self.get(token)
         return switch is None or switch.state is State.ABORTED
@@ -77,16 +96,17 @@ class SqlSwitchBook(SwitchBook):
     def commit(self, token: str, effect: SwitchEffect) -> bool:
         def work(tx: Transaction) -> bool:
             moved = _moved(tx, token, State.DONE, State.CLOSING)
-            for entry_id in moved:
+            for entry_id, _ in moved:
                 _apply(tx, entry_id, effect)
             return bool(moved)
 
         return self._tables.write(work)
 
 
-def _moved(tx: Transaction, token: str, to: State, *before: State) -> list[str]:
-    """The id of the event type if its switch has changed its state, else empty."""
-    return [found for (found,) in tx.run("move_switch", state=to, token=token, before=[*before])]
+def _moved(tx: Transaction, token: str, to: State, *before: State) -> list[tuple[str, Switch]]:
+    """The id of the event type and its switch if it has changed its state, else empty."""
+    found = tx.run("move_switch", state=to, token=token, before=[*before])
+    return [(entry_id, rows.switch(definition, state)) for entry_id, definition, state in found]
 
 
 def _apply(tx: Transaction, entry_id: str, effect: SwitchEffect) -> None:
@@ -96,7 +116,6 @@ def _apply(tx: Transaction, entry_id: str, effect: SwitchEffect) -> None:
         tx.run("update_timeline", definition=rows.text(effect.closed), id=effect.closed.id)
     if effect.opened is not None:
         _add_timeline(tx, entry_id, effect.opened)
-        tx.run("unmark_topic", storage_id=effect.opened.storage_id, topic=effect.opened.topic)
 
 
 def _add_timeline(tx: Transaction, entry_id: str, timeline: Timeline) -> None:
@@ -121,10 +140,6 @@ def _replace_definition(tx: Transaction, entry_id: str, before: EventType, after
     if _definition(tx, entry_id) != before:
         raise Conflict(f"event type {before.name!r} has changed since it was read; read it again")
     tx.run("update_event_type", definition=rows.text(after), entry_id=entry_id)
-
-
-def _mark(tx: Transaction, storage_id: str, topic: str, after_ms: int) -> None:
-    tx.run("mark_topic", storage_id=storage_id, topic=topic, after_ms=after_ms)
 
 
 class SqlStorageBook(StorageBook):
@@ -174,10 +189,18 @@ def _existing(tx: Transaction, storage_id: str) -> bool:
 
 
 class SqlCatalog(Catalog):
-    """`first_storage` is added if the catalog has no storage yet; a shared catalog starts without one."""
+    """`first_storage` is added if the catalog has no storage yet; a shared catalog starts without one.
 
-    def __init__(self, database: Database, first_storage: StorageInfo | None = None) -> None:
-        self._tables = CatalogTables(database)
+    `now` is the clock of the machine. Without it, the catalog uses the clock of the database server.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        first_storage: StorageInfo | None = None,
+        now: Callable[[], int] | None = None,
+    ) -> None:
+        self._tables = CatalogTables(database, now)
         self._query_version = SharedQuery(lambda: int(self._tables.fetch("version")[0][0]))
         self._seen: tuple[int, int] | None = None
         self.switches = SqlSwitchBook(self._tables)
@@ -215,10 +238,12 @@ class SqlCatalog(Catalog):
         def work(tx: Transaction) -> None:
             if not tx.run("insert_event_type", entry_id=entry_id, name=event_type.name, definition=definition):
                 raise Conflict(f"event type {event_type.name!r} exists already")
-            if not tx.run("unmark_topic", storage_id=timeline.storage_id, topic=timeline.topic):
+            if not tx.run("own_topic", storage_id=timeline.storage_id, topic=timeline.topic):
                 raise Conflict("creating the event type took too long; try again")
             tx.run("insert_schema", entry_id=entry_id, definition=rows.text(event_type.schema))
-            _add_timeline(tx, entry_id, timeline)
+            deleted = tx.run("last_order", name=event_type.name)
+            order = deleted[0][0] + 1 if deleted else 1
+            _add_timeline(tx, entry_id, msgspec.structs.replace(timeline, order=order))
 
         self._tables.write(work)
 
@@ -230,9 +255,12 @@ class SqlCatalog(Catalog):
 
         self._tables.write(work)
 
-    def delete(self, entry: CatalogEntry, now_ms: int) -> None:
+    def delete(self, entry: CatalogEntry) -> None:
         def work(tx: Transaction) -> None:
-            tx.run("mark_topics_of", entry_id=entry.id, after_ms=now_ms)
+            tx.run("mark_topics_of", entry_id=entry.id, now_ms=self._tables.now_ms)
+            for row in tx.run("undecided_of", entry_id=entry.id):
+                self._tables.mark_topic_of(tx, rows.switch(*row))
+            tx.run("keep_last_order", entry_id=entry.id)
             if not tx.run("delete_event_type", entry_id=entry.id):
                 raise NotFound(f"event type {entry.event_type.name!r} does not exist")
 
@@ -241,20 +269,24 @@ class SqlCatalog(Catalog):
     def schemas(self, entry: CatalogEntry) -> list[Schema]:
         return [rows.value(text, Schema) for (text,) in self._tables.fetch("schemas", entry_id=entry.id)]
 
-    def remove_timeline(self, removed: Timeline, delete_after_ms: int) -> bool:
+    def remove_timeline(self, removed: Timeline, delay_ms: int) -> bool:
         def work(tx: Transaction) -> bool:
             found = tx.run("remove_timeline", definition=rows.text(removed), id=removed.id)
             if found:
-                _mark(tx, removed.storage_id, removed.topic, delete_after_ms)
+                self._tables.mark(tx, removed.storage_id, removed.topic, delay_ms)
             return bool(found)
 
         return self._tables.write(work)
 
-    def mark_for_deletion(self, storage_id: str, topic: str, after_ms: int) -> None:
-        self._tables.write(lambda tx: _mark(tx, storage_id, topic, after_ms))
+    def mark_for_deletion(self, storage_id: str, topic: str, delay_ms: int = 0) -> None:
+        self._tables.write(lambda tx: self._tables.mark(tx, storage_id, topic, delay_ms))
 
-    def topics_to_delete(self, now_ms: int) -> list[tuple[str, str]]:
-        return [(storage, topic) for storage, topic in self._tables.fetch("marked_topics", now_ms=now_ms)]
+    def topics_to_delete(self) -> list[tuple[str, str]]:
+        found = self._tables.fetch("marked_topics", now_ms=self._tables.now_ms)
+        return [(storage_id, topic) for storage_id, topic in found]
+
+    def claim_topic(self, storage_id: str, topic: str) -> bool:
+        return bool(self._tables.write(lambda tx: tx.run("claim_topic", storage_id=storage_id, topic=topic)))
 
     def forget_topic(self, storage_id: str, topic: str) -> None:
-        self._tables.write(lambda tx: tx.run("unmark_topic", storage_id=storage_id, topic=topic))
+        self._tables.write(lambda tx: tx.run("forget_topic", storage_id=storage_id, topic=topic))

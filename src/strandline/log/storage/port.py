@@ -138,7 +138,7 @@ class SealableStorage(Storage):
 
     @abstractmethod
     def seal(self, topic: str, token: str) -> None:
-        """Refuse all later appends with `Sealed(token)`, also after a crash. Conflict if another token has."""
+        """Refuse all later appends with `Sealed(token)`, also after a crash. Sealed if another token has."""
 
     @abstractmethod
     def unseal(self, topic: str, token: str) -> None:

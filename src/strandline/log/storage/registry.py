@@ -6,6 +6,7 @@ A new storage type needs its adapter and, in this module, a configuration class,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -15,6 +16,12 @@ import msgspec
 from strandline.errors import Invalid
 from strandline.log.settings import LogSettings
 from strandline.log.storage.port import Storage
+
+# The path of a topic adds up to 170 bytes and the data directory; SQLite opens paths of up to 512 bytes.
+_PATH_BYTES = 200
+# A name, an IPv4 address, or an IPv6 address in brackets; the driver's default port if there is none.
+_SERVER = re.compile(r"(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::(\d{1,5}))?", re.ASCII).fullmatch
+_PORTS = range(1, 1 << 16)
 
 
 class StorageConfiguration(msgspec.Struct, frozen=True):
@@ -57,8 +64,12 @@ class SqliteConfiguration(StorageConfiguration, frozen=True):
     location_help = "Directory for SQLite files, below the data directory."
 
     def check(self) -> None:
-        if not self.directory or ".." in Path(self.directory).parts:
-            raise Invalid(f"{self.directory!r} is not a directory; write a path, relative to the data directory")
+        path = self.directory
+        if not path.isprintable() or not 0 < len(path.encode()) <= _PATH_BYTES or ".." in Path(path).parts:
+            raise Invalid(
+                f"{path!r:.100} is not a directory; write a path, relative to the data directory, of printable "
+                f"characters and at most {_PATH_BYTES} bytes"
+            )
 
     def open(self, data: Path, settings: LogSettings) -> Storage:
         from strandline.log.storage.sqlite import SqliteStorage  # noqa: PLC0415 - clients need no driver
@@ -79,6 +90,12 @@ class KafkaConfiguration(StorageConfiguration, frozen=True):
     local = False
     location_format = "HOST:PORT,…"
     location_help = "Bootstrap servers of a Kafka cluster."
+
+    def check(self) -> None:
+        for server in self.bootstrap_servers.split(","):
+            match = _SERVER(server.strip())
+            if not match or int(match[1] or 1) not in _PORTS:
+                raise Invalid(f"{server!r:.100} is not a bootstrap server; write host:port, separated by commas")
 
     def open(self, data: Path, settings: LogSettings) -> Storage:  # noqa: ARG002 - it is not in the data directory
         from strandline.log.storage.kafka import KafkaOptions, KafkaStorage  # noqa: PLC0415 - its driver is an extra

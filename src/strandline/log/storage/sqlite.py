@@ -48,10 +48,7 @@ class SqliteStorage(SealableStorage):
     def delete_topic(self, topic: str) -> None:
         with self._lock:
             self._refuse_closed()
-            opened = self._open.pop(topic, None)
-            if opened is not None:
-                opened.listed = False
-                opened.close_if_unused()
+            self._unlist(topic)
             # Under the lock, so that no thread opens a partly deleted file.
             sqlite.remove(self._path(topic))
         self._watcher.notify(topic)
@@ -61,7 +58,7 @@ class SqliteStorage(SealableStorage):
     ) -> Future[dict[int, Placed]]:
         try:
             with self._lock:  # held until the append has started, so that `close` finishes or refuses it
-                opened = self._acquire(topic)
+                opened = self._acquire(topic, writes=True)
                 future = opened.file.append(batches, waits=waits)
         except StrandlineError as error:
             failed: Future[dict[int, Placed]] = Future()
@@ -93,22 +90,22 @@ class SqliteStorage(SealableStorage):
         return self._watcher.watch(topic, callback)
 
     def seal(self, topic: str, token: str) -> None:
-        with self._using(topic) as opened:
+        with self._using(topic, writes=True) as opened:
             opened.file.seal(token)
 
     def unseal(self, topic: str, token: str) -> None:
-        with self._using(topic) as opened:
+        with self._using(topic, writes=True) as opened:
             opened.file.unseal(token)
 
     def purge(self, topic: str, before_ms: int) -> int:
-        with self._using(topic) as opened:
+        with self._using(topic, writes=True) as opened:
             return opened.file.purge(before_ms)
 
     def retain(self, topic: str, retention_ms: int) -> None:  # noqa: ARG002 - see `purge`
         self._refuse_closed()
 
     def grow(self, topic: str, partitions: int) -> None:
-        with self._using(topic) as opened:
+        with self._using(topic, writes=True) as opened:
             opened.file.grow(partitions)
 
     def tidy(self) -> None:
@@ -149,17 +146,20 @@ class SqliteStorage(SealableStorage):
             return error
 
     @contextmanager
-    def _using(self, topic: str) -> Iterator[_Opened]:
+    def _using(self, topic: str, *, writes: bool = False) -> Iterator[_Opened]:
         with self._lock:
-            opened = self._acquire(topic)
+            opened = self._acquire(topic, writes=writes)
         try:
             yield opened
         finally:
             self._release(opened)
 
-    def _acquire(self, topic: str) -> _Opened:
+    def _acquire(self, topic: str, *, writes: bool) -> _Opened:
         self._refuse_closed()
         opened = self._open.get(topic)
+        if writes and opened is not None and opened.file.read_only:
+            self._unlist(topic)  # the file may have become writable
+            opened = None
         if opened is None:
             opened = _Opened(TopicFile(self._path(topic), self._executor, self._copier), next(self._openings))
             self._open[topic] = opened
@@ -167,6 +167,13 @@ class SqliteStorage(SealableStorage):
         self._open.move_to_end(topic)
         opened.users += 1
         return opened
+
+    def _unlist(self, topic: str) -> None:
+        """Let the next user open the file again, or find it deleted."""
+        opened = self._open.pop(topic, None)
+        if opened is not None:
+            opened.listed = False
+            opened.close_if_unused()
 
     def _release(self, opened: _Opened) -> None:
         with self._lock:

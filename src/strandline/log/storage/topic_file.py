@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from strandline.engine import sql, sqlite
 from strandline.engine.checkpoints import Checkpoints
 from strandline.engine.layouts import create_file, migrate_file
-from strandline.errors import Conflict, NotFound, Sealed
+from strandline.errors import NotFound, Sealed
 from strandline.log import records
 from strandline.log.combining import Combiner
 from strandline.log.records import NewRecords
@@ -68,6 +68,11 @@ class TopicFile:
         ):
             create_file(connection, _SQL)
             connection.execute_many(_SQL["add_partition"], [(p,) for p in range(partitions)])
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the file was not writable. Then writes fail until it is opened again."""
+        return self._writer.read_only
 
     # -- writing
 
@@ -170,7 +175,7 @@ class TopicFile:
         with self._changing() as db:
             db.execute(_SQL["seal"], (token,))
             if (holder := db.execute(_SQL["sealed_by"])[0][0]) != token:
-                raise Conflict(f"the topic is sealed by another switch ({holder})")
+                raise Sealed("the topic is sealed by another timeline switch", token=holder)
 
     def unseal(self, token: str) -> None:
         with self._changing() as db:
