@@ -61,8 +61,9 @@ def http_page() -> str:
     lines = ["# HTTP", "", _NOTE]
     lines += [
         "The log's routes are Nakadi's. `/openapi.json` of a running node describes all types. Every error is",
-        "a problem document, also for unknown routes. Paths may end in a slash; bodies may be compressed with",
-        "gzip or zstd. An `authorization` is stored and shown, but not enforced.",
+        "a problem document, also for unknown routes. Paths may end in a slash. Bodies have the Content-Type",
+        "`application/json` and may be compressed with gzip or zstd. An `authorization` is stored and shown, but",
+        "not enforced. The setting `server.hosts` says which hosts a node answers to.",
         "",
         "Tested unmodified clients: pyNakadi 0.2.14.8 (Python) and Fahrschein 0.24.0 (Java) in our tests,",
         "nakadion 0.30.0 (Rust) manually with its own integration test. Kanadi (Scala) was not run; only its",

@@ -44,9 +44,14 @@ class Answer:
 def send(
     server: Server, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
 ) -> Answer:
-    """Send one request with its path and body exactly as given. Values that are not bytes are sent as JSON."""
+    """Send one request with its path and body exactly as given. Values that are not bytes are sent as JSON.
+
+    A body has the media type of JSON unless the headers have another one.
+    """
     if body is not None and not isinstance(body, bytes | Iterator):
         body = json.dumps(body).encode()
+    if body is not None:
+        headers = {"Content-Type": "application/json", **(headers or {})}
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=DEADLINE_S)
     try:
         connection.request(method, path, body, headers or {}, encode_chunked=isinstance(body, Iterator))

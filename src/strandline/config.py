@@ -129,18 +129,19 @@ def _from_file(file: Path, sections: Mapping[str, type]) -> dict[str, Any]:
 
 
 def _convert(setting: Setting, value: Any, env: Mapping[str, str]) -> Any:
+    shown = f"{value!r:.60}"  # a reference to a variable, not its value, which may be a secret
     if isinstance(value, str) and value.startswith("env:"):
         value = from_environment(setting.key, value.removeprefix("env:"), env)
     if setting.type is int and isinstance(value, str):
         try:
             value = int(value.replace("_", ""))
         except ValueError:
-            raise Invalid(f"{setting.key} must be a whole number, not {value!r:.60}") from None
+            raise Invalid(f"{setting.key} must be a whole number, not {shown}") from None
     number: Any = value
     if type(value) is not setting.type:
-        raise Invalid(f"{setting.key} must be of type {setting.type.__name__}, not {value!r:.60}")
+        raise Invalid(f"{setting.key} must be of type {setting.type.__name__}, not {type(value).__name__}")
     if setting.minimum is not None and number < setting.minimum:
-        raise Invalid(f"{setting.key} must be at least {setting.minimum}, not {value}")
+        raise Invalid(f"{setting.key} must be at least {setting.minimum}, not {shown}")
     return value
 
 

@@ -4,7 +4,7 @@ StrandlineError
 ├── Invalid            change the request (422)
 │   ├── Malformed      it could not be parsed (400)
 │   ├── Incomplete     its body did not arrive in time (408)
-│   ├── Unsupported    its content encoding is not supported (415)
+│   ├── Unsupported    its media type or content encoding is not supported (415)
 │   ├── TooLarge       send less at once (413)
 │   ├── InvalidCursor  carries the reason and, for streams, the available range (422, 412 on streams)
 │   └── PublishFailed  carries the result of every item
@@ -12,7 +12,7 @@ StrandlineError
 ├── Conflict           another caller was first, or the state does not allow it (409)
 │   └── Sealed         the topic is closed for appends by a timeline switch
 ├── LeaseLost          the lease expired or belongs to another process; drop the work (409)
-├── Forbidden          the token does not allow it (403)
+├── Forbidden          the permissions do not allow it (403)
 ├── Unavailable        retry after `retry_after` seconds (503)
 │   └── StorageFull    no space left on the device (507)
 └── OutcomeUnknown     it may or may not have happened; read before you retry (504)
@@ -68,7 +68,7 @@ class Incomplete(Invalid, code="incomplete", status=408):
 
 
 class Unsupported(Invalid, code="unsupported_media_type", status=415):
-    """The content encoding of the body is not supported."""
+    """The media type or the content encoding of the body is not supported."""
 
 
 class TooLarge(Invalid, code="too_large", status=413):
@@ -115,7 +115,7 @@ class LeaseLost(StrandlineError, code="lease_lost", status=409):
 
 
 class Forbidden(StrandlineError, code="forbidden", status=403):
-    """The token does not allow the request."""
+    """The permissions do not allow the request."""
 
 
 class Unavailable(StrandlineError, code="unavailable", status=503):

@@ -10,9 +10,9 @@ import pytest
 from requests_as_is import send
 from services import DEADLINE_S, Server
 
-HOST = b"Host: x\r\n"
+HOST = b"Host: localhost\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\n" + HOST
-POST = b"POST /event-types/plain/events HTTP/1.1\r\n" + HOST
+POST = b"POST /event-types/plain/events HTTP/1.1\r\nContent-Type: application/json\r\n" + HOST
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 RAW = [
     # description, bytes, start of the answer (empty: the server may close the connection or wait)

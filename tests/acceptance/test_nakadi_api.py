@@ -18,6 +18,7 @@ from services import DEADLINE_S, Server
 EID = "105a76d8-db49-4144-ace7-e683e8f4ba46"
 METADATA = {"eid": EID, "occurred_at": "2024-05-01T12:00:00Z"}
 FROM_BEGIN = '[{"partition": "0", "offset": "BEGIN"}]'
+JSON = {"Content-Type": "application/json"}
 #: Limits that end a stream about a second after its last event.
 SHORT = {"stream_timeout": 1, "batch_flush_timeout": 1}
 
@@ -84,7 +85,9 @@ def test_headers_come_before_the_first_batch(client: httpx.Client, create):
 def test_one_line_per_batch_and_nothing_else_in_it(client: httpx.Client, create):
     """Each batch is one line with a cursor and events, also if an event was published over several lines."""
     path = create()
-    assert client.post(path, content=b'[{"a":\n 1},\r\n{"a":\n 2,\r\n"b": "\\n"}]').status_code == 200
+    assert (
+        client.post(path, content=b'[{"a":\n 1},\r\n{"a":\n 2,\r\n"b": "\\n"}]', headers=JSON).status_code == 200
+    )
     found = lines(client, path, batch_limit=2, **SHORT)
     assert [json.loads(line) for line in found] == [
         {
@@ -171,7 +174,7 @@ TEXTS = [
 def test_events_come_back_as_they_came(client: httpx.Client, create):
     """Events are read byte for byte as they were published: numbers, Unicode, order of fields, spaces."""
     path = create()
-    assert client.post(path, content=f"[{','.join(TEXTS)}]".encode()).status_code == 200
+    assert client.post(path, content=f"[{','.join(TEXTS)}]".encode(), headers=JSON).status_code == 200
     (line,) = lines(client, path, stream_limit=len(TEXTS), batch_limit=len(TEXTS))
     assert line.decode().partition('"events":')[2] == f"[{','.join(TEXTS)}]}}"
 
@@ -180,7 +183,7 @@ def test_events_come_back_as_they_came(client: httpx.Client, create):
 def test_bodies_may_be_compressed(client: httpx.Client, create, encoding: str, pack: Any):
     """Bodies compressed with gzip or zstd are accepted."""
     path = create()
-    sent = client.post(path, content=pack(b'[{"a": 1}]'), headers={"Content-Encoding": encoding})
+    sent = client.post(path, content=pack(b'[{"a": 1}]'), headers={**JSON, "Content-Encoding": encoding})
     assert (sent.status_code, sent.content) == (200, b"")
     assert events(client, path, 1) == [{"a": 1}]
 

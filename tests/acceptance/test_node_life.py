@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 
 import httpx
 
-from services import CLIENT, DEADLINE_S, Server, run_cli, until
+from services import CLIENT, DEADLINE_S, Process, Server, run_cli, until
 
 EVENTS = "/event-types/orders/events"
 FROM_BEGIN = {"X-Nakadi-Cursors": '[{"partition": "0", "offset": "BEGIN"}]'}
@@ -35,7 +35,8 @@ def open_streams(server: Server) -> float:
 def half_a_publish(server: Server) -> Iterator[socket.socket]:
     """An open connection with an incomplete publish; the node waits for the rest of its body."""
     with closing(socket.create_connection(("127.0.0.1", server.port))) as connection:
-        connection.sendall(f"POST {EVENTS} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n[".encode())
+        head = f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: 3\r\n\r\n[".encode())
         yield connection
 
 
@@ -116,7 +117,7 @@ def test_a_client_that_takes_nothing_is_let_go(tmp_path):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", server.port))
         cursors = FROM_BEGIN["X-Nakadi-Cursors"]
-        client.sendall(f"GET {EVENTS} HTTP/1.1\r\nHost: x\r\nX-Nakadi-Cursors: {cursors}\r\n\r\n".encode())
+        client.sendall(f"GET {EVENTS} HTTP/1.1\r\nHost: localhost\r\nX-Nakadi-Cursors: {cursors}\r\n\r\n".encode())
         assert client.recv(12) == b"HTTP/1.1 200"
         until(lambda: open_streams(server) == 0, "the end of the stalled stream")
 
@@ -149,6 +150,32 @@ def test_a_taken_port_is_refused(tmp_path):
         assert second.returncode == 3
         assert str(server.port).encode() in second.stderr
         assert CLIENT.get(f"{server.url}/health").status_code == 200
+
+
+def test_nodes_that_start_together_do_not_share_a_port(tmp_path):
+    """All of them are started at once: one serves, the others say that the port is taken and end."""
+    first, *others = nodes = [Server(tmp_path / f"data{n}", port=None) for n in range(4)]
+    for node in others:
+        node.port = first.port
+    for round_ in range(3):
+        started = [
+            Process(node.command(), tmp_path / f"{round_}-{node.name}.log", **node.options()) for node in nodes
+        ]
+        try:
+            until(
+                lambda now=started: sum(one.exit_code is not None for one in now) == len(nodes) - 1,
+                "the losers' end",
+            )
+            (winner,) = [one for one in started if one.exit_code is None]
+            winner.until(first.answers, "an answer of the node that is left")
+            for loser in started:
+                if loser is not winner:
+                    assert loser.exit_code == 3
+                    assert f"cannot listen on 127.0.0.1:{first.port}" in loser.log_tail()
+            assert {CLIENT.get(f"{first.url}/health").status_code for _ in range(20)} == {200}
+        finally:
+            for one in started:
+                one.kill()
 
 
 def test_nothing_listens_after_a_kill(tmp_path):

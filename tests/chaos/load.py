@@ -12,6 +12,7 @@ import strandline
 from services import until
 
 Ids = list[tuple[int, int]]
+_JSON = {"Content-Type": "application/json"}
 
 
 class Publisher(threading.Thread):
@@ -47,7 +48,7 @@ class Publisher(threading.Thread):
         url = self.random.choice(self.urls)
         self.ledger.attempt(ids)
         try:
-            answer = client.post(url + self.path, content=body)
+            answer = client.post(url + self.path, content=body, headers=_JSON)
         except httpx.TransportError:
             self.stopping.wait(0.02)
             return

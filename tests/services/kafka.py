@@ -17,10 +17,12 @@ _PROPERTIES = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config={login} required user_{user}="{password}";
 log.dirs={data}
 auto.create.topics.enable=true
 group.initial.rebalance.delay.ms=0
@@ -37,8 +39,13 @@ share.coordinator.state.topic.min.isr=1
 """
 
 
+_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
 class Broker(JavaService):
-    """A cluster of one broker."""
+    """A cluster of one broker. Clients of its second listener, `guarded_servers`, need a user and a password."""
+
+    user, password = "shop", "hush-kafka-4711"
 
     name = "kafka"
     product = "kafka"
@@ -47,10 +54,11 @@ class Broker(JavaService):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.bootstrap_servers = f"127.0.0.1:{self.port}"
+        ports = {"port": self.port, "sasl_port": free_port(), "controller_port": free_port()}
+        self.guarded_servers = f"127.0.0.1:{ports['sasl_port']}"
         self._settings = self.folder / "server.properties"
-        self._settings.write_text(
-            _PROPERTIES.format(port=self.port, controller_port=free_port(), data=self.folder / "data")
-        )
+        login = {"login": _LOGIN, "user": self.user, "password": self.password}
+        self._settings.write_text(_PROPERTIES.format(**ports, **login, data=self.folder / "data"))
         self._tool("format", "--standalone", "-t", self._tool("random-uuid"), "-c", str(self._settings))
 
     def _tool(self, *arguments: str) -> str:

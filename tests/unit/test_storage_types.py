@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from strandline.errors import Invalid
+from strandline.errors import Invalid, Unavailable
 from strandline.log.admin import LocalAdmin
 from strandline.log.model import StorageInfo
 from strandline.log.open_storages import Storages
@@ -47,7 +47,7 @@ class TapeConfiguration(StorageConfiguration, frozen=True):
     location_format = "REEL"
     location_help = "Number of the reel."
 
-    def check(self) -> None:
+    def check(self, data: Path, settings: LogSettings) -> None:  # noqa: ARG002 - all types are asked alike
         if not self.reel.isdigit():
             raise Invalid(f"{self.reel!r} is not the number of a reel")
 
@@ -94,9 +94,10 @@ def test_a_new_type_is_opened_and_closed(tmp_path):
     assert storages.get("attic").path == tmp_path / "8"
 
 
-def test_a_new_type_is_checked_when_it_is_added():
+def test_a_new_type_is_checked_when_it_is_added(tmp_path):
     """The configuration checks itself."""
-    admin = LocalAdmin(None, None, None)  # type: ignore[arg-type]
+    storages = Storages(list, tmp_path, LogSettings())
+    admin = LocalAdmin(None, None, storages, None)  # type: ignore[arg-type]
     with pytest.raises(Invalid, match="'seven' is not the number"):
         admin.add_storage(tape("seven"))
 
@@ -174,3 +175,64 @@ def test_properties_where_there_are_none():
     """Properties of a type that takes none are refused, not ignored."""
     with pytest.raises(Invalid, match="takes no properties"):
         SqliteConfiguration.parse("topics", {"acks": "all"})
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    """A data directory with links that lead into it and out of it."""
+    data = tmp_path / "data"
+    for folder in (data / "topics", tmp_path / "outside", tmp_path / "data2", tmp_path / "disk" / "events"):
+        folder.mkdir(parents=True)
+    for name, place in {"in": data / "topics", "out": tmp_path / "outside", "loop": data / "loop"}.items():
+        (data / name).symlink_to(place)
+    return data
+
+
+@pytest.mark.parametrize("directory", ["topics", "new/deep", "./topics", "in", "in/deep", "..topics", "a..b"])
+def test_directories_in_the_data_directory(data, directory):
+    """They need not exist, and may be links that stay in it."""
+    SqliteConfiguration(directory).check(data, LogSettings())
+    SqliteConfiguration(str(data / directory)).check(data, LogSettings())
+
+
+@pytest.mark.parametrize(
+    "directory",
+    [
+        "",
+        "..",
+        "../data2",
+        "topics/../../outside",
+        "/",
+        "/etc",
+        "out",
+        "out/deep",
+        "loop",
+        "a\0b",
+        "{}2",
+        "{}/../x",
+    ],
+)
+def test_directories_elsewhere_are_refused(data, directory):
+    """By absolute paths, by dots and by links; not when a storage is added, nor when it is opened."""
+    configuration = SqliteConfiguration(directory.replace("{}", str(data)))
+    with pytest.raises(Invalid, match="directory"):
+        configuration.check(data, LogSettings())
+    with pytest.raises(Invalid, match="directory"):
+        configuration.open(data, LogSettings())
+
+
+def test_the_operator_can_allow_other_directories(data, tmp_path):
+    """With everything below them, and nothing beside them."""
+    settings = LogSettings(storage_directories=f"{tmp_path}/disk , {tmp_path}/outside")
+    for directory in (tmp_path / "disk", tmp_path / "disk/events", tmp_path / "outside/deep", data / "out"):
+        SqliteConfiguration(str(directory)).check(data, settings)
+    for directory in (tmp_path / "disk2", tmp_path / "data2", tmp_path):
+        with pytest.raises(Invalid, match=r"log\.storage_directories"):
+            SqliteConfiguration(str(directory)).check(data, settings)
+
+
+def test_a_storage_that_may_not_be_opened_is_unavailable(data):
+    """Publishers and readers cannot correct its configuration; the message tells the operator what to do."""
+    listed = [StorageInfo("old", "sqlite", sqlite_configuration=SqliteConfiguration("/somewhere/else"))]
+    with pytest.raises(Unavailable, match=r"storage 'old' cannot be opened: .*log\.storage_directories"):
+        Storages(lambda: listed, data, LogSettings()).get("old")

@@ -41,6 +41,7 @@ from strandline.archive.tasks import InProcess, Runner
 from strandline.archive.verify import verify
 from strandline.clock import Clock, parse_rfc3339, to_rfc3339
 from strandline.engine.connect import Databases
+from strandline.engine.private import DIRECTORY, make_directory, protect
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log.local import LocalLog
 from strandline.room import Room
@@ -80,8 +81,14 @@ class LocalArchive(Archive, Room):
     def files(self) -> Files:
         with self._lock:
             if self._files is None:
-                self._files = connect_files(self._settings.archive.root or str(self._data / "archive"))
+                self._files = connect_files(self._settings.archive.root or self._own_root())
             return self._files
+
+    def _own_root(self) -> str:
+        """The directory in the data directory; files in it are as private as the data directory."""
+        make_directory(self._data)
+        protect(self._data / "archive", DIRECTORY)
+        return str(self._data / "archive")
 
     def _layout(self, event_type: str) -> Layout:
         return self._options(event_type).layout

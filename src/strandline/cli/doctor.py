@@ -19,7 +19,7 @@ import msgspec
 import strandline
 from strandline.cli.failures import FAILED
 from strandline.cli.target import Target, on_target
-from strandline.engine import sqlite
+from strandline.engine import private, sqlite
 from strandline.errors import StrandlineError
 
 _OLDEST_PYTHON = (3, 11)
@@ -54,7 +54,7 @@ def _checks(target: Target) -> Iterator[CheckResult]:
     yield _java()
     if target.url is not None:
         yield _clock(None)
-        yield _server(target.url, target.token)
+        yield _server(target.url)
         return
     place = _existing(target.data)
     yield _directory(target.data, place)
@@ -102,6 +102,8 @@ def _directory(data: Path, place: Path) -> CheckResult:
         return CheckResult("data directory", "fail", f"{place} is not writable; change its owner or use another")
     if place != data:
         return CheckResult("data directory", "ok", f"{data} does not exist yet; the first start creates it")
+    if private.is_open_to_others(data):
+        return CheckResult("data directory", "warn", f"{data} is open to other users; run chmod 700 {data}")
     return CheckResult("data directory", "ok", str(data))
 
 
@@ -147,10 +149,10 @@ def _clock(data: Path | None) -> CheckResult:
     return CheckResult("clock", "ok", text)
 
 
-def _server(url: str, token: str | None) -> CheckResult:
+def _server(url: str) -> CheckResult:
     try:
-        with strandline.connect(url, token=token, timeout=10) as remote:
+        with strandline.connect(url, timeout=10) as remote:
             remote.check_ready()
+            return CheckResult("server", "ok", f"{remote.url} is ready")
     except StrandlineError as error:
         return CheckResult("server", "fail", error.detail)
-    return CheckResult("server", "ok", f"{url} is ready")

@@ -20,7 +20,7 @@ UNAVAILABLE = 3
 _NEXT_STEPS: tuple[tuple[type[StrandlineError], str], ...] = (
     (NotFound, "see `strandline event-types list`"),
     (Conflict, "see `strandline event-types show`"),
-    (Forbidden, "give a token that allows it with --token or STRANDLINE_TOKEN"),
+    (Forbidden, "check the permissions of the files, or the rules of the proxy in front of the server"),
     (OutcomeUnknown, "check whether it was done before you retry"),
     (Unavailable, "retry later, or check with `strandline doctor`"),
     (Invalid, "correct the request and try again"),

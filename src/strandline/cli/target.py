@@ -24,13 +24,12 @@ if TYPE_CHECKING:  # each is loaded only by the commands that need it
 @dataclass(frozen=True)
 class Target:
     url: str | None
-    token: str | None
     data: Path
     as_json: bool
 
     def open(self) -> Remote | Platform:
         """The rooms of the server or of the data directory."""
-        return self.open_data() if self.url is None else _connect(self.url, self.token)
+        return self.open_data() if self.url is None else _connect(self.url)
 
     def open_data(self) -> Platform:
         """The rooms of the data directory, for commands that a server does not offer.
@@ -68,18 +67,15 @@ class Target:
             output.print_table(columns, rows, empty)
 
 
-def _connect(url: str, token: str | None) -> Remote:
+def _connect(url: str) -> Remote:
     try:
-        return strandline.connect(url, token=token)
+        return strandline.connect(url)
     except Invalid as error:
         raise click.BadParameter(error.detail, param_hint="--url") from error
 
 
 url_option = click.option(
     "--url", envvar="STRANDLINE_URL", metavar="URL", help="URL of a server, like http://127.0.0.1:8080."
-)
-token_option = click.option(
-    "--token", envvar="STRANDLINE_TOKEN", metavar="TOKEN", help="Token for the server; prefer STRANDLINE_TOKEN."
 )
 data_option = click.option(
     "--data",
@@ -99,18 +95,15 @@ def on_target(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     @url_option
-    @token_option
     @data_option
     @json_option
     @debug_option
     @click.pass_context
-    def wrapped(
-        ctx: click.Context, /, url: str | None, token: str | None, data: Path, *, as_json: bool, **rest: Any
-    ) -> Any:
+    def wrapped(ctx: click.Context, /, url: str | None, data: Path, *, as_json: bool, **rest: Any) -> Any:
         if url is not None and ctx.get_parameter_source("data") is ParameterSource.COMMANDLINE:
             if ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE:
                 raise click.UsageError("--url and --data exclude each other; give only one", ctx)
             url = None  # a flag wins over the environment
-        return command(target=Target(url, token, data, as_json), **rest)
+        return command(target=Target(url, data, as_json), **rest)
 
     return wrapped

@@ -39,10 +39,10 @@ class Remote(Rooms[Closable]):
         self._transport.close()
 
 
-def connect(url: str, *, token: str | None = None, timeout: float = 60.0, retry_unknown: bool = False) -> Remote:
+def connect(url: str, *, timeout: float = 60.0, retry_unknown: bool = False) -> Remote:
     """The rooms of the server at `url`. No request is sent yet.
 
     `timeout` is in seconds and limits every wait for the server. A publish whose response was lost raises
     `OutcomeUnknown`; with `retry_unknown` it is retried, and its events may be stored more than once.
     """
-    return Remote(Transport(url, token, timeout), retry_unknown=retry_unknown)
+    return Remote(Transport(url, timeout), retry_unknown=retry_unknown)

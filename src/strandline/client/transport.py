@@ -30,18 +30,14 @@ _T = TypeVar("_T")
 class Transport:
     """A pool of connections to one server. Thread-safe; every wait has a timeout."""
 
-    def __init__(self, url: str, token: str | None, timeout: float) -> None:
+    def __init__(self, url: str, timeout: float) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise Invalid(f"{url!r} is not the URL of a server; use one like http://127.0.0.1:8080")
-        self.url = url.rstrip("/")
+            raise Invalid("the URL of a server must look like http://127.0.0.1:8080")
+        #: For messages: without the password that a proxy may need.
+        self.url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
         self._timeout = timeout
-        self._client = httpx.Client(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {token}"} if token else None,
-            timeout=self._limits(),
-            limits=_LIMITS,
-        )
+        self._client = httpx.Client(base_url=url, timeout=self._limits(), limits=_LIMITS)
 
     def _limits(self, wait_s: float = 0.0) -> httpx.Timeout:
         return httpx.Timeout(self._timeout + wait_s, connect=min(self._timeout, _CONNECT_S))

@@ -21,9 +21,7 @@ def connect(settings: CoordinationSettings, data: Path) -> Coordination:
         return SqliteCoordination(data / "coordination.db", settings.session_timeout_ms)
     match = _URL.fullmatch(settings.url)
     if match is None:
-        raise Invalid(
-            f"coordination.url must look like zookeeper://host:2181/strandline, not {settings.url!r:.100}"
-        )
+        raise Invalid("coordination.url must look like zookeeper://host:2181/strandline")
     from strandline.coordination.zookeeper import ZookeeperCoordination  # noqa: PLC0415 - its driver is an extra
 
     hosts, root = match.groups()

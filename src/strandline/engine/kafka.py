@@ -1,7 +1,6 @@
 """Kafka clients with the settings that our guarantees need, and error mapping.
 
-The only importer of the driver. The properties of a storage are passed to the driver, except those that would
-break a guarantee. A value `env:NAME` is read from the environment here and never shown.
+The only importer of the driver. The caller chooses which properties of a storage are passed to the driver.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from strandline.config import from_environment
 from strandline.errors import Invalid, NotFound, OutcomeUnknown, StrandlineError, TooLarge, Unavailable
 
 try:
@@ -67,24 +65,9 @@ _Client = TypeVar("_Client")
 
 _driver_log = logging.getLogger("strandline.engine.kafka.driver")
 
-_SECRETS = frozenset(
-    {"sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.password", "ssl.keystore.password", "ssl.key.pem"}
-)
-# A storage must not set these: our guarantees depend on them.
-_OURS = frozenset(
-    {
-        *("bootstrap.servers", "metadata.broker.list", "acks", "request.required.acks", "enable.idempotence"),
-        *("enable.gapless.guarantee", "transactional.id", "max.in.flight", "allow.auto.create.topics"),
-        *("max.in.flight.requests.per.connection", "group.id", "isolation.level", "enable.auto.commit"),
-        *("enable.partition.eof", "auto.offset.reset", "retries", "message.send.max.retries", "message.max.bytes"),
-    }
-)
 # Prefixes of the properties that only one kind of client accepts.
-_PRODUCER_ONLY = (
-    *("compression.", "linger.ms", "batch.", "queue.buffering.max.", "sticky.partitioning.linger.ms"),
-    *("delivery.timeout.ms", "message.timeout.ms", "request.timeout.ms"),
-)
-_CONSUMER_ONLY = ("fetch.", "queued.", "check.crcs")
+_PRODUCER_ONLY = (*("compression.", "linger.ms", "batch.", "queue.buffering.max.", "request.timeout.ms"),)
+_CONSUMER_ONLY = ("fetch.", "max.partition.fetch.bytes", "queued.", "check.crcs")
 
 # Names of Kafka's errors, grouped by what they mean for us.
 _MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
@@ -112,19 +95,11 @@ _ONE_ATTEMPT_SECONDS = 0.08
 
 @dataclass(frozen=True)
 class KafkaConnection:
-    """Creates clients for one cluster. Invalid if a property is unknown or not allowed."""
+    """Creates clients for one cluster. `secrets` are properties whose values are never shown."""
 
     bootstrap_servers: str
     properties: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name, value in self.properties.items():
-            if name in _OURS:
-                raise Invalid(f"the Kafka property {name!r} is set by Strandline; remove it")
-            if name in _SECRETS and not value.startswith("env:"):
-                raise Invalid(
-                    f"the Kafka property {name!r} is a secret; write env:NAME of a variable that holds it"
-                )
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def producer(self, *, message_bytes: int, delivery_timeout_ms: int) -> Producer:
         """An idempotent producer: retries inside the driver neither duplicate nor reorder records."""
@@ -167,17 +142,12 @@ class KafkaConnection:
     ) -> _Client:
         """A client with our settings and the storage's properties, without the excluded ones."""
         given = {name: value for name, value in self.properties.items() if not name.startswith(excluded)}
-        secrets = {
-            name: from_environment(f"the Kafka property {name!r}", value.removeprefix("env:"))
-            for name, value in given.items()
-            if value.startswith("env:")
-        }
         own = {"bootstrap.servers": self.bootstrap_servers, **settings}
         try:
-            return kind({**own, **given, **secrets}, logger=_driver_log)
+            return kind({**own, **given, **self.secrets}, logger=_driver_log)
         except KafkaException as error:
             text = _text(error.args[0])
-            if any(secret and secret in text for secret in secrets.values()):
+            if any(secret and secret in text for secret in self.secrets.values()):
                 raise Invalid("Kafka rejects the value of a property that is given as env:NAME") from None
             raise Invalid(f"Kafka rejects these properties: {text}") from error
 

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import apsw
 
+from strandline.engine import private
 from strandline.engine.open_files import OPEN
 from strandline.errors import NotFound, OutcomeUnknown, StorageFull, StrandlineError, Unavailable
 
@@ -207,12 +208,22 @@ def _connect(path: Path, *, create: bool) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     _share_permissions(path)
     try:
-        return apsw.Connection(str(path), flags=flags, statementcachesize=64)
+        connection = apsw.Connection(str(path), flags=flags, statementcachesize=64)
     except apsw.CantOpenError as error:
         # A file that exists but cannot be opened (no descriptors, no permission) is not missing.
         if create or path.exists() or not path.parent.is_dir():
             raise
         raise NotFound(f"{path.name} does not exist") from error
+    _protect(path)
+    return connection
+
+
+def _protect(path: Path) -> None:
+    """Protect a new database, and one of an earlier release. SQLite gives the WAL the mode of the database."""
+    with suppress(FileNotFoundError):  # deleted in the meantime
+        if private.is_open_to_others(path):
+            for file in (*_companions(path), path):
+                private.protect(file, private.FILE)
 
 
 def _share_permissions(path: Path) -> None:
@@ -236,7 +247,7 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, private.FILE)
         except OSError as error:
             raise Unavailable(f"{path.name} cannot be opened: {error.strerror}", retry_after=5) from error
         self._name = path.name
@@ -277,16 +288,13 @@ class FileLock:
             self._descriptor = -1  # the system may reuse the number for another file
 
 
-def make_directory(path: Path) -> None:
-    """Create a directory for databases if it is missing."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unavailable(f"the directory {path} cannot be created: {error.strerror}", retry_after=5) from error
-
-
 def remove(path: Path) -> None:
     """Delete a database with its WAL and lock files. Idempotent."""
     # The database first: without its WAL it would be opened in an older state.
-    for suffix in ("", "-wal", "-shm", ".lock"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    for file in (path, *_companions(path)):
+        file.unlink(missing_ok=True)
+
+
+def _companions(path: Path) -> list[Path]:
+    """The files that SQLite and we keep beside a database."""
+    return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", ".lock")]

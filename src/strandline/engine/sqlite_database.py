@@ -12,6 +12,7 @@ import msgspec
 from strandline import clock
 from strandline.engine import sqlite
 from strandline.engine.database import Database, Rows, Session, Values
+from strandline.engine.private import make_directory
 from strandline.engine.sql import Dialect
 from strandline.engine.sqlite import SqliteConnection
 from strandline.errors import Unavailable
@@ -47,7 +48,7 @@ class SqliteDatabase(Database):
 
     def __init__(self, path: Path) -> None:
         sqlite.check_library()
-        sqlite.make_directory(path.parent)
+        make_directory(path.parent)
         self.where = str(path)
         self.boot = clock.boot_id()
         self._path = path

@@ -14,6 +14,7 @@ from strandline.log.event_types import EventTypes
 from strandline.log.initiator import Initiator
 from strandline.log.model import StorageInfo, Switch, Timeline
 from strandline.log.node import decided
+from strandline.log.open_storages import Storages
 from strandline.log.serving import ServedAdmin, Steps, Wake
 
 _T = TypeVar("_T")
@@ -22,13 +23,16 @@ _POLL_SECONDS = 0.05
 
 
 class LocalAdmin(ServedAdmin):
-    def __init__(self, event_types: EventTypes, catalog: Catalog, initiator: Initiator) -> None:
+    def __init__(
+        self, event_types: EventTypes, catalog: Catalog, storages: Storages, initiator: Initiator
+    ) -> None:
         self._event_types = event_types
         self._catalog = catalog
+        self._storages = storages
         self._initiator = initiator
 
     def add_storage(self, storage: StorageInfo) -> StorageInfo:
-        storage.configuration.check()
+        self._storages.check(storage.configuration)
         self._catalog.storages.add(msgspec.structs.replace(storage, default=False))
         return self._storage(storage.id)
 

@@ -63,7 +63,9 @@ class LocalLog(ServedLog, Room):
         self.types = EventTypes(catalog, storages, settings.log)
         self._publisher = Publisher(PublishContext(node, catalog, storages, self.types, clock), settings.log)
         self.upkeep = Upkeep(catalog, storages, store, settings.log, clock)
-        self.admin = LocalAdmin(self.types, catalog, Initiator(node, catalog, storages, settings.log, clock))
+        self.admin = LocalAdmin(
+            self.types, catalog, storages, Initiator(node, catalog, storages, settings.log, clock)
+        )
         self.subscriptions = LocalSubscriptions(store, self.types, settings, clock)
 
     # -- event types

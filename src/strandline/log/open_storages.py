@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from strandline.errors import NotFound
+from strandline.errors import Invalid, NotFound, Unavailable
 from strandline.log.model import StorageInfo, Timeline
 from strandline.log.settings import LogSettings
 from strandline.log.storage import SealableStorage, Storage
@@ -31,6 +31,10 @@ class Storages:
                 self._open[storage_id] = self._connect(storage_id)
             return self._open[storage_id]
 
+    def check(self, configuration: StorageConfiguration) -> None:
+        """Raise Invalid if the settings of this node do not allow the configuration."""
+        configuration.check(self._data, self._settings)
+
     def tidy(self) -> None:
         """Close storages that were removed from the catalog or changed. The others release deleted topics."""
         with self._lock:
@@ -49,7 +53,11 @@ class Storages:
         info = next((info for info in self._listed() if info.id == storage_id), None)
         if info is None:
             raise NotFound(f"storage {storage_id!r} does not exist")
-        storage = info.configuration.open(self._data, self._settings)
+        try:
+            storage = info.configuration.open(self._data, self._settings)
+        except Invalid as error:
+            # Publishers and readers cannot correct the configuration; whoever operates the node can.
+            raise Unavailable(f"storage {storage_id!r} cannot be opened: {error.detail}", retry_after=5) from error
         self._configurations[storage_id] = info.configuration
         return storage
 

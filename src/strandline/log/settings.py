@@ -40,6 +40,14 @@ class LogSettings:
         "Kafka consumers that one process keeps open for readers that continue, with up to 16 MB each.",
         minimum=1,
     )
+    kafka_secrets: str = setting(
+        "",
+        "Environment variables that properties of Kafka storages may name as `env:NAME`, separated by commas. "
+        "`NAME@host:port` permits the variable for this bootstrap server only, `NAME` for all.",
+    )
+    storage_directories: str = setting(
+        "", "Directories outside of the data directory that SQLite storages may use, separated by commas."
+    )
 
     @property
     def publish_deadline_ms(self) -> int:

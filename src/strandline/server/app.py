@@ -26,6 +26,7 @@ from strandline.server import (
     subscription_routes,
     timeline_routes,
 )
+from strandline.server.guard import Guard
 from strandline.server.problems import problem
 from strandline.server.routing import Call, Endpoint, Serve, ServerState, serving
 
@@ -57,11 +58,13 @@ def endpoints() -> list[Endpoint]:
     return declared
 
 
-def build(state: ServerState) -> ASGIApp:
+def build(state: ServerState, host: str) -> ASGIApp:
+    """The application of a node that listens on `host`."""
     app = Starlette(routes=routes(endpoints(), state), exception_handlers={HTTPException: _http_problem})
     # `entry` removes trailing slashes, so no redirect is needed.
     app.router.redirect_slashes = False
     limit = state.settings.max_header_bytes
+    guard = Guard(host, state.settings.hosts)
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -70,6 +73,9 @@ def build(state: ServerState) -> ASGIApp:
                 scope["path"] = scope["path"].rstrip("/") or "/"
             if _head_bytes(scope) > limit:
                 await problem(431, f"the request head is larger than {limit} bytes")(scope, receive, send)
+                return
+            if (refusal := guard.refusal(scope)) is not None:
+                await refusal(scope, receive, send)
                 return
         state.open_requests += 1
         try:

@@ -69,6 +69,14 @@ async def _discard(request: Request, most: int) -> None:
                 timer.reschedule(now() + _LINGER_S)
 
 
+def check_json(content_type: str) -> None:
+    """Raise Unsupported unless the media type is JSON, which no form of a web page can send."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        named = f"has the Content-Type {content_type[:200]!r}" if content_type else "has no Content-Type"
+        raise Unsupported(f"the body {named}; send it as application/json")
+
+
 def unpack(body: bytes, encoding: str, limit: int) -> bytes:
     """The decompressed body. Raises TooLarge before more than `limit` bytes are kept in memory."""
     match encoding.strip().lower():

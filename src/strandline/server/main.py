@@ -9,40 +9,40 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
-from granian.server.embed import Server
 
 from strandline import logging_setup
 from strandline.clock import system_clock
-from strandline.errors import Unavailable
 from strandline.logging_setup import fields
 from strandline.platform import Platform
 from strandline.room import Chore
-from strandline.server import stopping
+from strandline.server import listening, stopping
 from strandline.server.app import build
+from strandline.server.listening import GranianServer
 from strandline.server.routing import ServerState
 from strandline.settings import Settings
 
 log = logging.getLogger(__name__)
 # Granian's limit for a request head. `max_header_bytes` is checked later and answered with a problem document.
 _HEADER_BUFFER = 1 << 20
+_BACKLOG = 1024
 
 
 def run(data: Path, settings: Settings, host: str, port: int, banner: Callable[[str], None] | None = None) -> None:
     """Serve a data directory until SIGTERM or SIGINT. `banner` is called with the URL when the node is ready."""
     logging_setup.configure(settings.logs)
-    _refuse_taken(host, port)
-    platform = Platform(data, settings, system_clock())
-    try:
-        deadline = asyncio.run(_serve(platform, host, port, banner))
-    except BaseException:
-        platform.close()
-        raise
+    with closing(listening.bind(host, port)) as bound:
+        platform = Platform(data, settings, system_clock())
+        try:
+            deadline = asyncio.run(_serve(platform, host, bound, banner))
+        except BaseException:
+            platform.close()
+            raise
     closed = stopping.close(platform, deadline)
     # Our work is done. Threads may still wait for a storage, and Granian's for connections that clients keep open.
     sys.stdout.flush()
@@ -50,30 +50,20 @@ def run(data: Path, settings: Settings, host: str, port: int, banner: Callable[[
     os._exit(0 if closed else 1)
 
 
-def _refuse_taken(host: str, port: int) -> None:
-    """Raise Unavailable if the port is in use: Granian would share it instead of failing."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from None
-
-
-async def _serve(platform: Platform, host: str, port: int, banner: Callable[[str], None] | None) -> float:
+async def _serve(
+    platform: Platform, host: str, bound: socket.socket, banner: Callable[[str], None] | None
+) -> float:
     """Serve until a signal. Returns when the process must have ended, on the monotonic clock."""
     for room in platform.rooms.values():
         await asyncio.to_thread(room.start)
     state = ServerState(platform.rooms, platform.settings.server)
-    server: Any = Server(
-        build(state),
-        address=host,
-        port=port,
+    server: Any = GranianServer(
+        build(state, host),
+        bound,
         interface=Interfaces.ASGINL,
         http=HTTPModes.http1,
         websockets=False,
-        backlog=1024,
+        backlog=_BACKLOG,
         http1_settings=HTTP1Settings(max_buffer_size=_HEADER_BUFFER),
         log_enabled=False,
     )
@@ -81,10 +71,10 @@ async def _serve(platform: Platform, host: str, port: int, banner: Callable[[str
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
+    listening.listen(bound, _BACKLOG)
     serving = asyncio.create_task(server.serve())
     repeating = asyncio.create_task(upkeep(state))
-    await _until_listening(host, port, serving)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     log.info("ready", extra=fields(url=url, data=str(platform.data), pid=os.getpid()))
     if banner is not None:
         banner(url)
@@ -96,18 +86,6 @@ async def _serve(platform: Platform, host: str, port: int, banner: Callable[[str
         await asyncio.wait_for(asyncio.shield(serving), 1)
     state.pools.close()
     return deadline
-
-
-async def _until_listening(host: str, port: int, serving: asyncio.Task[None]) -> None:
-    while not serving.done():
-        try:
-            _, writer = await asyncio.open_connection(host, port)
-        except OSError:
-            await asyncio.sleep(0.01)
-        else:
-            writer.close()
-            return
-    await serving
 
 
 async def upkeep(state: ServerState) -> None:

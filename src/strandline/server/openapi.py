@@ -11,6 +11,7 @@ import msgspec
 import strandline
 from strandline.archive.model import HOUR_PATTERN
 from strandline.log.model import NAME_PATTERN
+from strandline.server.guard import PROBES
 from strandline.server.problems import MEDIA_TYPE, Problem
 from strandline.server.routing import RAW, Endpoint
 
@@ -18,12 +19,14 @@ _TEMPLATE = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(\w+)}")
 _PROBLEMS = {
     400: "The request could not be read",
+    403: "A page of another origin made the browser send the request",
     404: "It does not exist",
     408: "The client did not send the rest of the body in time",
     409: "The name is in use, another request was first, or the current state does not allow it",
     412: "A cursor cannot be used; `reason` says why, `detail` says what is available",
     413: "The body is too large",
-    415: "The body's Content-Encoding is not supported",
+    415: "The body is not JSON by its Content-Type, or its Content-Encoding is not supported",
+    421: "The node does not answer to the host of the request; see the setting `server.hosts`",
     422: "The request breaks a rule; `detail` says which",
     429: "The node has reached its limit of open streams",
     431: "The request head is too large",
@@ -160,9 +163,11 @@ def _responses(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _problems(endpoint: Endpoint) -> list[int]:
-    found = {*endpoint.problems, 431}
+    found = {*endpoint.problems, 403, 431}
+    if endpoint.path not in PROBES:
+        found |= {400, 421}
     if endpoint.body is not None:
-        found |= {400, 408, 413, 415, 422}
+        found |= {408, 413, 415, 422}
     if endpoint.query is not None:
         found.add(422)
     if _PARAMETER.search(endpoint.path):

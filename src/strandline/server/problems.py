@@ -17,6 +17,7 @@ MEDIA_TYPE = "application/problem+json"
 _CODES = {
     404: "not_found",
     405: "method_not_allowed",
+    421: "misdirected",
     429: "too_many_streams",
     431: "header_too_large",
 }

@@ -212,6 +212,8 @@ async def _body(endpoint: Endpoint, state: ServerState, request: Request) -> Any
     limit = state.settings.max_body_bytes
     encoding = request.headers.get("content-encoding", "")
     sent = await bodies.receive(request, limit, state.settings.stalled_client_ms / 1000)
+    if sent:
+        bodies.check_json(request.headers.get("content-type", ""))
 
     def read() -> Any:
         body = bodies.unpack(sent, encoding, limit)

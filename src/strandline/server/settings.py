@@ -9,6 +9,12 @@ from strandline.config import setting
 
 @dataclass(frozen=True)
 class ServerSettings:
+    hosts: str = setting(
+        "",
+        "Host names by which clients reach this node, separated by commas, besides `localhost`, `127.0.0.1`, "
+        "`[::1]` and the address of `--host`. Requests for other hosts are answered 421. `*` accepts all; use it "
+        "only behind a proxy that checks the host.",
+    )
     max_body_bytes: int = setting(
         50_000_000, "Largest request body after decompression; a larger one is answered 413.", minimum=1024
     )

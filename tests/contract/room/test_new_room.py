@@ -165,7 +165,7 @@ class InProcess(httpx.BaseTransport):
 
 @pytest.fixture
 def served(state) -> httpx.Client:
-    return httpx.Client(transport=InProcess(app.build(state)), base_url="http://server")
+    return httpx.Client(transport=InProcess(app.build(state, "server")), base_url="http://server")
 
 
 def test_its_settings_are_declared_and_loaded():
@@ -228,7 +228,7 @@ def test_its_upkeep_is_repeated_and_counted(platform, state, served):
 
 def test_the_client_has_it(served, monkeypatch):
     """The client has the same method over HTTP."""
-    transport = Transport("http://server", None, 5)
+    transport = Transport("http://server", 5)
     transport.close()
     monkeypatch.setattr(transport, "_client", served)
     with WiderRemote(transport, retry_unknown=False) as remote:

@@ -242,8 +242,9 @@ def test_few_replicas_are_warned_about_once(kafka, storage, topic, caplog):
     [
         ({"acks": "1"}, "acks"),
         ({"sasl.password": "open"}, "env:NAME"),
-        ({"sasl.password": "env:STRANDLINE_NO_SUCH"}, "STRANDLINE_NO_SUCH"),
+        ({"sasl.password": "env:HOME"}, "kafka_secrets"),
         ({"no.such.property": "1"}, "no.such.property"),
+        ({"compression.type": "cardboard"}, "compression.type"),
         ({"replication.factor": "many"}, "replication.factor"),
     ],
 )
@@ -256,10 +257,17 @@ def test_properties_that_cannot_be_used_are_refused(kafka, properties, what):
 def test_a_secret_is_never_shown(kafka, monkeypatch):
     """The error does not show a secret that Kafka's driver would quote."""
     monkeypatch.setenv("SECRET_OF_TEST", "hush-hush")
+    options = KafkaOptions(permitted_secrets="SECRET_OF_TEST")
+    properties = {"security.protocol": "ssl", "ssl.key.pem": "env:SECRET_OF_TEST"}
     with pytest.raises(Invalid) as caught:
-        KafkaStorage(kafka.bootstrap_servers, {"security.protocol": "env:SECRET_OF_TEST"})
+        KafkaStorage(kafka.bootstrap_servers, properties, options)
+    assert "hush" not in str(caught.value)
+    connection = KafkaConnection(kafka.bootstrap_servers, {}, {"security.protocol": "hush-hush"})
+    with pytest.raises(Invalid) as caught:
+        connection.admin()
     assert "hush" not in str(caught.value)
     assert caught.value.__cause__ is None
+    assert "hush" not in repr(connection)
 
 
 def test_a_missing_driver_names_the_line_that_installs_it():

@@ -26,6 +26,7 @@ from strandline.errors import (
     Unavailable,
 )
 
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _KINDS: dict[int | None, type[StrandlineError]] = {
     errno.ENOENT: NotFound,
     errno.EEXIST: Conflict,
@@ -116,7 +117,8 @@ class _LocalFile(NewFile):
         self._path = path
         with _mapped(path.name):
             _make_directories(path.parent)
-            self._file = path.open("xb", buffering=1 << 20)
+            descriptor = os.open(path, _NEW, _mode_of(path.parent) & 0o666)
+            self._file = os.fdopen(descriptor, "wb", buffering=1 << 20)
 
     def _append(self, data: memoryview) -> None:
         with _mapped(self._path.name):
@@ -162,8 +164,13 @@ def _make_directories(path: Path) -> None:
         return
     _make_directories(path.parent)
     with suppress(FileExistsError):
-        path.mkdir()
+        path.mkdir(_mode_of(path.parent))
     _sync(path.parent)
+
+
+def _mode_of(folder: Path) -> int:
+    """What is created in a directory has its mode, so that files in a private directory are private as well."""
+    return folder.stat().st_mode & 0o777
 
 
 def _sync(folder: Path) -> None:

@@ -12,41 +12,43 @@ from strandline.engine import kafka
 from strandline.engine.watcher import Watcher
 from strandline.errors import NotFound, Unavailable
 from strandline.log.records import NewRecords
+from strandline.log.storage import kafka_properties
 from strandline.log.storage.kafka_appends import Appender
 from strandline.log.storage.kafka_reads import ConsumerCache
 from strandline.log.storage.kafka_topics import Replication, Topics
 from strandline.log.storage.port import Bounds, Placed, Storage
 
-_TOPIC_PROPERTIES = frozenset({"replication.factor", "min.insync.replicas"})
 # A key consists of parts of its event, so it is no larger than the event. The rest is Kafka's frame and headers.
 _FRAME_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """`delivery_timeout_ms`: without a confirmation within this time the outcome of an append is unknown."""
+    """`delivery_timeout_ms`: without a confirmation within this time the outcome of an append is unknown.
+
+    `permitted_secrets`: the environment variables that properties may name, as in `kafka_properties.check`.
+    """
 
     max_event_bytes: int = 999_000
     poll_interval_ms: int = 25
     delivery_timeout_ms: int = 20_000
     close_timeout_ms: int = 10_000
     max_open_reads: int = 64
+    permitted_secrets: str = ""
 
 
 class KafkaStorage(Storage):
     """A Kafka cluster, which cannot seal a topic (see `SealableStorage`) and expires records by itself.
 
-    The properties are settings of the driver, except `replication.factor` and `min.insync.replicas`, which are
-    settings of new topics.
+    `kafka_properties` says which properties it may have.
     """
 
     def __init__(
         self, bootstrap_servers: str, properties: Mapping[str, str], options: KafkaOptions | None = None
     ) -> None:
         options = options or KafkaOptions()
-        connection = kafka.KafkaConnection(
-            bootstrap_servers, {n: v for n, v in properties.items() if n not in _TOPIC_PROPERTIES}
-        )
+        plain, secrets = kafka_properties.resolve(bootstrap_servers, properties, options.permitted_secrets)
+        connection = kafka.KafkaConnection(bootstrap_servers, plain, secrets)
         message_bytes = 2 * options.max_event_bytes + _FRAME_BYTES
         self._close_seconds = options.close_timeout_ms / 1000
         self._admin = connection.admin()

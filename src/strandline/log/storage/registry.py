@@ -15,6 +15,7 @@ import msgspec
 
 from strandline.errors import Invalid
 from strandline.log.settings import LogSettings
+from strandline.log.storage import kafka_properties
 from strandline.log.storage.port import Storage
 
 # The path of a topic adds up to 170 bytes and the data directory; SQLite opens paths of up to 512 bytes.
@@ -46,11 +47,11 @@ class StorageConfiguration(msgspec.Struct, frozen=True):
     def location(self) -> str:
         return str(getattr(self, self.__struct_fields__[0]))
 
-    def check(self) -> None:
-        """Raise Invalid if no storage can be opened with this configuration."""
+    def check(self, data: Path, settings: LogSettings) -> None:
+        """Raise Invalid if this node must not open a storage with this configuration."""
 
     def open(self, data: Path, settings: LogSettings) -> Storage:
-        """Open the storage. `data` is the data directory of this process."""
+        """Open the storage, or raise Invalid like `check`. `data` is the data directory of this process."""
         raise NotImplementedError
 
 
@@ -61,19 +62,28 @@ class SqliteConfiguration(StorageConfiguration, frozen=True):
 
     local = True
     location_format = "DIR"
-    location_help = "Directory for SQLite files, below the data directory."
+    location_help = "Directory for SQLite files, in the data directory."
 
-    def check(self) -> None:
+    def check(self, data: Path, settings: LogSettings) -> None:
         path = self.directory
         if not path.isprintable() or not 0 < len(path.encode()) <= _PATH_BYTES or ".." in Path(path).parts:
             raise Invalid(
                 f"{path!r:.100} is not a directory; write a path, relative to the data directory, of printable "
                 f"characters and at most {_PATH_BYTES} bytes"
             )
+        allowed = [data, *(Path(part.strip()) for part in settings.storage_directories.split(",") if part.strip())]
+        # Symbolic links may lead out of the data directory.
+        place = _resolved(data / path)
+        if not any(place.is_relative_to(_resolved(directory)) for directory in allowed):
+            raise Invalid(
+                f"{path!r} is outside of the data directory; use a path in it, or allow this one with "
+                "the setting log.storage_directories of the node"
+            )
 
     def open(self, data: Path, settings: LogSettings) -> Storage:
         from strandline.log.storage.sqlite import SqliteStorage  # noqa: PLC0415 - clients need no driver
 
+        self.check(data, settings)
         return SqliteStorage(
             data / self.directory,
             poll_interval_ms=settings.poll_interval_ms,
@@ -82,7 +92,7 @@ class SqliteConfiguration(StorageConfiguration, frozen=True):
 
 
 class KafkaConfiguration(StorageConfiguration, frozen=True):
-    """A Kafka cluster. The properties are those of the driver and of new topics."""
+    """A Kafka cluster. The properties are those of the driver and of new topics, see `kafka_properties`."""
 
     bootstrap_servers: str
     properties: dict[str, str] = {}
@@ -91,11 +101,12 @@ class KafkaConfiguration(StorageConfiguration, frozen=True):
     location_format = "HOST:PORT,…"
     location_help = "Bootstrap servers of a Kafka cluster."
 
-    def check(self) -> None:
+    def check(self, data: Path, settings: LogSettings) -> None:  # noqa: ARG002 - it is not in the data directory
         for server in self.bootstrap_servers.split(","):
             match = _SERVER(server.strip())
             if not match or int(match[1] or 1) not in _PORTS:
                 raise Invalid(f"{server!r:.100} is not a bootstrap server; write host:port, separated by commas")
+        kafka_properties.check(self.bootstrap_servers, self.properties, settings.kafka_secrets)
 
     def open(self, data: Path, settings: LogSettings) -> Storage:  # noqa: ARG002 - it is not in the data directory
         from strandline.log.storage.kafka import KafkaOptions, KafkaStorage  # noqa: PLC0415 - its driver is an extra
@@ -104,8 +115,16 @@ class KafkaConfiguration(StorageConfiguration, frozen=True):
             max_event_bytes=settings.max_event_bytes,
             poll_interval_ms=settings.poll_interval_ms,
             max_open_reads=settings.max_open_reads,
+            permitted_secrets=settings.kafka_secrets,
         )
         return KafkaStorage(self.bootstrap_servers, self.properties, options)
+
+
+def _resolved(directory: Path) -> Path:
+    try:
+        return directory.resolve()
+    except (OSError, RuntimeError) as error:  # links that form a loop
+        raise Invalid(f"{str(directory)!r} is not a directory: {error}") from error
 
 
 StorageTypeName = Literal["sqlite", "kafka"]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from strandline.engine import sqlite
+from strandline.engine.private import make_directory
 from strandline.engine.watcher import Watcher
 from strandline.errors import StrandlineError, Unavailable
 from strandline.log.records import NewRecords
@@ -30,7 +31,7 @@ class SqliteStorage(SealableStorage):
 
     def __init__(self, directory: Path, *, poll_interval_ms: int = 25, max_open_topics: int = 256) -> None:
         sqlite.check_library()
-        sqlite.make_directory(directory)
+        make_directory(directory)
         self._directory = directory
         self._max_open = max_open_topics
         self._executor = ThreadPoolExecutor(_WRITERS, thread_name_prefix="strandline-writer")

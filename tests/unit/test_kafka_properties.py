@@ -1,0 +1,117 @@
+"""What a storage on Kafka may set: nothing that reaches into the machine, and secrets only where they belong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from strandline.errors import Invalid
+from strandline.log.settings import LogSettings
+from strandline.log.storage import kafka_properties
+from strandline.log.storage.registry import KafkaConfiguration
+
+BROKERS = "k1.example:9092,k2.example:9092"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Code, commands and files of the machine, and requests to other servers.
+        *("plugin.library.paths", "ssl.engine.location", "sasl.kerberos.kinit.cmd", "sasl.kerberos.keytab"),
+        *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"),
+        *("ssl.crl.location", "ssl.providers", "sasl.oauthbearer.token.endpoint.url", "https.ca.location"),
+        # Callbacks and logs of the driver.
+        *("debug", "log_level", "statistics.interval.ms", "opaque", "error_cb"),
+        # What our guarantees need.
+        *("acks", "enable.idempotence", "bootstrap.servers", "group.id", "retries", "retry.backoff.ms"),
+        *("delivery.timeout.ms", "isolation.level", "transactional.id", "enable.ssl.certificate.verification"),
+        # Names that are none.
+        *("", "no.such.property", "Client.Id", "client.id "),
+    ],
+)
+def test_everything_that_is_not_listed_is_refused(name):
+    """When the storage is added, with the name of the property."""
+    with pytest.raises(Invalid, match="cannot be set") as caught:
+        KafkaConfiguration(BROKERS, {name: "x"}).check(None, LogSettings(kafka_secrets="X"))  # type: ignore[arg-type]
+    assert repr(name) in caught.value.detail
+
+
+def test_a_misspelt_property_is_corrected():
+    """As a misspelt setting is."""
+    with pytest.raises(Invalid, match=r"did you mean 'compression\.type'"):
+        kafka_properties.check(BROKERS, {"compresion.type": "zstd"}, "")
+
+
+def test_listed_properties_are_passed_on():
+    """Those of new topics are not the driver's."""
+    given = {"client.id": "shop", "compression.type": "zstd", "replication.factor": "3"}
+    plain = {"client.id": "shop", "compression.type": "zstd"}
+    assert kafka_properties.resolve(BROKERS, given, "") == (plain, {})
+
+
+@pytest.mark.parametrize("name", sorted(kafka_properties.ALLOWED))
+def test_only_a_secret_names_a_variable(name, monkeypatch):
+    """The value of any other property is shown to brokers and in logs."""
+    monkeypatch.setenv("DEMO_SECRET", "hush-hush")
+    if name in {"sasl.password", "ssl.key.pem", "ssl.key.password"}:
+        assert kafka_properties.resolve(BROKERS, {name: "env:DEMO_SECRET"}, "DEMO_SECRET") == (
+            {},
+            {name: "hush-hush"},
+        )
+    else:
+        with pytest.raises(Invalid, match="is no secret"):
+            kafka_properties.check(BROKERS, {name: "env:DEMO_SECRET"}, "DEMO_SECRET")
+
+
+def test_a_secret_is_no_plain_text():
+    """It would be stored and shown."""
+    with pytest.raises(Invalid, match="write env:NAME") as caught:
+        kafka_properties.check(BROKERS, {"sasl.password": "hush-hush"}, "hush-hush")
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "permitted",
+    [
+        *("DEMO_SECRET", "OTHER, DEMO_SECRET", "DEMO_SECRET@elsewhere:9092,DEMO_SECRET"),
+        "DEMO_SECRET@k1.example:9092,DEMO_SECRET@k2.example:9092",
+    ],
+)
+def test_permitted_variables(permitted):
+    """For all brokers, or for each of those that the storage has."""
+    kafka_properties.check(BROKERS, {"sasl.password": "env:DEMO_SECRET"}, permitted)
+
+
+@pytest.mark.parametrize(
+    "permitted", ["", "DEMO", "DEMO_SECRET_2", "demo_secret", "*", "DEMO_SECRET@k1.example:9092", "DEMO_SECRET@"]
+)
+def test_variables_that_the_node_does_not_permit(permitted, monkeypatch):
+    """Whether they exist or not: the answer does not tell. It names the setting."""
+    errors = set()
+    for value in ("hush-hush", None):
+        monkeypatch.setenv("DEMO_SECRET", value) if value else monkeypatch.delenv("DEMO_SECRET")
+        with pytest.raises(Invalid, match=r"log\.kafka_secrets") as caught:
+            kafka_properties.resolve(BROKERS, {"sasl.password": "env:DEMO_SECRET"}, permitted)
+        errors.add(caught.value.detail)
+    assert len(errors) == 1
+
+
+def test_a_permitted_variable_that_is_not_set():
+    """It is named; whoever operates the node sets it."""
+    with pytest.raises(Invalid, match="STRANDLINE_NO_SUCH, which is not set"):
+        kafka_properties.resolve(BROKERS, {"sasl.password": "env:STRANDLINE_NO_SUCH"}, "STRANDLINE_NO_SUCH")
+
+
+def test_no_secret_without_brokers():
+    """A list of brokers that is empty is no list of permitted ones."""
+    with pytest.raises(Invalid, match=r"log\.kafka_secrets"):
+        kafka_properties.check(",", {"sasl.password": "env:DEMO_SECRET"}, "")
+
+
+def test_the_documentation_lists_them():
+    """All that are allowed, and no others."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "security.md").read_text()
+    section = page.partition("### Kafka")[2].partition("Certificates are given")[0]
+    assert {*re.findall(r"`([^`]+)`", section)} == kafka_properties.ALLOWED
