@@ -25,7 +25,7 @@ def create_event_type(url: str, name: str, partitions: int = 4, **more: Any) -> 
 def vanish(data: Path, name: str) -> None:
     """Delete an event type that has a subscription, as a node does that has not seen the subscription yet."""
     with strandline.open(data) as platform:
-        platform.log._catalog.delete(platform.log.types.entry(name), platform.clock.now_ms())
+        platform.log._catalog.delete(platform.log.types.entry(name))
 
 
 def publish(url: str, name: str, numbers: range) -> None:

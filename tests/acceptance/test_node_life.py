@@ -153,7 +153,7 @@ def test_a_taken_port_is_refused(tmp_path):
 
 
 def test_nodes_that_start_together_do_not_share_a_port(tmp_path):
-    """All of them are started at once: one serves, the others say that the port is taken and end."""
+    """Of several nodes that start at once on one port, one serves. The others end and name the port."""
     first, *others = nodes = [Server(tmp_path / f"data{n}", port=None) for n in range(4)]
     for node in others:
         node.port = first.port

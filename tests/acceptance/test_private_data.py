@@ -1,4 +1,4 @@
-"""Other users of the machine cannot read what a node stores, whatever the umask is."""
+"""Tests of file modes: other users of the machine cannot read the data of a node, whatever the umask is."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SECOND = {"id": "second", "storage_type": "sqlite", "sqlite_configuration": {"di
 
 
 class GenerousServer(Server):
-    """Started by a user whose new files everybody may read and write."""
+    """A node with a umask that allows everything."""
 
     def options(self) -> dict[str, Any]:
         return {**super().options(), "umask": 0}
 
 
 def open_to_others(folder: Path) -> dict[str, str]:
-    """The directories that are not 700 and the files that are not 600, with their modes."""
+    """The modes of the directories that are not 700 and of the files that are not 600."""
     found = {}
     for path in (folder, *folder.rglob("*")):
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -41,7 +41,7 @@ def open_to_others(folder: Path) -> dict[str, str]:
 
 
 def test_a_node_keeps_its_data_private(tmp_path):
-    """Databases, their WALs and locks while they are open, topics of two storages, archived files and flags."""
+    """All files of a node are private: databases with WALs and locks, topics of two storages, the archive."""
     with GenerousServer(tmp_path / "data") as server:
         assert send(server, "POST", "/event-types", {"name": "orders"}).status == 201
         assert send(server, "POST", "/event-types/orders/events", [{"n": 1}]).status == 200
@@ -61,7 +61,7 @@ def test_a_node_keeps_its_data_private(tmp_path):
 
 
 def test_data_of_an_earlier_release_become_private(tmp_path):
-    """When they are opened, if they belong to the same user. Archived files are behind a directory that is."""
+    """Directories and databases of an earlier release get private modes when they are opened."""
     data = tmp_path / "data"
     with zipfile.ZipFile(KEPT) as kept:
         kept.extractall(data)
@@ -81,7 +81,7 @@ def test_data_of_an_earlier_release_become_private(tmp_path):
 
 
 def test_a_data_directory_of_another_user_is_left_as_it_is(tmp_path, monkeypatch):
-    """Only its owner can change the mode; the platform works all the same."""
+    """A data directory whose mode cannot be changed is used as it is."""
 
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError
@@ -95,7 +95,7 @@ def test_a_data_directory_of_another_user_is_left_as_it_is(tmp_path, monkeypatch
 
 @pytest.mark.parametrize(("mode", "file_mode"), [(0o755, 0o644), (0o750, 0o640), (0o700, 0o600)])
 def test_an_archive_elsewhere_has_the_modes_of_its_directory(tmp_path, mode, file_mode):
-    """Other programs read it: who may enter the directory may read the files."""
+    """Archived files have the mode of the directory of the archive."""
     (tmp_path / "archive").mkdir()
     (tmp_path / "archive").chmod(mode)
     settings = Settings.load(env={}, flags={"archive.root": str(tmp_path / "archive")})

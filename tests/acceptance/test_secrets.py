@@ -1,4 +1,4 @@
-"""The environment of a node stays in the node: it is neither sent to strangers, nor answered, nor logged."""
+"""Tests that the environment of a node does not leak to brokers, nor into answers, logs or output of commands."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from strandline.cli.failures import guarded
 SECRET = "hush-environment-4711"
 WRONG = "hush-wrong-4711"
 OURS = "hush-catalog-4711"
-#: Of the node. Only two of them may be named by a storage.
+#: The environment of the node. A storage may name the last two variables.
 ENVIRONMENT = {"DEMO_SECRET": SECRET, "WRONG_PASSWORD": WRONG, "KAFKA_PASSWORD": Broker.password}
 SASL = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": Broker.user}
 
 
 class Listener(threading.Thread):
-    """A broker of an attacker: it takes every connection and keeps what it is sent."""
+    """The broker of an attacker: it accepts connections and records what it receives."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -87,10 +87,10 @@ def storage(name: str, servers: str, properties: dict[str, str]) -> dict[str, An
     ids=lambda properties: str({name: value for name, value in properties.items() if "env:" in value}),
 )
 def test_no_variable_is_sent_to_a_broker_that_a_caller_names(node: Server, properties):
-    """Neither as a name that every request carries, nor as a password that is permitted for other brokers."""
+    """A variable is not sent to brokers for which the settings do not permit it."""
     with listening() as attacker:
         answer = send(node, "POST", "/storages", storage("theirs", attacker.servers, properties))
-        # If it had been added, the first use would connect to it.
+        # A storage that was added connects when it is first used.
         send(node, "POST", "/event-types/orders/timelines", {"storage_id": "theirs"})
         assert not any(value.encode() in attacker.received for value in ENVIRONMENT.values())
         assert_problem(answer, 422, "Kafka property")
@@ -105,14 +105,14 @@ def test_no_variable_is_sent_to_a_broker_that_a_caller_names(node: Server, prope
     ],
 )
 def test_no_property_reaches_into_the_machine(node: Server, name):
-    """No library is loaded, no command is run, no file is read."""
+    """Properties that name libraries, commands, files or servers are refused."""
     answer = send(node, "POST", "/storages", storage("theirs", "127.0.0.1:1", {name: "/bin/true"}))
     assert name in assert_problem(answer, 422, "cannot be set")["detail"]
 
 
 @pytest.mark.parametrize("directory", ["{}/elsewhere", "../elsewhere", "link/elsewhere", "{}", "/"])
 def test_a_sqlite_storage_stays_in_the_data_directory(node: Server, directory):
-    """Whatever path the caller names, also through a link; nothing is created."""
+    """A directory outside of the data directory is refused, and nothing is created there."""
     outside = node.folder / "outside"
     outside.mkdir(exist_ok=True)
     if not (link := node.folder / "data" / "link").is_symlink():
@@ -127,7 +127,7 @@ def test_a_sqlite_storage_stays_in_the_data_directory(node: Server, directory):
 
 
 def test_the_operator_can_allow_a_directory(tmp_path):
-    """A second disk, for example."""
+    """A SQLite storage can be in a directory that the settings allow."""
     disk = tmp_path / "disk"
     body = {"id": "disk", "storage_type": "sqlite", "sqlite_configuration": {"directory": f"{disk}/events"}}
     with Server(tmp_path / "data", log_storage_directories=disk) as server:
@@ -152,7 +152,7 @@ def _said(node: Server, *command: str) -> Iterator[bytes]:
 
 
 def everything(node: Server) -> Iterator[Answer]:
-    """The answers of all routes that read, of those that were refused, and of the pages for people."""
+    """The answers of the routes that read."""
     for path in (
         "/",
         "/openapi.json",
@@ -171,7 +171,7 @@ def everything(node: Server) -> Iterator[Answer]:
 
 
 def test_a_permitted_secret_opens_the_cluster_and_is_shown_nowhere(node: Server, kafka: Broker):
-    """Not in the log at its finest, in no answer, and by no command. A wrong password is not shown either."""
+    """No log at level debug, no answer and no command shows a password of Kafka, right or wrong."""
     said: list[bytes] = []
     for name, variable in (("guarded", "KAFKA_PASSWORD"), ("wrong", "WRONG_PASSWORD")):
         properties = {**SASL, "sasl.password": f"env:{variable}"}
@@ -208,9 +208,9 @@ def test_the_secrets_of_settings_are_shown_nowhere(tmp_path, postgres: PostgresS
         monkeypatch.setenv("STRANDLINE_CATALOG__URL", address)
         assert guarded(cli, ["event-types", "list", "--data", str(tmp_path / "data")]) != 0
     guarded(cli, ["doctor", "--data", str(tmp_path / "data")])
-    for scheme in ("http", "htp"):
+    for scheme in ("http://", "htp://", ""):
         for command in (["doctor"], ["event-types", "list", "--json"]):
-            assert guarded(cli, [*command, "--url", f"{scheme}://proxy-user:{OURS}@127.0.0.1:1"]) != 0
+            assert guarded(cli, [*command, "--url", f"{scheme}proxy-user:{OURS}@127.0.0.1:1"]) != 0
     said = [*capfd.readouterr()]
     for setting, value in (
         ("CATALOG__URL", postgres.url(database, user="nobody-there:env:OUR_SECRET")),

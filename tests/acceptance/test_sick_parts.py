@@ -1,7 +1,7 @@
 """A storage, a catalog or a node that does not answer: nothing else slows down, and a node stops in time.
 
 Services are paused with SIGSTOP: connections stay open, and nothing comes back. The tests compare the order of
-answers. What hangs gets an error after ten seconds. On a loaded machine that can be too early: they retry then.
+answers. What hangs gets an error after ten seconds; if that is too early on a loaded machine, they try again.
 """
 
 from __future__ import annotations

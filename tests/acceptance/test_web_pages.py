@@ -1,4 +1,4 @@
-"""What web pages can do to a node: nothing. The pages run in a real browser, on the machine of the node."""
+"""Tests of attacks by web pages on a node of the same machine, in a real browser and as raw requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from services import CLIENT, DEADLINE_S, Server, until
 from services.chromium import browse
 
 NAME = "rebind.evil"
-#: Everything that a page can send to another origin without asking first, and then a report to its own server.
+#: A page that tries every kind of request to another origin, and then reports to its own server.
 FOREIGN_PAGE = """<!doctype html><title>win a prize</title>
 <iframe name="hidden"></iframe>
 <form target="hidden" method="post" enctype="text/plain" action="{node}/storages">
@@ -53,7 +53,7 @@ async function attack() {{
 }}
 attack();
 </script>"""
-#: A page whose name leads to the node now: to the browser, the node is the page's own server.
+#: A page whose name leads to the node after DNS rebinding: for the browser, both have the same origin.
 REBOUND_PAGE = """<!doctype html><title>win a prize</title>
 <script>
 async function attack() {
@@ -72,7 +72,7 @@ async function attack() {
 }
 attack();
 </script>"""
-#: What Chromium sends with the form of a page on another port of the same machine.
+#: The headers that Chromium sends with the form of a page on another port of the same machine.
 FORM_HEADERS = {
     "Content-Type": "text/plain",
     "Sec-Fetch-Dest": "iframe",
@@ -149,7 +149,7 @@ class _Visit(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """The requests are of no interest."""
+        """Do not log requests."""
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def serving(site: Site) -> Iterator[Site]:
 
 
 def visit(site: Site, url: str, folder: Path, *options: str) -> Any:
-    """Open the page in Chromium; what it reports."""
+    """Open the page in Chromium and return its report."""
     browser = browse(url, folder, *options)
     try:
         browser.until(lambda: site.reports, "the report of the page")
@@ -175,7 +175,7 @@ def visit(site: Site, url: str, folder: Path, *options: str) -> Any:
 
 
 def test_a_foreign_page_in_a_browser_changes_nothing(node: Server, tmp_path):
-    """Forms, simple requests and requests that need a preflight: a storage at any path was one form away."""
+    """A page of another origin cannot add a storage: by forms, beacons, or `fetch` with and without preflight."""
     directory = tmp_path / "chosen-by-the-page"
     with serving(Site()) as site:
         site.page = FOREIGN_PAGE.format(node=node.url, directory=directory)
@@ -192,7 +192,7 @@ def test_a_foreign_page_in_a_browser_changes_nothing(node: Server, tmp_path):
 
 
 def test_a_page_that_rebinds_its_name_reads_and_changes_nothing(node: Server, tmp_path):
-    """For the browser all requests stay on the page's own server; only their host tells that they do not."""
+    """A page that rebinds its name to the node reads no events and changes nothing."""
     with serving(Site(node)) as site:
         site.page = REBOUND_PAGE
         rules = f"--host-resolver-rules=MAP {NAME} 127.0.0.1"
@@ -204,7 +204,7 @@ def test_a_page_that_rebinds_its_name_reads_and_changes_nothing(node: Server, tm
 
 
 def test_the_start_page_works_in_a_browser(node: Server, tmp_path):
-    """Opened by a link of another site; its own requests are served."""
+    """The start page opens in a window that a page of another site opened."""
     with serving(Site()) as site:
         site.page = f"""<script>
             const child = window.open("{node.url}/");
@@ -222,7 +222,7 @@ def test_the_start_page_works_in_a_browser(node: Server, tmp_path):
     "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
 )
 def test_what_forms_send_is_refused(node: Server, content_type):
-    """Also from a browser that sends neither its origin nor where it comes from."""
+    """The media types of forms are refused, also without `Origin` and `Sec-Fetch-Site`."""
     body = b'{"id":"form","storage_type":"sqlite","sqlite_configuration":{"directory":"form"},"x":"="}\r\n'
     assert_problem(send(node, "POST", "/storages", body, {"Content-Type": content_type}), 415, "application/json")
     with_origin = {**FORM_HEADERS, "Content-Type": content_type, "Origin": "http://127.0.0.1:1"}
@@ -242,7 +242,7 @@ def test_what_forms_send_is_refused(node: Server, content_type):
     ],
 )
 def test_json_by_any_name_is_taken(node: Server, content_type):
-    """With parameters, as clients send it. A dry run changes nothing."""
+    """JSON media types are accepted with parameters, as clients send them."""
     path = "/event-types/orders/timelines?dry_run=true"
     answer = send(node, "POST", path, {"storage_id": "second"}, {"Content-Type": content_type})
     assert answer.status == 200, answer.body
@@ -261,25 +261,25 @@ def test_json_by_any_name_is_taken(node: Server, content_type):
     ],
 )
 def test_other_bodies_are_refused(node: Server, method, path, content_type):
-    """By the routes that change something; a body without a type comes from a page as well."""
+    """Routes that change something refuse bodies with other media types."""
     assert_problem(send(node, method, path, b"[]", {"Content-Type": content_type}), 415, "Content-Type")
 
 
 def test_a_body_without_any_type(node: Server):
-    """As `fetch` sends a blob; the message names the type to send."""
+    """A body without a media type is refused, because a page can send one with `fetch` and a blob."""
     head = f"POST /storages HTTP/1.1\r\nHost: localhost:{node.port}\r\nContent-Length: 2\r\n\r\n{{}}"
     assert raw(node, head).startswith(b"HTTP/1.1 415")
 
 
 def test_requests_without_a_body_need_no_type(node: Server):
-    """As clients and `curl` send them."""
+    """Requests without a body need no media type."""
     assert CLIENT.put(f"{node.url}/storages/default/default").status_code == 200
     assert CLIENT.delete(f"{node.url}/storages/none").status_code == 404
     assert CLIENT.post(f"{node.url}/event-types").status_code == 400  # there is no JSON
 
 
 def raw(node: Server, text: str) -> bytes:
-    """The answer to a request that is sent as it is, up to the end of its status line."""
+    """Send a request as it is and return the start of the answer, with the status line."""
     with socket.create_connection(("127.0.0.1", node.port), timeout=DEADLINE_S) as connection:
         connection.sendall(text.encode())
         received = b""
@@ -313,12 +313,12 @@ def raw(node: Server, text: str) -> bytes:
     ],
 )
 def test_hosts_on_the_wire(node: Server, lines: str, status: int):
-    """As they arrive, in every form that HTTP has for them."""
+    """The host is checked in every form in which HTTP has it."""
     assert raw(node, f"{lines}\r\nConnection: close\r\n\r\n").split(b" ")[1] == str(status).encode()
 
 
 def test_the_operator_names_the_hosts(tmp_path):
-    """For a node that listens on all addresses. Without names it warns, and only its own machine is served."""
+    """A node that listens on all addresses serves other hosts only if the setting names them."""
     everywhere = {"host": "0.0.0.0", "insecure": True}  # noqa: S104 - that is the point
     by_name = {"Host": "events.example:8080"}
     with Server(tmp_path / "data", **everywhere) as server:
@@ -330,7 +330,7 @@ def test_the_operator_names_the_hosts(tmp_path):
 
 
 def test_a_node_on_ipv6_and_by_name(tmp_path):
-    """Both were refused by the server library or by its address check."""
+    """A node listens on an IPv6 address and on a name."""
     for host, shown in (("::1", "[::1]"), ("localhost", "localhost")):
         server = Server(tmp_path / "data", host=host)
         server.url = f"http://{shown}:{server.port}"

@@ -1,4 +1,4 @@
-"""Chromium without a window, on a page that a test serves. The page itself reports what happened."""
+"""Chromium without a window. The page that a test serves reports the results itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPTIONS = (
 
 
 def program() -> str:
-    """Where Chromium is installed; the test is skipped if it is not."""
+    """The path of Chromium. If it is not installed, the test is skipped."""
     found = next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if found is None:
         pytest.skip("Chromium is not installed; on Debian: apt-get install chromium")
@@ -32,7 +32,7 @@ def program() -> str:
 
 
 def browse(url: str, folder: Path, *options: str) -> Process:
-    """Open a page in a browser of its own, whose files are in the folder. Kill it when the page is done."""
+    """Open a page in a new browser with its own profile. The caller kills the browser."""
     return Process([*_command(folder, options), url], folder / "chromium.log")
 
 

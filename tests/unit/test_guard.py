@@ -1,4 +1,4 @@
-"""Which requests reach the routes, by their `Host`, `Origin` and `Sec-Fetch-Site`."""
+"""Tests of the guard: it refuses requests by their `Host`, `Origin` and `Sec-Fetch-Site` headers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def scope(*headers: tuple[str, str], path: str = "/event-types", method: str = "
 
 
 def status(guard: Guard, *headers: tuple[str, str], **request: str) -> int | None:
-    """The status of the refusal; None if the request reaches its route. The second time decides as the first."""
+    """The status of the refusal; None if the request reaches its route. The same for a repeated request."""
     asked = scope(*headers, **request)
     first, second = (found and found.status_code for found in (guard.refusal(asked), guard.refusal(asked)))
     assert first == second
@@ -34,7 +34,7 @@ def status(guard: Guard, *headers: tuple[str, str], **request: str) -> int | Non
     ],
 )
 def test_loopback_names_are_accepted(host):
-    """In every spelling, with any port: a proxy or a container may forward another one."""
+    """Every spelling of a loopback name is accepted, with any port: a container may forward another one."""
     assert status(Guard("127.0.0.1", ""), ("host", host)) is None
 
 
@@ -57,7 +57,7 @@ def test_loopback_names_are_accepted(host):
     ],
 )
 def test_other_hosts_are_refused(host):
-    """A page that rebinds its name to this machine is asked for under that name. The answer names the setting."""
+    """Other hosts are answered 421. The detail names the setting that can add them."""
     guard = Guard("127.0.0.1", "")
     assert status(guard, ("host", host)) == 421
     refused = guard.refusal(scope(("host", host)))
@@ -69,12 +69,12 @@ def test_other_hosts_are_refused(host):
 
 @pytest.mark.parametrize("hosts", [[], [("host", "")], [OWN, OWN], [OWN, ("host", "rebind.evil")]])
 def test_a_request_has_one_host(hosts):
-    """Of two, a proxy and a node might choose differently."""
+    """A request without a host, or with two of them, is answered 400."""
     assert status(Guard("127.0.0.1", ""), *hosts) == 400
 
 
 def test_the_setting_adds_names():
-    """In any case, with or without the brackets of an address; the loopback names stay."""
+    """Names of the setting are accepted in any spelling, and loopback names are still accepted."""
     guard = Guard("127.0.0.1", " Events.Example , 10.1.2.3,[fe80::0:1],fe80::2,")
     for host in (
         "events.example",
@@ -90,13 +90,13 @@ def test_the_setting_adds_names():
 
 @pytest.mark.parametrize("hosts", ["events.example:8080", "http://events.example", "*.example", "a b", "::x"])
 def test_names_that_cannot_be_hosts(hosts):
-    """They would never match, so they are refused when the node starts."""
+    """A setting that could never match is refused when the node starts."""
     with pytest.raises(Invalid, match=r"server\.hosts"):
         Guard("127.0.0.1", hosts)
 
 
 def test_the_address_of_the_node_is_accepted():
-    """It is how clients reach the node, unless it stands for all addresses."""
+    """The address that the node listens on is accepted as a host."""
     assert status(Guard("10.1.2.3", ""), ("host", "10.1.2.3:8080")) is None
     assert status(Guard("::5", ""), ("host", "[0::5]:8080")) is None
     assert status(Guard("node.example", ""), ("host", "node.example:8080")) is None
@@ -104,7 +104,7 @@ def test_the_address_of_the_node_is_accepted():
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "0::0"])  # noqa: S104 - nothing listens
 def test_all_addresses_are_no_name(host, caplog):
-    """The operator must name the hosts; a warning says so, once."""
+    """An address that stands for all addresses is not accepted as a host. A warning names the setting."""
     guard = Guard(host, "")
     assert status(guard, ("host", "0.0.0.0:8080")) == 421
     assert status(guard, ("host", "localhost:8080")) is None
@@ -115,7 +115,7 @@ def test_all_addresses_are_no_name(host, caplog):
 
 
 def test_any_host_can_be_accepted():
-    """Behind a proxy that checks it; pages of other origins are still refused."""
+    """With `*` every host is accepted, but pages of other origins are still refused."""
     guard = Guard("127.0.0.1", "*")
     assert status(guard, ("host", "whatever.example")) is None
     assert status(guard, ("host", "whatever.example"), ("origin", "http://other.example")) == 403
@@ -124,7 +124,7 @@ def test_any_host_can_be_accepted():
 
 @pytest.mark.parametrize("path", ["/health", "/ready"])
 def test_probes_may_name_any_host(path):
-    """Load balancers send an address, or with HTTP/1.0 nothing; these routes show no data."""
+    """The routes for load balancers accept any host, and none."""
     guard = Guard("127.0.0.1", "")
     for headers in ([("host", "10.1.2.3:8080")], [("host", "")], []):
         assert status(guard, *headers, path=path) is None
@@ -139,38 +139,38 @@ def test_probes_may_name_any_host(path):
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 def test_other_origins_are_refused(origin, method):
-    """Another port is another origin; a sandboxed page and a local file have none."""
+    """A request of another origin is refused. Another port is another origin."""
     assert status(Guard("127.0.0.1", ""), OWN, ("origin", origin), method=method) == 403
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:8080", "https://localhost:8080", "http://LOCALHOST:8080"])
 def test_its_own_pages_may_use_the_node(origin):
-    """Also behind a proxy that adds TLS and keeps the host."""
+    """A request of the node's own origin is accepted, also behind a proxy that adds TLS."""
     headers = (OWN, ("origin", origin), ("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "cors"))
     assert status(Guard("127.0.0.1", ""), *headers, method="POST") is None
 
 
 def test_two_origins_are_both_checked():
-    """One good one does not hide the other."""
+    """A foreign origin is refused even if the own one is there as well."""
     headers = (OWN, ("origin", "http://localhost:8080"), ("origin", "http://evil.example"))
     assert status(Guard("127.0.0.1", ""), *headers) == 403
 
 
 @pytest.mark.parametrize(("site", "expected"), [("none", None), ("same-origin", None)])
 def test_a_user_who_types_the_address_is_served(site, expected):
-    """And so are the requests of the node's own pages."""
+    """A request that the user or a page of the node started is accepted."""
     assert status(Guard("127.0.0.1", ""), OWN, ("sec-fetch-site", site)) == expected
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "Cross-Site", ""])
 @pytest.mark.parametrize("path", ["/", "/event-types", "/health"])
 def test_requests_of_other_sites_are_refused(site, path):
-    """A picture or a script has no origin; a page on another port of this machine is of the same site."""
+    """Requests of other sites, and of other ports of this machine (`same-site`), are refused."""
     assert status(Guard("127.0.0.1", ""), OWN, ("sec-fetch-site", site), path=path) == 403
 
 
 def test_a_link_to_the_start_page_works():
-    """From a page of any site, in a window. In a frame, to another route or by a form it does not."""
+    """A link of any site opens the start page in a window, but no frame, no other route, and no form."""
     guard = Guard("127.0.0.1", "")
     link = (OWN, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"))
     window, frame = ("sec-fetch-dest", "document"), ("sec-fetch-dest", "iframe")
@@ -181,13 +181,13 @@ def test_a_link_to_the_start_page_works():
 
 
 def test_a_refusal_is_logged(caplog):
-    """With what was asked for, and without line breaks of the path."""
+    """A refusal is logged with the method and the quoted path."""
     Guard("127.0.0.1", "").refusal(scope(("host", "rebind.evil"), path="/a\nb"))
     assert caplog.messages == ["refused GET /a%0Ab"]
 
 
 def test_what_is_remembered_is_bounded():
-    """However many ports clients name."""
+    """The number of remembered hosts is limited."""
     guard = Guard("127.0.0.1", "")
     for port in range(1000):
         assert status(guard, ("host", f"localhost:{port}")) is None

@@ -1,4 +1,4 @@
-"""What a storage on Kafka may set: nothing that reaches into the machine, and secrets only where they belong."""
+"""Tests of the properties of a Kafka storage: which are allowed, and which environment variables they may name."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ BROKERS = "k1.example:9092,k2.example:9092"
     ],
 )
 def test_everything_that_is_not_listed_is_refused(name):
-    """When the storage is added, with the name of the property."""
+    """Properties that are not listed are refused when a storage is added. The error names the property."""
     with pytest.raises(Invalid, match="cannot be set") as caught:
         KafkaConfiguration(BROKERS, {name: "x"}).check(None, LogSettings(kafka_secrets="X"))  # type: ignore[arg-type]
     assert repr(name) in caught.value.detail
 
 
 def test_a_misspelt_property_is_corrected():
-    """As a misspelt setting is."""
+    """The error suggests the nearest property."""
     with pytest.raises(Invalid, match=r"did you mean 'compression\.type'"):
         kafka_properties.check(BROKERS, {"compresion.type": "zstd"}, "")
 
 
 def test_listed_properties_are_passed_on():
-    """Those of new topics are not the driver's."""
+    """Listed properties are passed to the driver, except those of new topics."""
     given = {"client.id": "shop", "compression.type": "zstd", "replication.factor": "3"}
     plain = {"client.id": "shop", "compression.type": "zstd"}
     assert kafka_properties.resolve(BROKERS, given, "") == (plain, {})
@@ -53,7 +53,7 @@ def test_listed_properties_are_passed_on():
 
 @pytest.mark.parametrize("name", sorted(kafka_properties.ALLOWED))
 def test_only_a_secret_names_a_variable(name, monkeypatch):
-    """The value of any other property is shown to brokers and in logs."""
+    """Only secrets may be given as `env:NAME`."""
     monkeypatch.setenv("DEMO_SECRET", "hush-hush")
     if name in {"sasl.password", "ssl.key.pem", "ssl.key.password"}:
         assert kafka_properties.resolve(BROKERS, {name: "env:DEMO_SECRET"}, "DEMO_SECRET") == (
@@ -66,7 +66,7 @@ def test_only_a_secret_names_a_variable(name, monkeypatch):
 
 
 def test_a_secret_is_no_plain_text():
-    """It would be stored and shown."""
+    """A secret in clear text is refused, and the error does not show it."""
     with pytest.raises(Invalid, match="write env:NAME") as caught:
         kafka_properties.check(BROKERS, {"sasl.password": "hush-hush"}, "hush-hush")
     assert "hush" not in str(caught.value)
@@ -80,7 +80,7 @@ def test_a_secret_is_no_plain_text():
     ],
 )
 def test_permitted_variables(permitted):
-    """For all brokers, or for each of those that the storage has."""
+    """A variable is permitted for all brokers, or for each broker of the storage."""
     kafka_properties.check(BROKERS, {"sasl.password": "env:DEMO_SECRET"}, permitted)
 
 
@@ -88,7 +88,7 @@ def test_permitted_variables(permitted):
     "permitted", ["", "DEMO", "DEMO_SECRET_2", "demo_secret", "*", "DEMO_SECRET@k1.example:9092", "DEMO_SECRET@"]
 )
 def test_variables_that_the_node_does_not_permit(permitted, monkeypatch):
-    """Whether they exist or not: the answer does not tell. It names the setting."""
+    """Other variables are refused with the name of the setting. The error does not show whether they are set."""
     errors = set()
     for value in ("hush-hush", None):
         monkeypatch.setenv("DEMO_SECRET", value) if value else monkeypatch.delenv("DEMO_SECRET")
@@ -99,19 +99,19 @@ def test_variables_that_the_node_does_not_permit(permitted, monkeypatch):
 
 
 def test_a_permitted_variable_that_is_not_set():
-    """It is named; whoever operates the node sets it."""
+    """The error names a permitted variable that is not set."""
     with pytest.raises(Invalid, match="STRANDLINE_NO_SUCH, which is not set"):
         kafka_properties.resolve(BROKERS, {"sasl.password": "env:STRANDLINE_NO_SUCH"}, "STRANDLINE_NO_SUCH")
 
 
 def test_no_secret_without_brokers():
-    """A list of brokers that is empty is no list of permitted ones."""
+    """An empty list of brokers does not permit a variable."""
     with pytest.raises(Invalid, match=r"log\.kafka_secrets"):
         kafka_properties.check(",", {"sasl.password": "env:DEMO_SECRET"}, "")
 
 
 def test_the_documentation_lists_them():
-    """All that are allowed, and no others."""
+    """The how-to page lists all allowed properties and no others."""
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "security.md").read_text()
     section = page.partition("### Kafka")[2].partition("Certificates are given")[0]
     assert {*re.findall(r"`([^`]+)`", section)} == kafka_properties.ALLOWED

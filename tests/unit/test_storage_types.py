@@ -106,13 +106,13 @@ def test_a_new_type_is_checked_when_it_is_added(tmp_path):
 def test_a_directory_that_no_file_can_be_in_is_refused(directory):
     """The error comes when the storage is added, not when an event type switches to it."""
     with pytest.raises(Invalid, match="is not a directory"):
-        SqliteConfiguration(directory).check()
+        SqliteConfiguration(directory).check(Path("data"), LogSettings())
 
 
 @pytest.mark.parametrize("directory", ["topics", "a/b c", "données", "d" * 200])
 def test_a_directory_that_can_be_made_is_accepted(directory):
     """A path of printable characters is accepted."""
-    SqliteConfiguration(directory).check()
+    SqliteConfiguration(directory).check(Path("data"), LogSettings())
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_a_directory_that_can_be_made_is_accepted(directory):
 def test_bootstrap_servers_that_nobody_can_reach_are_refused(servers):
     """The error comes when the storage is added, not after a connection timeout."""
     with pytest.raises(Invalid, match="is not a bootstrap server"):
-        KafkaConfiguration(servers).check()
+        KafkaConfiguration(servers).check(Path("data"), LogSettings())
 
 
 @pytest.mark.parametrize("servers", ["b1", "b-1.example:9092, b_2:65535", "127.0.0.1:9092", "[::1]:9092"])
 def test_bootstrap_servers_are_names_or_addresses(servers):
     """A port is optional."""
-    KafkaConfiguration(servers).check()
+    KafkaConfiguration(servers).check(Path("data"), LogSettings())
 
 
 def test_a_new_type_says_whether_it_is_local():
@@ -179,7 +179,7 @@ def test_properties_where_there_are_none():
 
 @pytest.fixture
 def data(tmp_path) -> Path:
-    """A data directory with links that lead into it and out of it."""
+    """A data directory with symbolic links into it, out of it, and to itself."""
     data = tmp_path / "data"
     for folder in (data / "topics", tmp_path / "outside", tmp_path / "data2", tmp_path / "disk" / "events"):
         folder.mkdir(parents=True)
@@ -190,7 +190,7 @@ def data(tmp_path) -> Path:
 
 @pytest.mark.parametrize("directory", ["topics", "new/deep", "./topics", "in", "in/deep", "..topics", "a..b"])
 def test_directories_in_the_data_directory(data, directory):
-    """They need not exist, and may be links that stay in it."""
+    """A directory in the data directory is accepted. It need not exist, and may be a link that stays inside."""
     SqliteConfiguration(directory).check(data, LogSettings())
     SqliteConfiguration(str(data / directory)).check(data, LogSettings())
 
@@ -213,7 +213,7 @@ def test_directories_in_the_data_directory(data, directory):
     ],
 )
 def test_directories_elsewhere_are_refused(data, directory):
-    """By absolute paths, by dots and by links; not when a storage is added, nor when it is opened."""
+    """A directory outside is refused, by `check` and by `open`, however its path leads there."""
     configuration = SqliteConfiguration(directory.replace("{}", str(data)))
     with pytest.raises(Invalid, match="directory"):
         configuration.check(data, LogSettings())
@@ -222,7 +222,7 @@ def test_directories_elsewhere_are_refused(data, directory):
 
 
 def test_the_operator_can_allow_other_directories(data, tmp_path):
-    """With everything below them, and nothing beside them."""
+    """The setting allows directories and everything below them."""
     settings = LogSettings(storage_directories=f"{tmp_path}/disk , {tmp_path}/outside")
     for directory in (tmp_path / "disk", tmp_path / "disk/events", tmp_path / "outside/deep", data / "out"):
         SqliteConfiguration(str(directory)).check(data, settings)
@@ -232,7 +232,7 @@ def test_the_operator_can_allow_other_directories(data, tmp_path):
 
 
 def test_a_storage_that_may_not_be_opened_is_unavailable(data):
-    """Publishers and readers cannot correct its configuration; the message tells the operator what to do."""
+    """A storage that the settings do not allow is unavailable. The error names the setting."""
     listed = [StorageInfo("old", "sqlite", sqlite_configuration=SqliteConfiguration("/somewhere/else"))]
     with pytest.raises(Unavailable, match=r"storage 'old' cannot be opened: .*log\.storage_directories"):
         Storages(lambda: listed, data, LogSettings()).get("old")

@@ -41,7 +41,7 @@ from strandline.archive.tasks import InProcess, Runner
 from strandline.archive.verify import verify
 from strandline.clock import Clock, parse_rfc3339, to_rfc3339
 from strandline.engine.connect import Databases
-from strandline.engine.private import DIRECTORY, make_directory, protect
+from strandline.engine.private import make_directory, protect
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log.local import LocalLog
 from strandline.room import Room
@@ -87,7 +87,7 @@ class LocalArchive(Archive, Room):
     def _own_root(self) -> str:
         """The directory in the data directory; files in it are as private as the data directory."""
         make_directory(self._data)
-        protect(self._data / "archive", DIRECTORY)
+        protect(self._data / "archive")
         return str(self._data / "archive")
 
     def _layout(self, event_type: str) -> Layout:

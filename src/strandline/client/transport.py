@@ -33,8 +33,9 @@ class Transport:
     def __init__(self, url: str, timeout: float) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise Invalid("the URL of a server must look like http://127.0.0.1:8080")
-        #: For messages: without the password that a proxy may need.
+            shown = url.rpartition("@")[2]  # a password for a proxy may precede the host
+            raise Invalid(f"{shown!r} is not the URL of a server; use one like http://127.0.0.1:8080")
+        #: For messages, without such a password.
         self.url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
         self._timeout = timeout
         self._client = httpx.Client(base_url=url, timeout=self._limits(), limits=_LIMITS)

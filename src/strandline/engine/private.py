@@ -5,6 +5,7 @@ Data of an earlier release are protected when they are opened.
 
 from __future__ import annotations
 
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,11 +21,11 @@ def is_open_to_others(path: Path) -> bool:
     return bool(path.stat().st_mode & _OTHERS)
 
 
-def protect(path: Path, mode: int) -> None:
-    """Take away the access of other users, if there is any."""
+def protect(path: Path) -> None:
+    """Take away the access of other users, if there is any. The access of the owner stays as it is."""
     with suppress(OSError):  # missing, or of another user, who decides
         if is_open_to_others(path):
-            path.chmod(mode)
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & ~_OTHERS)
 
 
 def make_directory(path: Path) -> None:
@@ -33,7 +34,7 @@ def make_directory(path: Path) -> None:
         _make(path)
     except OSError as error:
         raise Unavailable(f"the directory {path} cannot be created: {error.strerror}", retry_after=5) from error
-    protect(path, DIRECTORY)
+    protect(path)
 
 
 def _make(path: Path) -> None:

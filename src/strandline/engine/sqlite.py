@@ -223,7 +223,7 @@ def _protect(path: Path) -> None:
     with suppress(FileNotFoundError):  # deleted in the meantime
         if private.is_open_to_others(path):
             for file in (*_companions(path), path):
-                private.protect(file, private.FILE)
+                private.protect(file)
 
 
 def _share_permissions(path: Path) -> None:

@@ -95,7 +95,7 @@ def index_of(spans: Sequence[Span], position: Position) -> int:
             _check_offset(span, position)
             return start + position.offset + 1
     why = f"there is no timeline {position.order} ({position})"
-    if position.order < spans[0].order:
+    if 0 < position.order < spans[0].order:
         why = f"timeline {position.order} belonged to an event type of the same name that was deleted"
     raise InvalidCursor(why, reason="TIMELINE_NOT_FOUND")
 

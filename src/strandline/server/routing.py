@@ -89,12 +89,11 @@ class Call(Generic[_Room_co]):
     request: Request
     body: Any
     query: Any
-    #: The pool for calls of the room that wait for its database only.
-    pool: Pool
+    room_name: str
 
     async def run(self, call: Callable[..., _T], *arguments: Any) -> _T:
-        """Run a blocking call in a thread of that pool."""
-        return await self.pool.run(call, *arguments)
+        """Run a blocking call in a thread. It must wait for nothing but the database of the room."""
+        return await self.state.pool_of_room(self.room_name).run(call, *arguments)
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
@@ -167,11 +166,10 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
 
 def serving(endpoint: Endpoint, state: ServerState) -> Serve:
     room = state.rooms[endpoint.room] if endpoint.room is not None else None
-    pool = state.pool_of_room(endpoint.room or "server")
 
     async def serve(request: Request) -> Response:
         started = time.perf_counter()
-        response = await _answer(endpoint, state, room, pool, request)
+        response = await _answer(endpoint, state, room, request)
         seconds = time.perf_counter() - started
         state.metrics.request(endpoint.method, endpoint.path, response.status_code, seconds)
         more = fields(status=response.status_code, ms=round(seconds * 1000, 1))
@@ -181,13 +179,11 @@ def serving(endpoint: Endpoint, state: ServerState) -> Serve:
     return serve
 
 
-async def _answer(
-    endpoint: Endpoint, state: ServerState, room: Room | None, pool: Pool, request: Request
-) -> Response:
+async def _answer(endpoint: Endpoint, state: ServerState, room: Room | None, request: Request) -> Response:
     try:
         query = bodies.decode_query(_query(endpoint, request), endpoint.query) if endpoint.query else None
         body = await _body(endpoint, state, request)
-        return await endpoint.handler(Call(state, room, request, body, query, pool))
+        return await endpoint.handler(Call(state, room, request, body, query, endpoint.room or "server"))
     except StrandlineError as error:
         if isinstance(error, OutcomeUnknown) and endpoint.method == "GET":
             error = Unavailable(error.detail, retry_after=1)  # it changes nothing, so it can be repeated

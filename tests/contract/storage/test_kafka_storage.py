@@ -244,7 +244,7 @@ def test_few_replicas_are_warned_about_once(kafka, storage, topic, caplog):
         ({"sasl.password": "open"}, "env:NAME"),
         ({"sasl.password": "env:HOME"}, "kafka_secrets"),
         ({"no.such.property": "1"}, "no.such.property"),
-        ({"compression.type": "cardboard"}, "compression.type"),
+        ({"compression.type": "cardboard"}, "cardboard"),
         ({"replication.factor": "many"}, "replication.factor"),
     ],
 )

@@ -147,7 +147,7 @@ def test_a_storage_that_cannot_be_opened(opened: Opener, node: Platform):
     node.log._catalog.storages.add(bad)
     other = opened()
     publish(other, 1)
-    with pytest.raises(ValueError, match="null"):
+    with pytest.raises(Unavailable, match="cannot be opened"):
         node.log.admin.switch("orders", "bad")
     switch_back_and_forth(other)
     switch_back_and_forth(node)
