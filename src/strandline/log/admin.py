@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from contextlib import closing
 from typing import TypeVar
 
 import msgspec
@@ -87,17 +87,12 @@ class LocalAdmin(ServedAdmin):
 
 def _finished(steps: Steps[_T], woken: threading.Event) -> _T:
     """Do all steps in this thread; returns their result."""
-    try:
+    with closing(steps):  # after Ctrl-C they undo what they have done
         while True:
             woken.clear()
-            next(steps)
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: _T = end.value
+                return result
             woken.wait(_POLL_SECONDS)
-    except StopIteration as end:
-        result: _T = end.value
-        return result
-    except BaseException as error:
-        with suppress(StopIteration):
-            steps.throw(
-                error
-            )  # after Ctrl-C the steps must give up; if the error is their own, they raise it again
-        raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from strandline.log.gate import Waiting
 from strandline.log.model import PublishReport
 from strandline.log.preparation import Events
 from strandline.log.publish_attempt import PublishAttempt, PublishContext, PublishFuture
+from strandline.log.publish_threads import PublishThreads
 from strandline.log.settings import LogSettings
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _Publish = tuple[Events, str | None]
 
-_THREADS = 8
 # For a publish no larger than this, the catalog lookup and the wait for the disk are most of the work.
 _SMALL_BYTES = 4096
 _SMALL_COUNT = 8
@@ -35,7 +34,7 @@ class Publisher:
     def __init__(self, context: PublishContext, settings: LogSettings) -> None:
         self._context = context
         self._settings = settings
-        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="strandline-publisher")
+        self._threads = PublishThreads(context.event_types)
         self._combiners: dict[str, Combiner[_Publish, PublishReport]] = {}
 
     def submit(self, name: str, events: Events, flow_id: str | None, *, waits: bool = False) -> PublishFuture:
@@ -63,7 +62,7 @@ class Publisher:
             return preparation.unanswered_report(events)
 
     def close(self) -> None:
-        self._executor.shutdown(wait=True)
+        self._threads.close()
         for combiner in self._combiners.values():
             combiner.finish()
 
@@ -84,7 +83,8 @@ class Publisher:
         found = self._combiners.get(name)
         if found is None:
             self._context.event_types.compiled(name)  # raises NotFound before any state is created for the name
-            made = Combiner(partial(self._publish_all, name), self._executor, weight=lambda _: 1 / _TOGETHER)
+            threads = self._threads.of(name)
+            made = Combiner(partial(self._publish_all, name), threads, weight=lambda _: 1 / _TOGETHER)
             found = self._combiners.setdefault(name, made)
         return found
 

@@ -25,7 +25,7 @@ from strandline.log.preparation import unanswered_report
 from strandline.log.serving import ServedLog
 from strandline.room import CounterMetric
 from strandline.server.routing import RAW, Call, Endpoint, declaring, json_response
-from strandline.server.storage_calls import active_pool, run_in_storages
+from strandline.server.storage_calls import active_storage, pool_of, run_in_storages
 
 ENDPOINTS: list[Endpoint] = []
 _events = declaring(ENDPOINTS, "events")
@@ -70,7 +70,7 @@ async def publish(call: Call[ServedLog]) -> Response:
 
 async def _report(call: Call[ServedLog], name: str, flow_id: str) -> PublishReport:
     # Not on the event loop: a lookup in the catalog may take long.
-    pool = await active_pool(call)
+    pool = pool_of(call.state, await active_storage(call))
     return await call.state.answers.of_future(
         await pool.run(lambda: call.room.submit(name, call.body, flow_id=flow_id))
     )

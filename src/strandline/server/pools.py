@@ -103,33 +103,35 @@ class Pools:
         self._threads = threads
         self._most_waiting = most_waiting
         self._answers = answers
-        self._requests: dict[frozenset[str], Pool] = {}
-        self._streams: dict[frozenset[str], Pool] = {}
+        self._pools: dict[tuple[str, frozenset[str]], Pool] = {}
         #: For the chores of the rooms, which never wait behind requests.
-        self.chores = self._new("chores", None)
+        self.chores = self._get("chores", (), None)
 
     def of(self, parts: Collection[str]) -> Pool:
         """The pool of requests that may wait for these parts."""
-        found = self._requests.get(key := frozenset(parts))
-        if found is None:
-            found = self._requests[key] = self._new(_listed(key), self._most_waiting)
-        return found
+        return self._get("", parts, self._most_waiting)
 
     def of_streams(self, parts: Collection[str]) -> Pool:
         """The pool of streams that may wait for these parts: many streams do not delay requests.
 
         Every stream has at most one call, so that the limit of open streams bounds the calls that wait.
         """
-        found = self._streams.get(key := frozenset(parts))
+        return self._get("streams of ", parts, None)
+
+    def of_changes(self, parts: Collection[str]) -> Pool:
+        """The pool of changes in several steps that may wait for these parts. A step must not be refused."""
+        return self._get("changes of ", parts, None)
+
+    def _get(self, kind: str, parts: Collection[str], most_waiting: int | None) -> Pool:
+        key = kind, frozenset(parts)
+        found = self._pools.get(key)
         if found is None:
-            found = self._streams[key] = self._new(f"streams of {_listed(key)}", None)
+            what = kind + " and ".join(sorted(parts))
+            found = self._pools[key] = Pool(what, self._threads, most_waiting, self._answers)
         return found
 
-    def _new(self, what: str, most_waiting: int | None) -> Pool:
-        return Pool(what, self._threads, most_waiting, self._answers)
-
     def __iter__(self) -> Iterator[Pool]:
-        return iter((*self._requests.values(), *self._streams.values(), self.chores))
+        return iter([*self._pools.values()])
 
     @property
     def busy(self) -> bool:
@@ -152,7 +154,3 @@ def _report(done: Callable[[Any], None], call: Callable[..., Any], *arguments: A
     except BaseException as error:  # noqa: BLE001 - the waiting request gets it
         outcome = error
     done(outcome)
-
-
-def _listed(parts: Collection[str]) -> str:
-    return " and ".join(sorted(parts))

@@ -39,10 +39,9 @@ async def find_storages(
     return await state.pool_of_room("log").run(lambda: log.find_storages(names, active=active))
 
 
-async def active_pool(call: Call[ServedLog], *more: str) -> Pool:
-    """The pool of calls that may wait for the storage which new events go to, and maybe for `more` storages."""
-    storages = await find_storages(call.state, call.room, [call.path("name")], active=True)
-    return pool_of(call.state, storages.union(more))
+async def active_storage(call: Call[ServedLog]) -> frozenset[str]:
+    """The storage that new events of the event type go to; none if the event type does not exist."""
+    return await find_storages(call.state, call.room, [call.path("name")], active=True)
 
 
 def pool_of(state: ServerState, storages: Collection[str]) -> Pool:
@@ -60,9 +59,12 @@ def parts_of(storages: Collection[str]) -> list[str]:
     return [f"storage {storage_id!r}" for storage_id in storages]
 
 
-async def finish(call: Call[ServedLog], pool: Pool, begin: Callable[[Wake], Steps[_T]]) -> _T:
-    """Do all steps of a change; no thread waits between them. Gives up when the node stops."""
-    state = call.state
+async def finish(state: ServerState, storages: Collection[str], begin: Callable[[Wake], Steps[_T]]) -> _T:
+    """Do all steps of a change that may wait for these storages; no thread waits between the steps.
+
+    When the node stops, the change is given up.
+    """
+    pool = state.pools.of_changes(parts_of(storages) or ["the log"])
     woken = asyncio.Event()
     loop = asyncio.get_running_loop()
 

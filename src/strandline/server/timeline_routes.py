@@ -14,7 +14,7 @@ from strandline.log.model import StorageInfo, Switch, Timeline
 from strandline.log.room import Log
 from strandline.log.serving import ServedLog
 from strandline.server.routing import Call, Endpoint, declaring, json_response
-from strandline.server.storage_calls import active_pool, finish
+from strandline.server.storage_calls import active_storage, finish, pool_of
 
 ENDPOINTS: list[Endpoint] = []
 _endpoint = declaring(ENDPOINTS, "timelines and storages")
@@ -45,8 +45,9 @@ async def switch_timeline(call: Call[ServedLog]) -> Response:
     name, storage_id = call.path("name"), call.body.storage_id
     if call.query.dry_run:
         return json_response(await call.run(call.room.admin.check_switch, name, storage_id))
-    pool = await active_pool(call, storage_id)
-    return json_response(await finish(call, pool, partial(call.room.admin.switching, name, storage_id)), 201)
+    storages = {storage_id} | await active_storage(call)
+    switching = partial(call.room.admin.switching, name, storage_id)
+    return json_response(await finish(call.state, storages, switching), 201)
 
 
 @_endpoint("GET", "/event-types/{name}/timelines/switch", "The newest switch", Switch)
@@ -62,7 +63,7 @@ async def current_switch(call: Call[Log]) -> Response:
     "DELETE", "/event-types/{name}/timelines/switch", "Abort a switch that is not decided", Switch, problems=(409,)
 )
 async def abort_switch(call: Call[ServedLog]) -> Response:
-    pool = await active_pool(call)
+    pool = pool_of(call.state, await active_storage(call))
     return json_response(await pool.run(call.room.admin.abort_switch, call.path("name")))
 
 
@@ -72,7 +73,7 @@ async def abort_switch(call: Call[ServedLog]) -> Response:
 )  # fmt: skip
 async def grow(call: Call[ServedLog]) -> Response:
     growing = partial(call.room.admin.growing, call.path("name"), call.body.partition_count)
-    await finish(call, await active_pool(call), growing)
+    await finish(call.state, await active_storage(call), growing)
     return Response(status_code=204)
 
 
