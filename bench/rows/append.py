@@ -62,4 +62,4 @@ def _row(batch: int, appends: int, target: Target | None) -> Row:
     )
 
 
-ROWS = [_row(1000, 600, Target(ratio=3)), _row(100, 1000, None), _row(1, 2000, None)]
+ROWS = [_row(1000, 600, Target(ratio=3)), _row(100, 1000, None), _row(1, 2000, Target(ratio=0.9))]

@@ -15,7 +15,8 @@ StrandlineError
 ├── Forbidden          the permissions do not allow it (403)
 ├── Unavailable        retry after `retry_after` seconds (503)
 │   └── StorageFull    no space left on the device (507)
-└── OutcomeUnknown     it may or may not have happened; read before you retry (504)
+├── OutcomeUnknown     it may or may not have happened; read before you retry (504)
+└── Damaged            what is stored is damaged; carries the topic, the partition and the offsets (500)
 
 Every error has a stable `code`, an HTTP `status`, survives pickling (Spark moves errors between
 processes) and keeps the driver's own error in `__cause__`. The default message is the docstring.
@@ -133,6 +134,10 @@ class StorageFull(Unavailable, code="storage_full", status=507):
 
 class OutcomeUnknown(StrandlineError, code="outcome_unknown", status=504):
     """The write may or may not have happened; read before you retry it."""
+
+
+class Damaged(StrandlineError, code="damaged", status=500):
+    """Stored data are damaged; restore them from a backup."""
 
 
 def families() -> dict[str, type[StrandlineError]]:

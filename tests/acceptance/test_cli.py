@@ -437,6 +437,29 @@ def test_doctor_fails_when_something_is_wrong(tmp_path: Path):
     assert "data directory" in [c["name"] for c in json.loads(done.stdout) if c["status"] == "fail"]
 
 
+def test_doctor_finds_every_damaged_range(tmp_path: Path):
+    """The search goes on after each of them, through all topics."""
+    data = tmp_path / "data"
+    with strandline.open(data) as platform:
+        for name in ("left", "right"):
+            platform.log.create(strandline.EventType(name))
+            for number in range(3):
+                platform.log.publish(name, [{"n": f"{name}-{number}"}]).raise_for_failed()
+    for name, number in (("left", 0), ("left", 2), ("right", 1)):
+        (file,) = (data / "topics").glob(f"{name}.*.db")
+        file.write_bytes(
+            file.read_bytes().replace(b"%b-%d" % (name.encode(), number), b"%b+%d" % (name.encode(), number))
+        )
+    done = run_cli("doctor", "--data", str(data), "--json")
+    assert done.returncode == FAILED
+    found = [check["detail"] for check in json.loads(done.stdout) if check["name"] == "records"]
+    assert len(found) == 3
+    for detail, (name, offset) in zip(found, [("left", 0), ("left", 2), ("right", 1)], strict=True):
+        assert detail.startswith(f"topic '{name}.")
+        assert f"partition 0: the records {offset} to {offset} are damaged" in detail
+    assert "error: topic 'right." in bad(FAILED, "consume", "right", "--data", str(data))
+
+
 def test_doctor_leaves_no_trace(tmp_path: Path):
     """Checking a directory that does not exist does not create it."""
     good("doctor", "--data", str(tmp_path / "later"))

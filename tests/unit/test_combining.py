@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from unittest.mock import Mock
 
 import pytest
@@ -45,7 +45,9 @@ def executor():
 
 @pytest.fixture
 def commits(disk, executor) -> Combiner:
-    return Combiner(disk.store, executor, weight=lambda _: 0.2, free=lambda: disk.free)
+    return Combiner(
+        disk.store, executor, weight=lambda _: 0.2, attempt=lambda group: disk.store(group) if disk.free else None
+    )
 
 
 def records(value: bytes) -> dict[int, NewRecords]:
@@ -244,3 +246,95 @@ def test_combiners_that_are_always_busy_leave_room_for_others():
             assert [other.add(n, waits=False).result(60) for n in range(20)] == [*range(20)]
         finally:
             stop.set()
+
+
+# -- the future of a job
+
+
+@pytest.fixture
+def held():
+    """A combiner whose executor does one group after each `release`."""
+    with ThreadPoolExecutor(1) as executor:
+        made = Held(executor)
+        yield made
+        made.release(100)
+
+
+class Held:
+    def __init__(self, executor) -> None:
+        self._permits = threading.Semaphore(0)
+        self.combiner = Combiner(self._act, executor, weight=lambda _: 1, attempt=lambda _: None)
+
+    def _act(self, group):
+        self._permits.acquire()
+        return [ValueError(job) if job == "bad" else job for job in group]
+
+    def release(self, number: int = 1) -> None:
+        for _ in range(number):
+            self._permits.release()
+
+
+def test_many_threads_can_wait_for_one_job(held):
+    """Before and after it is answered, for its result or its error."""
+    jobs = [held.combiner.add(given, waits=False) for given in ("good", "bad")]
+    with ThreadPoolExecutor(6) as pool:
+        results = [pool.submit(jobs[0].result, 10) for _ in range(3)]
+        errors = [pool.submit(jobs[1].exception, 10) for _ in range(3)]
+        assert wait(jobs, timeout=0.05).not_done == set(jobs)
+        held.release(2)
+        assert wait(jobs, timeout=10).done == set(jobs)
+        assert [found.result(10) for found in results] == ["good"] * 3
+        assert [type(found.result(10)) for found in errors] == [ValueError] * 3
+    assert jobs[0].exception(0) is None
+    with pytest.raises(ValueError, match="bad"):
+        jobs[1].result(0)
+    assert not jobs[0].cancel()
+    assert {*as_completed(jobs, timeout=1)} == {*jobs}
+
+
+def test_a_job_that_takes_too_long_is_waited_for_no_longer(held):
+    """The job itself goes on."""
+    job = held.combiner.add("late", waits=False)
+    for get in (job.result, job.exception):
+        with pytest.raises(TimeoutError):
+            get(0.01)
+    held.release()
+    assert job.result(10) == "late"
+
+
+def test_callbacks_are_called_once_each(held, caplog):
+    """Those that are added before the answer and those after it; an error of one is logged."""
+    called: list[object] = []
+
+    def broken(_):
+        raise ZeroDivisionError
+
+    job = held.combiner.add("good", waits=False)
+    for callback in (called.append, broken, called.append):
+        job.add_done_callback(callback)
+    held.release()
+    held.combiner.finish()
+    job.add_done_callback(lambda done: called.append(done.result()))
+    assert called == [job, job, "good"]
+    assert "callback" in caplog.text
+
+
+def test_a_caller_that_would_have_to_wait_keeps_the_order(held):
+    """What it could not do is done by the executor, before what is queued later."""
+    jobs = [held.combiner.add(number, waits=True) for number in range(3)]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(jobs[1].result, 10)
+        held.release(3)
+        assert waiting.result(10) == 1
+    assert [job.result(10) for job in jobs] == [0, 1, 2]
+
+
+def test_a_combiner_is_busy_until_everything_is_answered(held):
+    """Also while a group is in progress and the queue is empty."""
+    assert not held.combiner.busy
+    job = held.combiner.add("a", waits=False)
+    assert held.combiner.busy
+    held.release()
+    job.result(10)
+    held.combiner.finish()
+    assert not held.combiner.busy

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.log import records
-from strandline.log.records import READ, STORED, NewRecords, to_arrow, with_offsets
+from strandline.log.records import READ, STORED, Columns, NewRecords, to_arrow, to_stored, with_offsets
 
 headers = st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=2)
 
@@ -70,3 +70,30 @@ def test_batches_of_different_layouts_become_one(appends):
 def test_an_empty_batch_has_all_columns():
     """Callers do not have to handle an empty result separately."""
     assert (records.empty().num_rows, records.empty().schema) == (0, READ)
+
+
+@given(st.lists(parts(), min_size=1, max_size=6))
+def test_collected_records_are_the_same_as_parts(made):
+    """Whether they are collected one by one or part by part."""
+    columns = Columns()
+    for part in made:
+        if len(part) == 1 and part.keys is None and part.headers is None:
+            columns.add(part.timestamp_ms, part.values[0])
+        else:
+            columns.add_all(part.timestamp_ms, part.values, part.keys, part.headers)
+    assert len(columns) == sum(map(len, made))
+    found = with_offsets(0, [columns.to_arrow()], [0]).to_pylist()
+    assert [tuple(row.values())[1:] for row in found] == [row for part in made for row in rows(part)]
+
+
+@given(st.lists(parts(), min_size=1, max_size=4))
+def test_a_read_batch_can_be_stored_again(made):
+    """With only the columns that its records need."""
+    whole = with_offsets(7, [to_arrow([part])[1] for part in made], [part.timestamp_ms for part in made])
+    layout, stored = to_stored(whole)
+    assert stored.schema == STORED[layout]
+    assert (
+        with_offsets(7, [stored], [made[0].timestamp_ms if not len(whole) else whole["timestamp"][0].as_py()])
+        == whole
+    )
+    assert ("key" in stored.schema.names) == any(key is not None for key in whole["key"].to_pylist())

@@ -61,6 +61,8 @@ def _checks(target: Target) -> Iterator[CheckResult]:
     yield _space(place)
     yield _fsync(place)
     yield _clock(target.data)
+    if (target.data / "catalog.db").exists():
+        yield from _records(target)
 
 
 def _python() -> CheckResult:
@@ -147,6 +149,18 @@ def _clock(data: Path | None) -> CheckResult:
     if catalog is not None and catalog.exists() and catalog.stat().st_mtime > now + _AHEAD_S:
         return CheckResult("clock", "warn", f"{text}, but the data directory is newer; check the clock")
     return CheckResult("clock", "ok", text)
+
+
+def _records(target: Target) -> Iterator[CheckResult]:
+    """Read all stored records and compare their checksums. The search goes on after a damage."""
+    try:
+        with target.open_data() as platform:
+            found = [error.detail for error in platform.log.upkeep.find_damage()]
+    except StrandlineError as error:
+        found = [error.detail]
+    yield from (CheckResult("records", "fail", detail) for detail in found)
+    if not found:
+        yield CheckResult("records", "ok", "no damage found")
 
 
 def _server(url: str) -> CheckResult:

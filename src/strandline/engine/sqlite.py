@@ -20,11 +20,13 @@ import apsw
 
 from strandline.engine import private
 from strandline.engine.open_files import OPEN
-from strandline.errors import NotFound, OutcomeUnknown, StorageFull, StrandlineError, Unavailable
+from strandline.errors import Damaged, NotFound, OutcomeUnknown, StorageFull, StrandlineError, Unavailable
 
 _OLDEST_SAFE = (3, 51, 3)
 # Rarely needed: writers queue on a file lock before they take SQLite's own lock.
 _BUSY_TIMEOUT_MS = 10_000
+# Longer than most transactions of another thread of this process.
+_MOMENT_MS = 5
 
 
 def library_version() -> str:
@@ -56,8 +58,8 @@ class SqliteConnection:
         self._lock = threading.RLock()
         self._version_queries = 0
         self._version: int | None = None
-        self._committed = committed
-        self._log_bytes = 0
+        #: The size of the WAL after the last commit of this connection.
+        self.log_bytes = 0
         #: Whether the file was not writable. SQLite does not notice when that changes: connect again.
         self.read_only = False
         with ExitStack() as closing, self.mapped():
@@ -65,20 +67,25 @@ class SqliteConnection:
             self._connection = _connect(path, create=create)
             closing.callback(self._connection.close)
             self.read_only = self._connection.readonly("main")
-            self._prepare()
+            self._prepare(counts_log=committed is not None)
+            self._transaction = WriteTransaction(self, self._connection, self._lock, self._map, committed)
+            #: A number that changes with every commit of any connection, seen by transactions; costs no query.
+            self.file_version: Callable[[], int] = self._connection.data_version
             self._closing = closing.pop_all()
 
-    def _prepare(self) -> None:
+    def _prepare(self, *, counts_log: bool) -> None:
         self._connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+        # Otherwise SQLite compiles a statement again whenever its parameters change, which takes most of its time.
+        self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self._switch_to_wal()
         self.execute("PRAGMA synchronous = FULL")
         self.execute("PRAGMA foreign_keys = ON")
         self._page_bytes = int(self.execute("PRAGMA page_size")[0][0])
-        if self._committed is not None:
+        if counts_log:
             self._connection.set_wal_hook(self._note_log)  # also turns off SQLite's automatic checkpoints
 
     def _note_log(self, _: apsw.Connection, __: str, pages: int) -> int:
-        self._log_bytes = pages * self._page_bytes
+        self.log_bytes = pages * self._page_bytes
         return apsw.SQLITE_OK
 
     def checkpoint(self, patience_ms: int = 0) -> bool:
@@ -132,6 +139,8 @@ class SqliteConnection:
             return StorageFull(f"no space left for {where}; nothing was written: free some space and try again")
         if isinstance(error, (apsw.BusyError, apsw.LockedError)):
             return Unavailable(f"{where} is busy", retry_after=1)
+        if isinstance(error, apsw.CorruptError):
+            return Damaged(f"{where} is damaged: {error}; restore it from a backup")
         return Unavailable(f"{where} failed: {error}", retry_after=5)
 
     def execute(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
@@ -155,37 +164,13 @@ class SqliteConnection:
         with self._lock, self.mapped():
             self._connection.executemany(sql, rows)
 
-    @contextmanager
-    def transaction(self) -> Iterator[SqliteConnection]:
+    def transaction(self) -> WriteTransaction:
         """One write transaction: all or nothing.
 
         An I/O error during the commit is `OutcomeUnknown`, because the frames may have reached the file. After
         any other error nothing was stored.
         """
-        with self._lock:
-            self.execute("BEGIN IMMEDIATE")
-            try:
-                yield self
-            except BaseException:
-                self._rollback()
-                raise
-            self._commit()
-            if self._committed is not None:
-                self._committed(self, self._log_bytes)
-
-    def _commit(self) -> None:
-        try:
-            self._connection.execute("COMMIT")
-        except apsw.Error as error:
-            self._rollback()
-            if isinstance(error, apsw.IOError):
-                raise OutcomeUnknown(f"the commit to {self.path.name} may have failed: {error}") from error
-            raise self._map(error) from error
-
-    def _rollback(self) -> None:
-        with suppress(apsw.Error):  # a lost connection has rolled back; the caller reports the first error
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+        return self._transaction
 
     def data_version(self) -> int:
         """A number that changes when another connection has committed; costs microseconds.
@@ -202,6 +187,60 @@ class SqliteConnection:
     def close(self) -> None:
         with self._lock:
             self._closing.close()
+
+
+class WriteTransaction:
+    """The write transactions of a connection. Not a generator, because publishers use one for every event."""
+
+    def __init__(
+        self,
+        database: SqliteConnection,
+        connection: apsw.Connection,
+        lock: threading.RLock,
+        map_error: Callable[[apsw.Error], StrandlineError],
+        committed: Callable[[SqliteConnection, int], None] | None,
+    ) -> None:
+        self._database = database
+        self._connection = connection
+        self._lock = lock
+        self._map = map_error
+        self._committed = committed
+
+    def __enter__(self) -> SqliteConnection:
+        self._lock.acquire()
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException as error:
+            self._lock.release()
+            if isinstance(error, apsw.Error):
+                raise self._map(error) from error
+            raise
+        return self._database
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is not None:
+                self._rollback()
+                return
+            try:
+                self._connection.execute("COMMIT")
+            except apsw.Error as error:
+                self._rollback()
+                raise self._after_commit(error) from error
+            if self._committed is not None:
+                self._committed(self._database, self._database.log_bytes)
+        finally:
+            self._lock.release()
+
+    def _rollback(self) -> None:
+        with suppress(apsw.Error):  # a lost connection has rolled back; the caller reports the first error
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _after_commit(self, error: apsw.Error) -> StrandlineError:
+        if isinstance(error, apsw.IOError):
+            return OutcomeUnknown(f"the commit to {self._database.path.name} may have failed: {error}")
+        return self._map(error)
 
 
 def _connect(path: Path, *, create: bool) -> apsw.Connection:
@@ -255,32 +294,30 @@ class FileLock:
         self._threads = threading.Lock()
 
     def __enter__(self) -> Self:
-        if not self._threads.acquire(timeout=_BUSY_TIMEOUT_MS / 1000):
-            raise Unavailable(f"{self._name} is held by another process for too long", retry_after=1)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        except BaseException:
-            self._threads.release()
-            raise
+        self.acquire()
         return self
 
     def __exit__(self, *_: object) -> None:
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        self._threads.release()
+        self.release()
 
-    def free(self) -> bool:
-        """Whether no thread or process holds the lock at this moment."""
-        if not self._threads.acquire(blocking=False):
+    def acquire(self, *, wait: bool = True) -> bool:
+        """Whether the lock was acquired. Without `wait`, only if no thread or process holds it for long."""
+        if not self._threads.acquire(timeout=(_BUSY_TIMEOUT_MS if wait else _MOMENT_MS) / 1000):
+            if wait:
+                raise Unavailable(f"{self._name} is held by another process for too long", retry_after=1)
             return False
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        except OSError:
-            return False
-        else:
-            return True
-        finally:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException as error:
             self._threads.release()
+            if isinstance(error, BlockingIOError):
+                return False
+            raise
+        return True
+
+    def release(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._threads.release()
 
     def close(self) -> None:
         with self._threads:

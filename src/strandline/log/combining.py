@@ -6,15 +6,19 @@ Waking threads is the largest cost, so large groups are better, and no thread is
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from concurrent.futures._base import FINISHED, RUNNING
 from contextlib import suppress
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from strandline.errors import OutcomeUnknown, StrandlineError, Unavailable
+
+log = logging.getLogger(__name__)
 
 # The next group is not started while more jobs arrive; the queue is checked at this interval.
 _GATHER_SECONDS = 0.00005
@@ -24,20 +28,73 @@ _TURN_GROUPS = 16
 _G = TypeVar("_G")
 _R = TypeVar("_R")
 
+#: Does a group of jobs. Returns a result or an error for each, or None if it would have to wait and must not.
+Act = Callable[[Sequence[_G]], Sequence[_R | Exception] | None]
+
 
 class QueuedJob(Future[_R], Generic[_G, _R]):
-    """A queued job. A thread that waits for the result does the work itself if no other thread is working."""
+    """A queued job. A thread that waits for the result does the work itself if no other thread is working.
+
+    A future without the costs of the base class: most jobs are answered before any thread waits for them, so the
+    condition to wait on is made when it is needed first.
+    """
 
     def __init__(self, given: _G, combiner: Combiner[_G, _R]) -> None:
-        super().__init__()
-        self.set_running_or_notify_cancel()  # a queued job cannot be cancelled
+        self._state = RUNNING  # a queued job cannot be cancelled
+        self._result = self._exception = None
+        self._waiters = []
+        self._done_callbacks: list[Callable[[Future[_R]], object]] = []
         self.given = given
         self._combiner = combiner
 
+    def __getattr__(self, name: str) -> Any:
+        if name != "_condition":
+            raise AttributeError(name)
+        return self.__dict__.setdefault(name, threading.Condition())  # the same for all threads
+
+    def done(self) -> bool:
+        return self._state == FINISHED
+
     def result(self, timeout: float | None = None) -> _R:
-        if not self.done():
+        if self._state != FINISHED:
             self._combiner.help(self)
+        if self._state == FINISHED and self._exception is None:
+            return cast("_R", self._result)
         return super().result(timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[_R]], object]) -> None:
+        self._done_callbacks.append(fn)
+        if self._state == FINISHED:
+            self._run_callbacks()
+
+    def set_result(self, result: _R) -> None:
+        self._result = result
+        self._finish()
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        self._exception = exception
+        self._finish()
+
+    def _finish(self) -> None:
+        self._state = FINISHED
+        if "_condition" in self.__dict__:  # a thread that makes it later sees the state
+            with self._condition:
+                for waiter in self._waiters:
+                    waiter.add_exception(self) if self._exception else waiter.add_result(self)
+                self._condition.notify_all()
+        if self._done_callbacks:
+            self._run_callbacks()
+
+    def _run_callbacks(self) -> None:
+        while self._done_callbacks:
+            try:
+                callback = self._done_callbacks.pop(0)
+            except IndexError:  # another thread runs it
+                return
+            try:
+                callback(self)
+            except Exception:
+                log.exception("a callback of an append failed")
 
 
 class WaitedJob(Generic[_G, _R]):
@@ -89,22 +146,22 @@ class Combiner(Generic[_G, _R]):
     takes jobs up to a total `weight` of 1.
 
     A thread of the executor does the work, so that a job is done even if its caller does not wait. A caller that
-    waits does the work itself if no other thread does, which saves two thread switches. It does so only if `free`
-    says that it is unlikely to be blocked, because the caller may have a deadline.
+    waits does the work itself if no other thread does, which saves two thread switches. The caller may have a
+    deadline, so it calls `attempt`, which does the same as `act`, or returns None if it would have to wait.
     """
 
     def __init__(
         self,
-        act: Callable[[Sequence[_G]], Sequence[_R | Exception]],
+        act: Act[_G, _R],
         executor: Executor,
         *,
         weight: Callable[[_G], float],
-        free: Callable[[], bool] = lambda: True,
+        attempt: Act[_G, _R] | None = None,
     ) -> None:
         self._act = act
+        self._attempt = attempt or act
         self._executor = executor
         self._weight = weight
-        self._free = free
         # Used directly: `with` on a condition may be interrupted by Ctrl-C after it has acquired the lock.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -114,7 +171,13 @@ class Combiner(Generic[_G, _R]):
         # the interpreter lock.
         self._asleep: deque[WaitedJob[_G, _R]] = deque()
         self._working = False
+        self._finishing = False  # a thread waits until the working one stops
         self._called = False  # the executor has been asked for a thread
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job has no answer yet."""
+        return bool(self._queue) or self._working  # in this order: a thread takes jobs only while it is working
 
     def add(self, given: _G, *, waits: bool) -> QueuedJob[_G, _R]:
         """Queue a job. If the caller waits for the result at once, the executor is not asked for a thread."""
@@ -144,8 +207,7 @@ class Combiner(Generic[_G, _R]):
         """Make sure that a job gets done, preferably by this thread."""
         if self._working or self._called:
             return  # the working thread checks the queue again after it has stopped
-        if self._free():
-            self._work(job)
+        self._work(job)
         if not job.done():
             self._call()
 
@@ -153,6 +215,7 @@ class Combiner(Generic[_G, _R]):
         """Return when everything queued is answered."""
         while True:
             with self._lock:
+                self._finishing = True
                 while self._working:
                     self._changed.wait()
                 if not self._queue:
@@ -182,18 +245,21 @@ class Combiner(Generic[_G, _R]):
                 if self._working:
                     return
                 self._working = mine = True
+            act = self._act if until is None else self._attempt
             for _ in range(_TURN_GROUPS):
-                if not self._queue or (until is not None and until.done()):
+                size = self._do_group(act) if self._queue else 0
+                if not size or (until is not None and until.done()):
                     break
-                size = self._do_group()
                 if until is None and size > 1:
                     self._gather(2 * size)
         finally:
             if mine:
                 self._working = False  # first: after an interrupt before this line no thread could work again
-                with self._lock:
-                    self._changed.notify_all()
-                self._call()
+                if self._finishing:
+                    with self._lock:
+                        self._changed.notify_all()
+                if self._queue:
+                    self._call()
 
     def _gather(self, most: int) -> None:
         """Wait briefly for the callers that were answered to queue their next jobs."""
@@ -202,39 +268,41 @@ class Combiner(Generic[_G, _R]):
             before = len(self._queue)
             time.sleep(_GATHER_SECONDS)
 
-    def _do_group(self) -> int:
+    def _do_group(self, act: Act[_G, _R]) -> int:
+        """Do the next group; returns its size, or 0 if that would have to wait."""
+        queue, weight = self._queue, 0.0
         group: list[QueuedJob[_G, _R] | WaitedJob[_G, _R]] = []
         try:
-            self._take(group)
-            self._answer(group, self._act([job.given for job in group]))
+            while queue and weight < 1:
+                group.append(queue[0])  # before popleft: an interrupt between the two loses no job
+                queue.popleft()
+                if queue:  # the weight of the last job does not matter
+                    weight += self._weight(group[-1].given)
+            results = act([job.given for job in group])
+            if results is None:
+                queue.extendleft(reversed(group))
+                return 0
+            for job, result in zip(group, results, strict=True):
+                if isinstance(result, Exception):
+                    job.set_exception(result)
+                else:
+                    job.set_result(result)
+            if self._asleep:
+                self.wake_next()
         except Exception as error:  # noqa: BLE001 - the callers get it as their answer
-            self._answer(group, [error if isinstance(error, StrandlineError) else _unexpected(error)] * len(group))
+            self._fail(group, error if isinstance(error, StrandlineError) else _unexpected(error))
         except BaseException:
             # The working caller was interrupted, perhaps after the commit or in the middle of the answers.
-            self._answer(group, [OutcomeUnknown("storing was interrupted")] * len(group))
+            self._fail(group, OutcomeUnknown("storing was interrupted"))
             raise
         return len(group)
 
-    def _answer(
-        self, group: Sequence[QueuedJob[_G, _R] | WaitedJob[_G, _R]], results: Sequence[_R | Exception]
-    ) -> None:
+    def _fail(self, group: Sequence[QueuedJob[_G, _R] | WaitedJob[_G, _R]], error: StrandlineError) -> None:
         """Answer the jobs that have no answer yet."""
-        for job, result in zip(group, results, strict=True):
-            if job.done():
-                continue
-            if isinstance(result, Exception):
-                job.set_exception(result)
-            else:
-                job.set_result(result)
+        for job in group:
+            if not job.done():
+                job.set_exception(error)
         self.wake_next()
-
-    def _take(self, group: list[QueuedJob[_G, _R] | WaitedJob[_G, _R]]) -> None:
-        weight = 0.0
-        while self._queue and weight < 1:
-            group.append(self._queue[0])  # before popleft: an interrupt between the two loses no job
-            self._queue.popleft()
-            if self._queue:  # the weight of the last job does not matter
-                weight += self._weight(group[-1].given)
 
 
 def _unexpected(cause: Exception) -> Unavailable:

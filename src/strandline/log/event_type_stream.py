@@ -13,7 +13,7 @@ _READ_BYTES = 8 << 20
 
 
 class EventTypeStream:
-    """A `PushStream` that starts at cursors of the client."""
+    """A `PushStream` that starts at cursors of the client. Damaged if none of them can be read from."""
 
     has_partitions = True
 
@@ -25,12 +25,20 @@ class EventTypeStream:
         self._state = state
         self._clock = clock
         self.close = reader.watch(wake)
+        for batch in reader.poll(1, 1):
+            state.add(batch)
+        if reader.damage is not None and reader.stuck:
+            self.close()
+            raise reader.damage
 
     def step(self) -> list[StreamChunk]:
         wanted = self._state.wanted()
         found = self._reader.poll(wanted, _READ_BYTES) if wanted else []
         for batch in found:
             self._state.add(batch)
+        # Other partitions go on. But without the damaged one the stream might never reach its limit.
+        if not found and self._reader.damage is not None and (self._state.limited or self._reader.stuck):
+            self._state.end()
         chunks = self._state.take(self._clock.steady_ms())
         self.finished = self._state.finished
         self.idle = not found

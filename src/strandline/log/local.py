@@ -247,6 +247,8 @@ def _batches(
             for batch in batches:
                 left = None if left is None else left - len(batch)
                 yield batch
+            if not batches and reader.damage is not None:  # all other partitions have been read
+                raise reader.damage
             if ends is not None and (not batches or reader.reached(ends)):
                 return
             if not batches:

@@ -49,6 +49,14 @@ class Storages:
         for storage in current:
             storage.tidy()
 
+    def damaged_batches(self) -> dict[str, int]:
+        """How many damaged batches were found in this process, by topic."""
+        return {
+            topic: number
+            for storage in [*self._open.values()]
+            for topic, number in storage.damaged_batches().items()
+        }
+
     def _connect(self, storage_id: str) -> Storage:
         info = next((info for info in self._listed() if info.id == storage_id), None)
         if info is None:

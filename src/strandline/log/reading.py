@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,12 +14,14 @@ import pyarrow as pa
 
 from strandline import clock
 from strandline.engine.watcher import Watcher
-from strandline.errors import Invalid, InvalidCursor, NotFound, Unavailable
+from strandline.errors import Damaged, Invalid, InvalidCursor, NotFound, Unavailable
 from strandline.log import cursors, partitioning
 from strandline.log.cursors import Position, Span
 from strandline.log.model import CatalogEntry, CursorText, Timeline
 from strandline.log.storage import Bounds, Storage
 from strandline.log.switching import State, visible_end
+
+log = logging.getLogger(__name__)
 
 _decode = msgspec.json.Decoder()
 _is_time = re.compile(r"\d{4}-\d\d-\d\d[Tt ]").match
@@ -256,9 +259,14 @@ class Reader:
         self._callback: Callable[[], None] | None = None
         self.positions = dict(start)
         self._turn = 0
+        # Where a partition cannot be read any further, until its position changes.
+        self._damage: dict[int, tuple[Position, Damaged]] = {}
 
     def poll(self, max_records: int, max_bytes: int) -> list[Batch]:
-        """At most one batch per partition, within the limits in total. Each poll starts with another partition."""
+        """At most one batch per partition, within the limits in total. Each poll starts with another partition.
+
+        A partition that is damaged at its position is left out, so that it does not stop the others: see `damage`.
+        """
         view = self._view()
         spans = view.spans()
         self._follow(view)
@@ -279,14 +287,25 @@ class Reader:
                 max_bytes -= batch.records.nbytes
         return found
 
+    @property
+    def damage(self) -> Damaged | None:
+        """The damage at a position of the reader, if `poll` has found one."""
+        return next((error for p, (at, error) in self._damage.items() if self.positions.get(p) == at), None)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether all partitions are damaged at their positions."""
+        return all(p in self._damage and self._damage[p][0] == at for p, at in self.positions.items())
+
     def _next(
         self, view: View, spans: Sequence[Span], partition: int, max_records: int, max_bytes: int
     ) -> Batch | None:
-        if cursors.ahead(spans, self.positions[partition]):
+        position = self.positions[partition]
+        if cursors.ahead(spans, position):
             return None
         # Raises InvalidCursor: records that expired before they were read must not be skipped silently.
-        place = cursors.read_next(spans, cursors.available(spans, self.positions[partition]))
-        if place is None:
+        place = cursors.read_next(spans, cursors.available(spans, position))
+        if place is None or self._damage.get(partition, (None,))[0] == position:
             return None
         span, offset = place
         try:
@@ -294,12 +313,20 @@ class Reader:
         except NotFound:
             self._refuse_expired(partition)
             raise
+        except Damaged as error:
+            self._leave_out(partition, error)
+            return None
         if not records.num_rows or records["offset"][0].as_py() > offset:
             self._refuse_expired(partition)
         if not records.num_rows:
             return None
         self.positions[partition] = Position(span.order, records["offset"][-1].as_py())
         return Batch(view.entry.event_type.name, str(partition), span.order, records)
+
+    def _leave_out(self, partition: int, error: Damaged) -> None:
+        self._damage[partition] = (self.positions[partition], error)
+        if self._callback is not None:  # a stream, which cannot raise the error while it has other partitions
+            log.error("a stream leaves out a partition: %s", error.detail)
 
     def _refuse_expired(self, partition: int) -> None:
         """Raise InvalidCursor if the next record expired after its bounds were read."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _T = TypeVar("_T")
 
@@ -34,12 +35,10 @@ STORED = [
     pa.schema([READ.field(name) for name in ("value", *(n for i, n in enumerate(_OPTIONAL) if number >> i & 1))])
     for number in range(1 << len(_OPTIONAL))
 ]
-_COMPLETE = pa.schema([field for field in READ if field.name != "offset"])
 _HAS_TIMESTAMPS = 1 << _OPTIONAL.index("timestamp")
 
 
-@dataclass(frozen=True)
-class NewRecords:
+class NewRecords(msgspec.Struct, frozen=True, dict=True):
     """Records for one partition that carry the same timestamp. Lists, because events arrive one by one as JSON."""
 
     timestamp_ms: int
@@ -111,34 +110,83 @@ def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
     return array
 
 
+class Columns:
+    """Records that are collected one by one and become a stored batch with timestamps."""
+
+    def __init__(self) -> None:
+        self._times: list[int] = []
+        self._values: list[bytes] = []
+        # The keys and headers of the first records may be missing, because most records have none.
+        self._keys: list[bytes | None] = []
+        self._headers: list[Headers | None] = []
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, time: int, value: bytes) -> None:
+        self._times.append(time)
+        self._values.append(value)
+
+    def add_all(
+        self,
+        time: int,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[Headers | None] | None,
+    ) -> None:
+        if keys is not None:
+            self._keys += [None] * (len(self) - len(self._keys))
+            self._keys += keys
+        if headers is not None:
+            self._headers += [None] * (len(self) - len(self._headers))
+            self._headers += headers
+        self._times.extend([time] * len(values))
+        self._values.extend(values)
+
+    def to_arrow(self) -> pa.RecordBatch:
+        number, arrays = _HAS_TIMESTAMPS, [pa.array(self._values, pa.binary())]
+        for bit, column, kind in ((1, self._keys, pa.binary()), (2, self._headers, HEADERS)):
+            if column:
+                number += bit
+                arrays.append(pa.array([*column, *[None] * (len(self) - len(column))], kind))
+        arrays.append(pa.array(np.array(self._times, np.int64)))
+        return pa.RecordBatch.from_arrays(arrays, schema=STORED[number])
+
+
 def with_offsets(first: int, batches: Sequence[pa.RecordBatch], times: Sequence[int]) -> pa.RecordBatch:
     """Consecutive stored batches as one `READ` batch, whose first record has the offset `first`.
 
     `times` has one timestamp for every batch, which is used if the batch has no timestamp column.
     """
-    schema = batches[0].schema
-    if len(batches) > 1 and any(batch.schema != schema for batch in batches):
-        each = zip(batches, times, strict=True)
-        whole = pa.concat_batches([_completed(batch, [time], [batch.num_rows]) for batch, time in each])
-    else:
-        together = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        whole = _completed(together, times, [batch.num_rows for batch in batches])
-    offsets = pa.array(np.arange(first, first + whole.num_rows))
-    return pa.RecordBatch.from_arrays([offsets, *whole.columns], schema=READ)
+    counts = [batch.num_rows for batch in batches]
+    names = [batch.schema.names for batch in batches]
+
+    def column(field: pa.Field) -> pa.Array:
+        if not any(field.name in own for own in names):
+            return missing(field, times, counts)
+        each = zip(batches, names, times, counts, strict=True)
+        return pa.concat_arrays(
+            batch.column(own.index(field.name)) if field.name in own else missing(field, [time], [count])
+            for batch, own, time, count in each
+        )
+
+    def missing(field: pa.Field, times: Sequence[int], counts: Sequence[int]) -> pa.Array:
+        return _times(times, counts) if field.name == "timestamp" else pa.nulls(sum(counts), field.type)
+
+    offsets = pa.array(np.arange(first, first + sum(counts)))
+    return pa.RecordBatch.from_arrays([offsets, *(column(field) for field in [*READ][1:])], schema=READ)
 
 
-def _completed(batch: pa.RecordBatch, times: Sequence[int], counts: Sequence[int]) -> pa.RecordBatch:
-    """A stored batch of any layout with all columns."""
-    there = batch.schema.names
-    columns = {name: batch.column(name) for name in there}
-    if "timestamp" not in there:
-        columns["timestamp"] = _times(times, counts)
-    arrays = [
-        columns[field.name] if field.name in columns else pa.nulls(batch.num_rows, field.type)
-        for field in _COMPLETE
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_COMPLETE)
+def to_stored(batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
+    """The layout number of a `READ` batch, and its records without the columns that they do not need."""
+    needed = {name: batch.column(name).null_count < batch.num_rows for name in ("key", "headers")}
+    needed["timestamp"] = pc.count_distinct(batch.column("timestamp")).as_py() > 1
+    number = sum(1 << bit for bit, name in enumerate(_OPTIONAL) if needed[name])
+    return number, batch.select(STORED[number].names)
+
+
+_EMPTY = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in READ], schema=READ)
 
 
 def empty() -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in READ], schema=READ)
+    return _EMPTY

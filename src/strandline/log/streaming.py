@@ -147,6 +147,15 @@ class Schedule(Generic[_Key, _Lane]):
         self._lanes: dict[_Key, _Lane] = {}
         self.finished = False
 
+    @property
+    def limited(self) -> bool:
+        """Whether the stream ends after a number of records."""
+        return self._left is not None
+
+    def end(self) -> None:
+        """Send what was read, then stop."""
+        self._ends_ms = self._now_ms
+
     def wanted(self) -> int:
         """The number of records to read now."""
         waiting = sum(lane.buffer.count for lane in self._lanes.values())

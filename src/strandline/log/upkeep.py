@@ -36,6 +36,8 @@ _UNREAD = CounterMetric(
     "event_type",
 )
 
+_DAMAGED = CounterMetric("strandline_damaged_batches", "Stored batches that were found damaged.", "topic")
+
 
 @dataclass(frozen=True)
 class Removed:
@@ -62,7 +64,8 @@ class Upkeep:
         self._counts: dict[CounterMetric, Counter[str]] = {_REMOVED: Counter(), _UNREAD: Counter()}
 
     def counts(self) -> CounterValues:
-        return {metric: dict(values) for metric, values in self._counts.items()}
+        counted = {metric: dict(values) for metric, values in self._counts.items()}
+        return {**counted, _DAMAGED: self._storages.damaged_batches()}
 
     def run(self) -> list[Removed]:
         """One round of all tasks; returns the timelines it removed. The next round retries what failed."""
@@ -119,6 +122,16 @@ class Upkeep:
                 self._storages.get(storage_id).delete_topic(topic)
                 failpoints.hit("upkeep.forget")
                 self._catalog.forget_topic(storage_id, topic)
+
+    def find_damage(self) -> Iterator[StrandlineError]:
+        """Read all records. Returns an error for every damaged range, and for every topic that cannot be read."""
+        for entry in self._catalog.entries():
+            for timeline in entry.timelines:
+                if timeline.cleaned_up_at is None:
+                    try:
+                        yield from self._storages.get(timeline.storage_id).find_damage(timeline.topic)
+                    except StrandlineError as error:
+                        yield error
 
     def purge(self) -> int:
         """Remove records past the current retention of their event type; returns how many."""

@@ -1,7 +1,9 @@
 """A data directory and a PostgreSQL database of the release before layouts had versions.
 
 `tests/kept/data-0.1.zip` has two event types, one of them switched to a second storage, a subscription
-with commits, and two archived hours; `tests/kept/postgres-0.1.sql` has rows in every table.
+with commits, and two archived hours; `tests/kept/postgres-0.1.sql` has rows in every table. The topics of
+`tests/kept/data-0.1-layouts.zip` have the first layout with a version: no checksums, and every append is an Arrow
+batch. It has an event type with two timelines, and 500 events that were published singly and in batches.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from services import environment
+from strandline import EventType
 from strandline.archive.ledger.sql import SqlLedger
 from strandline.archive.model import hour_name
 from strandline.clock import ManualClock
@@ -148,8 +151,9 @@ def shape(path: Path) -> set[tuple[object, ...]]:
             'SELECT i.tbl_name, x."unique", (SELECT group_concat(name) FROM pragma_index_info(i.name)), i.sql'
             " FROM sqlite_schema i JOIN pragma_index_list(i.tbl_name) x ON x.name = i.name WHERE i.type = 'index'"
         )
+        views = file.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'view'")
     conditions = [" ".join((made or "").partition("WHERE")[2].split()) for *_, made in indexes]
-    return {*columns, *((*index[:3], when) for index, when in zip(indexes, conditions, strict=True))}
+    return {*columns, *views, *((*index[:3], when) for index, when in zip(indexes, conditions, strict=True))}
 
 
 @pytest.mark.parametrize("file", ["catalog.db", "archive.db", "coordination.db"])
@@ -161,6 +165,61 @@ def test_a_migrated_file_has_the_layout_of_a_new_one(platform, data, tmp_path, f
             opened.log.start()
     platform.close()
     assert shape(data / file) == shape(tmp_path / "new" / file)
+
+
+@pytest.fixture
+def clicks(tmp_path: Path) -> Path:
+    with zipfile.ZipFile(KEPT / "data-0.1-layouts.zip") as kept:
+        kept.extractall(tmp_path / "clicks")
+    return tmp_path / "clicks"
+
+
+def clicked(platform: Platform) -> list[int]:
+    return sorted(event["n"] for batch in platform.log.read("clicks", "BEGIN") for event in batch.events)
+
+
+def test_topics_without_checksums_are_read_and_written(clicks):
+    """Events that are published singly lie beside the old batches, and both become larger batches."""
+    with Platform(clicks, Settings(), ManualClock(TWELVE)) as platform:
+        assert clicked(platform) == [*range(500)]
+        for number in range(500, 540):
+            platform.log.publish("clicks", [{"user": "u", "n": number}]).raise_for_failed()
+        assert clicked(platform) == [*range(540)]
+        platform.log.admin.switch("clicks", "default")
+        platform.log.publish("clicks", [{"user": "u", "n": 540}]).raise_for_failed()
+        assert list(platform.log.upkeep.find_damage()) == []
+    for _ in range(2):
+        with Platform(clicks, Settings(), ManualClock(TWELVE)) as platform:
+            assert clicked(platform) == [*range(541)]
+
+
+def test_a_migrated_topic_has_the_layout_of_a_new_one(clicks, platform, data):
+    """From the layout without a version, and from the one with version 1."""
+    with Platform(clicks, Settings(), ManualClock(TWELVE)) as opened:
+        assert clicked(opened) == [*range(500)]
+        opened.log.create(EventType("new"))
+    assert numbers(platform) == [*range(30)]
+    platform.close()
+    (new,) = (clicks / "topics").glob("new.*.db")
+    migrated = [*(data / "topics").glob("orders.*.db"), *(clicks / "topics").glob("clicks.*.db")]
+    assert len(migrated) == 3
+    for file in migrated:
+        assert shape(file) == shape(new)
+        with closing(SqliteConnection(file)) as connection:
+            assert connection.execute("PRAGMA user_version") == [(2,)]
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_kill_while_a_topic_is_migrated_is_harmless(clicks, step):
+    """The next reader finds the old layout and migrates it."""
+    program = "import sys, strandline; [*strandline.open(sys.argv[1]).log.read('clicks')]"
+    variables = {
+        "STRANDLINE_TEST_FAILPOINT": f"layouts.migrated:kill:{step}", "PYTHONPATH": os.pathsep.join(sys.path)
+    }  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", program, str(clicks)], env=environment(**variables), check=False)
+    assert done.returncode == -9
+    with Platform(clicks, Settings(), ManualClock(TWELVE)) as platform:
+        assert clicked(platform) == [*range(500)]
 
 
 def test_a_migrated_postgresql_database_has_the_layout_of_a_new_one(postgres):

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from storage_place import DAY_MS, Place
+from storage_place import DAY_MS, Place, store_as
 
 from strandline.log.storage import Storage
 
 
-@pytest.fixture(params=["sqlite", "kafka"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    if request.param == "sqlite":
+@pytest.fixture(params=["sqlite", "sqlite, Arrow only", "sqlite, compacting", "kafka"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    if request.param.startswith("sqlite"):
         address = f"sqlite:{tmp_path / 'topics'}"
+        store_as(request.param.removeprefix("sqlite").strip(", "), monkeypatch)
     else:
         broker = request.getfixturevalue("kafka")
         address = f"kafka:{broker.bootstrap_servers}"

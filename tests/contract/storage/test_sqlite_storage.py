@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -11,19 +12,20 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from storage_place import DAY_MS, NOW_MS, Place, append, read, records, values
+from storage_place import DAY_MS, HOUR_MS, NOW_MS, Place, append, compact, read, records, values
 
 from services import DEADLINE_S, until
-from strandline.engine import checkpoints
+from strandline.engine import checkpoints, sql
 from strandline.engine.checkpoints import Limits
+from strandline.engine.sqlite import SqliteConnection
 from strandline.errors import NotFound, Unavailable
 from strandline.log.records import NewRecords
-from strandline.log.storage import Bounds, topic_file
+from strandline.log.storage import Bounds, stored_batches, topic_file
 from strandline.log.storage.sqlite import SqliteStorage
 
 DISK_WORKER = Path(__file__).with_name("disk_worker.py")
@@ -59,16 +61,19 @@ def test_two_processes_append_without_gaps(place, storage, topic):
         assert own == [b"%b-%d" % (name, number) for number in range(100)]
 
 
-def test_purging_takes_whole_batches_and_counts_records(storage, topic):
+@pytest.mark.parametrize("compacted", [False, True])
+def test_purging_takes_whole_batches_and_counts_records(storage, topic, compacted):
     """All expired batches of each partition are deleted, and its first offset moves."""
     for step in range(4):
-        append(storage, topic, {0: [b"%d" % step] * 2}, at=NOW_MS + step)
-    append(storage, topic, {1: [b"young"]}, at=NOW_MS + 9)
+        append(storage, topic, {0: [b"%d" % step] * 2}, at=NOW_MS + step * HOUR_MS)
+    append(storage, topic, {1: [b"young"]}, at=NOW_MS + 9 * HOUR_MS)
+    if compacted:
+        compact(storage, topic)
     assert storage.purge(topic, NOW_MS) == 0
-    assert storage.purge(topic, NOW_MS + 2) == 4
-    assert storage.purge(topic, NOW_MS + 2) == 0
+    assert storage.purge(topic, NOW_MS + 2 * HOUR_MS) == 4
+    assert storage.purge(topic, NOW_MS + 2 * HOUR_MS) == 0
     assert storage.bounds(topic) == [Bounds(4, 7), Bounds(0, 0), Bounds(0, -1)]
-    assert storage.purge(topic, NOW_MS + 100) == 5
+    assert storage.purge(topic, NOW_MS + 100 * HOUR_MS) == 5
     assert storage.bounds(topic) == [Bounds(8, 7), Bounds(1, 0), Bounds(0, -1)]
     assert append(storage, topic, {0: [b"next"]})[0].offsets[0] == 8
 
@@ -95,11 +100,11 @@ def test_purging_much_lets_appends_in_between(monkeypatch, storage, topic):
 
 def test_an_old_batch_behind_a_young_one_stays(storage, topic):
     """A clock that went back causes no gap in the offsets."""
-    for moment in (5, 50, 5, 60):
-        append(storage, topic, {0: [b"%d" % moment]}, at=moment)
-    assert storage.purge(topic, 10) == 1
+    for hour in (5, 50, 5, 60):
+        append(storage, topic, {0: [b"%d" % hour]}, at=hour * HOUR_MS)
+    assert storage.purge(topic, 10 * HOUR_MS) == 1
     assert values(storage, topic, 0) == [b"50", b"5", b"60"]
-    assert storage.purge(topic, 55) == 2
+    assert storage.purge(topic, 55 * HOUR_MS) == 2
     assert values(storage, topic, 0) == [b"60"]
 
 
@@ -112,7 +117,7 @@ def test_finding_by_time_when_the_clock_went_back(storage, topic):
 
 def test_a_large_append_is_spread_over_several_rows(monkeypatch, storage, topic):
     """An append may be larger than a row; its offsets have no gap, and its parts stay together."""
-    monkeypatch.setattr(topic_file, "_ROW_BYTES", 10_000)
+    monkeypatch.setattr(stored_batches, "_ROW_BYTES", 10_000)
     large = [bytes([number % 256]) * 4_000 for number in range(50)]
     keys = [b"%d" % number for number in range(50)]
     placed = storage.append(topic, {0: NewRecords(NOW_MS, large, keys), 1: records(b"small")}).result(30)
@@ -121,6 +126,23 @@ def test_a_large_append_is_spread_over_several_rows(monkeypatch, storage, topic)
     assert batch["value"].to_pylist() == large
     assert batch["key"].to_pylist() == keys
     assert storage.purge(topic, NOW_MS + 1) == 51
+
+
+def test_every_statement_finds_its_rows_by_an_index(directory, storage, topic):
+    """No statement scans or sorts a table of batches, however many there are."""
+    with closing(SqliteConnection(directory / f"{topic}.db")) as file:
+        for name, statement in sql.load("strandline.log.storage", "topic_file.sql", "sqlite").items():
+            if name == "create" or name.startswith("migration_"):
+                continue
+            numbered = [int(number) for number in re.findall(r"\?(\d)", statement)]
+            count = max(numbered, default=statement.count("?"))
+            plan = [row[3] for row in file.execute(f"EXPLAIN QUERY PLAN {statement}", (0,) * count)]
+            slow = [
+                step
+                for step in plan
+                if re.search(r"SCAN (?!p\b|seal|stored|CONSTANT)|TEMP B-TREE|AUTOMATIC", step)
+            ]
+            assert slow == [], name
 
 
 # -- crashes

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from storage_place import Place, append, records, values
+from storage_place import Place, append, records, store_as, values
 
 from strandline.errors import NotFound, Sealed, Unavailable
 
 
-@pytest.fixture(params=["sqlite"])
-def place(request, tmp_path):
-    made = Place(f"{request.param}:{tmp_path / 'topics'}")
+@pytest.fixture(params=["sqlite", "sqlite, compacting"])
+def place(request, tmp_path, monkeypatch):
+    kind, _, form = request.param.partition(", ")
+    store_as(form, monkeypatch)
+    made = Place(f"{kind}:{tmp_path / 'topics'}")
     yield made
     made.close()
 

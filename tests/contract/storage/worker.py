@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from strandline.log.records import NewRecords
-from strandline.log.storage import Storage
+from strandline.log.storage import Storage, topic_file
 from strandline.log.storage.kafka import KafkaStorage
 from strandline.log.storage.sqlite import SqliteStorage
 
@@ -37,7 +37,28 @@ def create(storage: Storage, topic: str, partitions: str) -> None:
     say("created")
 
 
-ACTS = {act.__name__: act for act in (append, seal, create)}
+def churn(storage: Storage, topic: str, prefix: str, count: str) -> None:
+    """Like `append`, to partitions 0 and 1 in turn, and compact after a few appends."""
+    topic_file._MANY_SMALL, topic_file._FEW_SMALL = 8, 2
+    for number in range(int(count)):
+        append_one(storage, topic, number % 2, f"{prefix}-{number}")
+
+
+def compact(storage: Storage, topic: str) -> None:
+    """Append to both partitions, then compact everything."""
+    for number in range(20):
+        append_one(storage, topic, number % 2, f"new-{number}")
+    for _ in storage._compact(topic, True):
+        pass
+    say("compacted")
+
+
+def append_one(storage: Storage, topic: str, partition: int, value: str) -> None:
+    placed = storage.append(topic, {partition: NewRecords(1_700_000_000_000, [value.encode()])}).result()
+    say(partition, placed[partition].offsets[0], value)
+
+
+ACTS = {act.__name__: act for act in (append, seal, create, churn, compact)}
 
 
 def main(address: str, act: str, *arguments: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
-from strandline.errors import StrandlineError
+from strandline.errors import Damaged, StrandlineError
 from strandline.log.records import NewRecords
 
 #: In `Placed.offsets`: certainly not stored, and unknown whether stored.
@@ -17,8 +17,7 @@ FAILED = -1
 UNKNOWN = -2
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """The outcome of one partition's records of an append.
 
     `offsets[i]` is the offset of record i, FAILED or UNKNOWN; `error` is the reason for FAILED or UNKNOWN.
@@ -32,8 +31,7 @@ class Placed:
         return self.error is None
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """The oldest offset that a partition still has and the newest that it ever had; 0 and −1 without records."""
 
     first: int
@@ -68,8 +66,8 @@ class Storage(ABC):
         The future has the outcome of each partition's records, once they are durable. Appends that are started one
         after the other are stored in that order in every partition. Records for a partition that the topic does
         not have are `FAILED`; the other records are stored. If the future fails with `Sealed`, `NotFound`,
-        `StorageFull` or `Unavailable`, nothing is stored. If it fails with `OutcomeUnknown`, everything may or may
-        not be stored, and the storage does not retry.
+        `StorageFull`, `Unavailable` or `Damaged`, nothing is stored. If it fails with `OutcomeUnknown`, everything
+        may or may not be stored, and the storage does not retry.
 
         `waits`: the caller waits for the result next, so the storage may do the work in the caller's thread then.
         """
@@ -79,7 +77,8 @@ class Storage(ABC):
         """The records from `offset` on that exist now, within the limits, but at least one if there is one.
 
         A `records.READ` batch; empty at the end. An offset before the first one counts as the first. NotFound if
-        the topic or partition does not exist.
+        the topic or partition does not exist. Damaged if the record at `offset` is not what was stored; the error
+        names the range that cannot be read, and the records before and after it can be read.
         """
 
     def bounds(self, topic: str) -> list[Bounds]:
@@ -93,6 +92,14 @@ class Storage(ABC):
     @abstractmethod
     def find(self, topic: str, partition: int, timestamp_ms: int) -> int:
         """The offset of the first record whose timestamp is at or after the given one, else last + 1."""
+
+    def find_damage(self, topic: str) -> Iterator[Damaged]:  # noqa: ARG002 - most engines check by themselves
+        """Read the whole topic. Returns an error for every range of records that `read` refuses as damaged."""
+        return iter(())
+
+    def damaged_batches(self) -> Mapping[str, int]:
+        """How many damaged batches were found since the storage was opened, by topic."""
+        return {}
 
     @abstractmethod
     def watch(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,8 +17,9 @@ import pyarrow as pa
 from strandline.engine import sqlite
 from strandline.engine.private import make_directory
 from strandline.engine.watcher import Watcher
-from strandline.errors import StrandlineError, Unavailable
+from strandline.errors import Damaged, StrandlineError, Unavailable
 from strandline.log.records import NewRecords
+from strandline.log.storage.compaction import Compactor
 from strandline.log.storage.port import Bounds, Placed, SealableStorage
 from strandline.log.storage.topic_file import TopicFile
 
@@ -37,9 +39,12 @@ class SqliteStorage(SealableStorage):
         self._executor = ThreadPoolExecutor(_WRITERS, thread_name_prefix="strandline-writer")
         self._copier = ThreadPoolExecutor(_COPIERS, thread_name_prefix="strandline-copier")
         self._watcher = Watcher(self._versions, poll_interval_ms / 1000)
+        self._compactor = Compactor(self._compact)
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Opened] = OrderedDict()
         self._openings = itertools.count()
+        # The damaged batches that were found, as partition and first offset, so that each is counted once.
+        self._damage: dict[str, set[tuple[int | None, int | None]]] = {}
         self._closed = False
 
     def create_topic(self, topic: str, partitions: int, retention_ms: int) -> None:  # noqa: ARG002 - see `purge`
@@ -59,18 +64,27 @@ class SqliteStorage(SealableStorage):
     ) -> Future[dict[int, Placed]]:
         try:
             with self._lock:  # held until the append has started, so that `close` finishes or refuses it
-                opened = self._acquire(topic, writes=True)
-                future = opened.file.append(batches, waits=waits)
+                return self._listed(topic, writes=True).file.append(batches, waits=waits)
         except StrandlineError as error:
             failed: Future[dict[int, Placed]] = Future()
             failed.set_exception(error)
             return failed
-        future.add_done_callback(lambda _: self._appended(topic, opened))
-        return future
 
-    def _appended(self, topic: str, opened: _Opened) -> None:
-        self._release(opened)
+    def _stored(self, topic: str, small: bool, many: bool) -> None:
+        if small:
+            self._compactor.appended(topic, due=many)
         self._watcher.notify(topic)
+
+    def _compact(self, topic: str, everything: bool) -> Iterator[None]:
+        with self._lock:
+            opened = self._open.get(topic)
+            if opened is None or self._closed:
+                return  # a process that opens the file again will count its small batches
+            opened.users += 1
+        try:
+            yield from opened.file.compact(everything=everything)
+        finally:
+            self._release(opened)
 
     def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int) -> pa.RecordBatch:
         with self._using(topic) as opened:
@@ -87,6 +101,19 @@ class SqliteStorage(SealableStorage):
         with self._using(topic) as opened:
             return opened.file.find(partition, timestamp_ms)
 
+    def find_damage(self, topic: str) -> Iterator[Damaged]:
+        with self._using(topic) as opened:
+            for error in opened.file.find_damage():
+                self._note_damage(topic, error)
+                yield error
+
+    def damaged_batches(self) -> dict[str, int]:
+        return {topic: len(found) for topic, found in [*self._damage.items()]}
+
+    def _note_damage(self, topic: str, error: Damaged) -> None:
+        place = (error.info.get("partition"), error.info.get("first_offset"))
+        self._damage.setdefault(topic, set()).add(place)
+
     def watch(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
         return self._watcher.watch(topic, callback)
 
@@ -100,7 +127,10 @@ class SqliteStorage(SealableStorage):
 
     def purge(self, topic: str, before_ms: int) -> int:
         with self._using(topic, writes=True) as opened:
-            return opened.file.purge(before_ms)
+            removed = opened.file.purge(before_ms)
+            if opened.file.has_small_batches:  # perhaps left by a process that ended
+                self._compactor.appended(topic, due=False)
+            return removed
 
     def retain(self, topic: str, retention_ms: int) -> None:  # noqa: ARG002 - see `purge`
         self._refuse_closed()
@@ -113,11 +143,12 @@ class SqliteStorage(SealableStorage):
         with self._lock:
             for topic, opened in [*self._open.items()]:
                 # The system frees the space of a deleted file only when no process has it open.
-                if not opened.users and not self._path(topic).exists():
+                if opened.unused and not self._path(topic).exists():
                     self._open.pop(topic).file.close()
 
     def close(self) -> None:
         self._watcher.close()
+        self._compactor.close()
         with self._lock:
             self._closed = True
             files = [opened.file for opened in self._open.values()]
@@ -149,45 +180,54 @@ class SqliteStorage(SealableStorage):
     @contextmanager
     def _using(self, topic: str, *, writes: bool = False) -> Iterator[_Opened]:
         with self._lock:
-            opened = self._acquire(topic, writes=writes)
+            opened = self._listed(topic, writes=writes)
+            opened.users += 1
         try:
             yield opened
+        except Damaged as error:
+            self._note_damage(topic, error)
+            raise
         finally:
             self._release(opened)
 
-    def _acquire(self, topic: str, *, writes: bool) -> _Opened:
-        self._refuse_closed()
+    def _listed(self, topic: str, *, writes: bool) -> _Opened:
         opened = self._open.get(topic)
         if writes and opened is not None and opened.file.read_only:
             self._unlist(topic)  # the file may have become writable
             opened = None
-        if opened is None:
-            opened = _Opened(TopicFile(self._path(topic), self._executor, self._copier), next(self._openings))
-            self._open[topic] = opened
+        if opened is None or self._closed:
+            self._refuse_closed()
+            stored = partial(self._stored, topic)
+            file = TopicFile(self._path(topic), self._executor, self._copier, stored)
+            opened = self._open[topic] = _Opened(file, next(self._openings))
             self._evict()
         self._open.move_to_end(topic)
-        opened.users += 1
         return opened
 
     def _unlist(self, topic: str) -> None:
-        """Let the next user open the file again, or find it deleted."""
+        """Let the next user open the file again, or find it deleted. The last user closes it."""
         opened = self._open.pop(topic, None)
         if opened is not None:
             opened.listed = False
-            opened.close_if_unused()
+            opened.users += 1
+            self._executor.submit(self._finish, opened)
+
+    def _finish(self, opened: _Opened) -> None:
+        opened.file.finish()
+        self._release(opened)
 
     def _release(self, opened: _Opened) -> None:
         with self._lock:
             opened.users -= 1
-            if not opened.listed:
-                opened.close_if_unused()
+            if not opened.listed and not opened.users:
+                opened.file.close()
 
     def _evict(self) -> None:
         """Close the least recently used files that are not in use."""
         for topic in list(self._open)[:-1]:
             if len(self._open) <= self._max_open:
                 return
-            if not self._open[topic].users:
+            if self._open[topic].unused:
                 self._open.pop(topic).file.close()
 
     def _refuse_closed(self) -> None:
@@ -204,6 +244,6 @@ class _Opened:
     users: int = 0
     listed: bool = True
 
-    def close_if_unused(self) -> None:
-        if not self.users:
-            self.file.close()
+    @property
+    def unused(self) -> bool:
+        return not self.users and not self.file.busy

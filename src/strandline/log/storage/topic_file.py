@@ -1,17 +1,16 @@
 """One topic as one SQLite file.
 
-A group of appends is stored in one transaction, one row per partition. Writers of all processes queue on a lock
-file beside it.
+A group of appends is stored in one transaction. Writers of all processes queue on a lock file beside the topic.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,16 +18,15 @@ import pyarrow.compute as pc
 from strandline.engine import sql, sqlite
 from strandline.engine.checkpoints import Checkpoints
 from strandline.engine.layouts import create_file, migrate_file
-from strandline.errors import NotFound, Sealed
+from strandline.errors import Damaged, NotFound, Sealed
 from strandline.log import records
 from strandline.log.combining import Combiner
 from strandline.log.records import NewRecords
+from strandline.log.storage.compaction import Compaction
 from strandline.log.storage.port import FAILED, Bounds, Placed
+from strandline.log.storage.stored_batches import SMALL, Collected, Encoded, StoredRow, encode, insert, intact
 
 _SQL = sql.load("strandline.log.storage", "topic_file.sql", "sqlite")
-# Keeps every row far below the limits of Arrow and SQLite.
-_ROW_BYTES = 64 << 20
-
 # The limits of one transaction, so that the first append of a long queue does not wait for all others.
 _GROUP_RECORDS = 20_000
 _GROUP_BYTES = 64 << 20
@@ -36,13 +34,22 @@ _GROUP_BYTES = 64 << 20
 _ROW_OVERHEAD = 4096
 # Lets a waiting writer take the lock between two transactions.
 _PAUSE_SECONDS = 0.001
+# The number of small batches of a partition that causes a compaction; it includes partitions that have a few.
+_MANY_SMALL = 128
+_FEW_SMALL = 32
 
 Batches = Mapping[int, NewRecords]
-_Row = tuple[Any, ...]
 
 
 class TopicFile:
-    def __init__(self, path: Path, executor: Executor, copier: Executor) -> None:
+    """`stored` is called after every commit of appends, before they are answered.
+
+    Its arguments are whether small batches were stored, and whether a partition has reached many of them.
+    """
+
+    def __init__(
+        self, path: Path, executor: Executor, copier: Executor, stored: Callable[[bool, bool], None]
+    ) -> None:
         self._reader = sqlite.SqliteConnection(path)
         self._writer = sqlite.SqliteConnection(path, committed=Checkpoints(path, copier).committed)
         self._lock = _lock_beside(path)
@@ -51,10 +58,16 @@ class TopicFile:
         except BaseException:
             self.close()
             raise
-        self._commits = Combiner(self._store, executor, weight=_weight, free=self._lock.free)
-        # Next offsets by partition, valid for this data version, which changes with commits of other connections.
-        self._next: dict[int, int] = {}
+        self._topic = path.stem
+        self._stored = stored
+        self._commits = Combiner(self._store, executor, weight=_weight, attempt=partial(self._store, wait=False))
+        self._compaction = Compaction(self._topic, self._reader, self._changing)
+        # By partition the next offset, None if it does not exist, and the number of small batches; valid for one
+        # version of the file.
+        self._next: dict[int, int | None] = {}
+        self._small: dict[int, int] = {}
         self._next_version: int | None = None
+        self._stored_small = self._reached_many = False
 
     @classmethod
     def create(cls, path: Path, partitions: int) -> None:
@@ -79,85 +92,136 @@ class TopicFile:
     def append(self, batches: Batches, *, waits: bool) -> Future[dict[int, Placed]]:
         return self._commits.add(batches, waits=waits)
 
+    @property
+    def busy(self) -> bool:
+        """Whether an append has no result yet."""
+        return self._commits.busy
+
     def finish(self) -> None:
         """Return when every append has its result."""
         self._commits.finish()
 
-    def _store(self, group: Sequence[Batches]) -> list[dict[int, Placed]]:
-        parts: dict[int, list[NewRecords]] = {}
-        for batches in group:
-            for partition, batch in batches.items():
-                parts.setdefault(partition, []).append(batch)
-        # Encode without the lock; only the offsets need it.
-        rows = {partition: _rows(found) for partition, found in parts.items()}
+    def _store(self, group: Sequence[Batches], *, wait: bool = True) -> list[dict[int, Placed]] | None:
+        """Store a group of appends. Without `wait`, None if another thread or process holds the lock."""
+        rows = _encoded(group)  # without the lock; only the offsets need it
+        if not self._lock.acquire(wait=wait):
+            return None
         try:
-            with self._lock, self._writer.transaction() as db:
-                offsets = self._next_offsets(db, rows)
-                db.execute_many(_SQL["insert_batch"], _placed_rows(rows, offsets))
+            results = self._insert_all(group, rows)
         except BaseException:
             self._next_version = None
             raise
-        results = [_placed(batches, offsets) for batches in group]
-        self._next.update((partition, offset) for partition, offset in offsets.items() if offset is not None)
+        finally:
+            self._lock.release()
+        self._stored(self._stored_small, self._reached_many)
         return results
 
-    def _next_offsets(self, db: sqlite.SqliteConnection, partitions: Iterable[int]) -> dict[int, int | None]:
-        """The next offset of each partition; None if it does not exist. Sealed if the topic is sealed."""
-        version = db.data_version()
-        if version != self._next_version:
-            if seal := db.execute(_SQL["sealed_by"]):
-                raise Sealed("the topic is sealed by a timeline switch", token=seal[0][0])
-            self._next, self._next_version = {}, version
-        return {p: self._next[p] if p in self._next else self._next_offset(db, p) for p in partitions}
+    def _insert_all(
+        self, group: Sequence[Batches], rows: Mapping[int, Sequence[Encoded]]
+    ) -> list[dict[int, Placed]]:
+        offsets: dict[int, int | None] = {}
+        self._stored_small = self._reached_many = False
+        with self._writer.transaction() as db:
+            if db.file_version() != self._next_version:
+                self._reload(db)
+            for partition, batches in rows.items():
+                if partition not in self._next:
+                    self._load(db, partition)
+                offset = offsets[partition] = self._next[partition]
+                if offset is not None:
+                    self._insert(db, partition, offset, batches)
+        results = [_placed(batches, offsets) for batches in group]
+        self._next.update(offsets)
+        self._next_version = self._writer.file_version()  # last, in case the caller is interrupted
+        return results
 
-    @staticmethod
-    def _next_offset(db: sqlite.SqliteConnection, partition: int) -> int | None:
+    def _insert(
+        self, db: sqlite.SqliteConnection, partition: int, offset: int, batches: Sequence[Encoded]
+    ) -> None:
+        for batch in batches:
+            insert(db, partition, offset, batch)
+            offset += batch.records
+            if batch.layout >= SMALL:
+                self._stored_small = True
+                number = self._small[partition] = self._small[partition] + 1
+                if number % _MANY_SMALL == 0:
+                    self._reached_many = True
+
+    def _reload(self, db: sqlite.SqliteConnection) -> None:
+        """Forget the old version of the file. Sealed if the topic is sealed."""
+        if seal := db.execute(_SQL["sealed_by"]):
+            raise Sealed("the topic is sealed by a timeline switch", token=seal[0][0])
+        self._next, self._small = {}, {}
+
+    def _load(self, db: sqlite.SqliteConnection, partition: int) -> None:
         found = db.execute(_SQL["next_offset"], (partition,))
-        return int(found[0][0]) if found else None
+        self._next[partition] = found[0][0] if found else None
+        self._small[partition] = _small_batches(db, partition)
 
     def _end(self, partition: int) -> int:
-        end = self._next_offset(self._reader, partition)
-        if end is None:
+        found = self._reader.execute(_SQL["next_offset"], (partition,))
+        if not found:
             raise _no_partition(partition)
-        return end
+        return int(found[0][0])
 
     # -- reading
 
     def read(self, partition: int, offset: int, max_records: int, max_bytes: int) -> pa.RecordBatch:
-        found: list[pa.RecordBatch] = []
-        times: list[int] = []
-        start, have, size = -1, 0, 0
-        with self._reader.rows(_SQL["read"], (partition, offset)) as rows:
-            for first, timestamp_ms, layout, payload in rows:
-                batch = pa.ipc.read_record_batch(pa.py_buffer(payload), records.STORED[layout])
-                if first + batch.num_rows <= offset:
-                    continue
-                if first < offset:
-                    batch, first = batch.slice(offset - first), offset  # noqa: PLW2901 - the rest of it
-                start = first if start < 0 else start
-                found.append(batch)
-                times.append(timestamp_ms)
-                have += batch.num_rows
-                size += len(payload)
-                if have >= max_records or size >= max_bytes:
-                    break
-        if not found:
+        found = Collected()
+        try:
+            with self._intact("read", partition, offset, offset) as rows:
+                for row in rows:
+                    found.add(row)
+                    if found.end - max(offset, found.first_offset) >= max_records or found.bytes >= max_bytes:
+                        break
+        except Damaged:
+            if not found.rows:  # otherwise the next read finds the damage
+                raise
+        if not found.rows:
             self._end(partition)
             return records.empty()
-        return _within(records.with_offsets(start, found, times), max_records, max_bytes)
+        batch = found.to_arrow().slice(max(offset - found.first_offset, 0))
+        return _within(batch, max_records, max_bytes)
+
+    def _intact(
+        self, statement: str, partition: int, argument: int, offset: int = 0
+    ) -> AbstractContextManager[Iterator[StoredRow]]:
+        return intact(self._reader, self._topic, _SQL[statement], (partition, argument), offset)
 
     def bounds(self) -> list[Bounds]:
         return [Bounds(first, last) for _, first, last in self._reader.execute(_SQL["bounds"])]
 
     def find(self, partition: int, timestamp_ms: int) -> int:
-        found = self._reader.execute(_SQL["find"], (partition, timestamp_ms))
-        if not found:
+        found = Collected()
+        with self._intact("find", partition, timestamp_ms) as rows:
+            for row in rows:
+                found.add(row)
+        if not found.rows:
             return self._end(partition)
-        first, common_ms, layout, payload = found[0]
-        stored = pa.ipc.read_record_batch(pa.py_buffer(payload), records.STORED[layout])
-        batch = records.with_offsets(first, [stored], [common_ms])
-        late = pc.greater_equal(batch.column("timestamp"), timestamp_ms)
-        return int(first) + int(pc.index(late, value=True).as_py())
+        late = pc.greater_equal(found.to_arrow().column("timestamp"), timestamp_ms)
+        return found.first_offset + int(pc.index(late, value=True).as_py())
+
+    def find_damage(self) -> Iterator[Damaged]:
+        """Read everything. Returns an error for each range of records that is damaged."""
+        for partition, first, _ in self._reader.execute(_SQL["bounds"]):
+            offset = first
+            while (error := self._first_damage(partition, offset)) is not None:
+                yield error
+                if "last_offset" not in error.info:
+                    break
+                offset = error.info["last_offset"] + 1
+
+    def _first_damage(self, partition: int, offset: int) -> Damaged | None:
+        until = offset
+        try:
+            with self._intact("read", partition, offset, offset) as rows:
+                for row in rows:
+                    until = row[0] + row[1]
+        except Damaged as error:
+            if "last_offset" in error.info or until == offset:
+                return error
+            return self._first_damage(partition, until)  # this error names the offset
+        return None
 
     def data_version(self) -> int:
         """Changes after a commit of any process, including this one."""
@@ -168,7 +232,7 @@ class TopicFile:
     @contextmanager
     def _changing(self) -> Iterator[sqlite.SqliteConnection]:
         with self._lock, self._writer.transaction() as db:
-            self._next_version = None  # the writer's own commits do not change its data version
+            self._next_version = None
             yield db
 
     def seal(self, token: str) -> None:
@@ -195,11 +259,30 @@ class TopicFile:
             for partition, first, _ in db.execute(_SQL["bounds"]):
                 until, size = _expired(db, partition, before_ms, left)
                 if size:
-                    db.execute(_SQL["purge"], (partition, until))
+                    db.execute(_SQL["delete_batches"], (partition, first, until))
+                    db.execute(_SQL["delete_small_batches"], (partition, first, until))
                     db.execute(_SQL["set_purged"], (until, partition))
                     removed += until - first
                     left -= size
         return removed
+
+    @property
+    def has_small_batches(self) -> bool:
+        return bool(self._with_small_batches())
+
+    def compact(self, *, everything: bool) -> Iterator[None]:
+        """Turn small batches into Arrow batches: all, or those of partitions that have more than a few.
+
+        Goes on after each transaction when the caller asks for the next item.
+        """
+        if everything:
+            return self._compaction.compact(self._with_small_batches())
+        partitions = [partition for partition, number in [*self._small.items()] if number >= _FEW_SMALL]
+        # The numbers may be older than the last compaction.
+        return self._compaction.compact(p for p in partitions if _small_batches(self._reader, p) >= _FEW_SMALL)
+
+    def _with_small_batches(self) -> list[int]:
+        return [partition for (partition,) in self._reader.execute(_SQL["with_small_batches"])]
 
     def grow(self, partitions: int) -> None:
         with self._changing() as db:
@@ -219,6 +302,10 @@ def _no_partition(partition: int) -> NotFound:
     return NotFound(f"the topic has no partition {partition}")
 
 
+def _small_batches(db: sqlite.SqliteConnection, partition: int) -> int:
+    return int(db.execute(_SQL["count_small_batches"], (partition,))[0][0])
+
+
 def _expired(db: sqlite.SqliteConnection, partition: int, before_ms: int, most: int) -> tuple[int, int]:
     """The offset after the oldest expired batches, and their size; the last of them may exceed `most` bytes.
 
@@ -226,10 +313,10 @@ def _expired(db: sqlite.SqliteConnection, partition: int, before_ms: int, most: 
     """
     until = size = 0
     with db.rows(_SQL["oldest"], (partition,)) as rows:
-        for end, newest_ms, payload_bytes in rows:
+        for first, number, newest_ms, payload_bytes in rows:
             if newest_ms >= before_ms or size >= most:
-                break
-            until, size = end, size + payload_bytes + _ROW_OVERHEAD
+                return (first if size else 0), size  # not the end of the batch before, which may be damaged
+            until, size = first + number, size + payload_bytes + _ROW_OVERHEAD
     return until, size
 
 
@@ -239,44 +326,26 @@ def _weight(batches: Batches) -> float:
     return max(count / _GROUP_RECORDS, size / _GROUP_BYTES)
 
 
-def _rows(parts: Sequence[NewRecords]) -> list[_Row]:
-    """One row for all parts, or several if it would be too large; no row without records."""
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return []
-    with suppress(OverflowError):
-        row = _row(parts)
-        if row[1] <= 2 * _ROW_BYTES:
-            return [row]
-    return [_row([piece]) for part in parts for piece in part.split(_ROW_BYTES)]
-
-
-def _row(parts: Sequence[NewRecords]) -> _Row:
-    """Number of records, bytes, min and max timestamp, layout, payload."""
-    layout, batch = records.to_arrow(parts)
-    payload = batch.serialize()
-    times = [part.timestamp_ms for part in parts]
-    return batch.num_rows, payload.size, min(times), max(times), layout, payload
-
-
-def _placed_rows(rows: Mapping[int, Sequence[_Row]], offsets: Mapping[int, int | None]) -> Iterator[_Row]:
-    for partition, offset in offsets.items():
-        if offset is not None:
-            for row in rows[partition]:
-                yield (partition, offset, *row)
-                offset += row[0]  # noqa: PLW2901 - the next row follows this one
+def _encoded(group: Sequence[Batches]) -> dict[int, list[Encoded]]:
+    if len(group) == 1:
+        return {partition: encode((batch,)) for partition, batch in group[0].items()}
+    parts: dict[int, list[NewRecords]] = {}
+    for batches in group:
+        for partition, batch in batches.items():
+            parts.setdefault(partition, []).append(batch)
+    return {partition: encode(found) for partition, found in parts.items()}
 
 
 def _placed(batches: Batches, offsets: dict[int, int | None]) -> dict[int, Placed]:
     """The offsets of an append's records; advances `offsets` by their number."""
     placed = {}
     for partition, batch in batches.items():
-        offset = offsets[partition]
+        offset, number = offsets[partition], len(batch.values)
         if offset is None:
-            placed[partition] = Placed([FAILED] * len(batch), _no_partition(partition))
+            placed[partition] = Placed([FAILED] * number, _no_partition(partition))
         else:
-            placed[partition] = Placed(range(offset, offset + len(batch)))
-            offsets[partition] = offset + len(batch)
+            placed[partition] = Placed(range(offset, offset + number))
+            offsets[partition] = offset + number
     return placed
 
 
