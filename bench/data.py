@@ -42,18 +42,28 @@ def values(count: int) -> list[bytes]:
 
 def business(count: int) -> list[bytes]:
     """The same events with the metadata of a business event, about 250 bytes each."""
+    return [
+        msgspec.json.encode({"metadata": metadata, **order})
+        for metadata, order in zip(_metadata(count), orders(count), strict=True)
+    ]
+
+
+def changes(count: int) -> list[bytes]:
+    """The same orders as `data` events, about 300 bytes each."""
+    return [
+        msgspec.json.encode({"metadata": metadata, "data_type": "order", "data_op": "C", "data": order})
+        for metadata, order in zip(_metadata(count), orders(count), strict=True)
+    ]
+
+
+def _metadata(count: int) -> list[dict[str, str]]:
     dice = random.Random(8)
     return [
-        msgspec.json.encode(
-            {
-                "metadata": {
-                    "eid": str(uuid.UUID(int=dice.getrandbits(128), version=4)),
-                    "occurred_at": "2024-05-01T12:00:00.000Z",
-                },
-                **order,
-            }
-        )
-        for order in orders(count)
+        {
+            "eid": str(uuid.UUID(int=dice.getrandbits(128), version=4)),
+            "occurred_at": "2024-05-01T12:00:00.000Z",
+        }
+        for _ in range(count)
     ]
 
 

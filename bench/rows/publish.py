@@ -12,9 +12,9 @@ import strandline
 from bench import data
 from bench.peers import PlainTable
 from bench.rows.append import NOW_MS, PARTITIONS, split
-from bench.runner import Row, Scale, Side
+from bench.runner import Row, Scale, Side, Target
 
-_Category = Literal["undefined", "business"]
+_Category = Literal["undefined", "business", "data"]
 
 
 def event_type(category: _Category = "undefined") -> strandline.EventType:
@@ -24,7 +24,7 @@ def event_type(category: _Category = "undefined") -> strandline.EventType:
 
 
 def items_of(category: _Category, count: int) -> list[bytes]:
-    return data.values(count) if category == "undefined" else data.business(count)
+    return {"undefined": data.values, "business": data.business, "data": data.changes}[category](count)
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def _sides(directory: Path, scale: Scale, category: _Category, batch: int, publi
         yield [Side("ours", ours), Side("row per record, nothing checked", peer)]
 
 
-def _row(category: _Category, batch: int, publishes: int) -> Row:
+def _row(category: _Category, batch: int, publishes: int, target: Target | None = None) -> Row:
     return Row(
         f"publish, {category}, {batch} a batch",
         {
@@ -61,12 +61,14 @@ def _row(category: _Category, batch: int, publishes: int) -> Row:
             "schema": f"{len(data.SCHEMA['properties'])} properties",
         },
         lambda directory, scale: _sides(directory, scale, category, batch, publishes),
+        target,
     )
 
 
 ROWS = [
-    _row("undefined", 1000, 150),
-    _row("undefined", 100, 300),
-    _row("undefined", 1, 500),
-    _row("business", 1000, 100),
+    _row("undefined", 1000, 150, Target(ratio=1.5)),
+    _row("undefined", 100, 300, Target(ratio=1.2)),
+    _row("undefined", 1, 500, Target(ratio=0.75)),
+    _row("business", 1000, 100, Target(rate=150_000)),
+    _row("data", 1000, 100),
 ]

@@ -10,6 +10,7 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +18,14 @@ from pathlib import Path
 _RFC3339 = re.compile(
     r"(\d{4}-\d\d-\d\d[Tt ](?:[01]\d|2[0-3]):\d\d:)([0-5]\d|60)((?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:[0-5]\d))", re.ASCII
 )
+# Most times: days that the month has, offsets that Python accepts, no leap seconds. Lines of them are one match.
+_PLAIN = (
+    r"(?:(?!0000)[0-9]{4}-"
+    r"(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+    r"|[0-9]{2}(?:0[48]|[2468][048]|[13579][26])-02-29)"
+    r"[Tt ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+)
+_PLAIN_LINES = re.compile(rf"(?:{_PLAIN}\n)*+").fullmatch
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -114,3 +123,11 @@ def parse_rfc3339(text: str) -> int:
     leap = second == "60"  # a leap second, which Python does not accept
     moment = datetime.fromisoformat(f"{minute}{'59' if leap else second}{rest.upper()}")
     return (moment - _EPOCH) // _MILLISECOND + 1000 * leap
+
+
+def check_rfc3339(texts: Sequence[str]) -> None:
+    """Raise the first error that `parse_rfc3339` has with one of the texts, in a fraction of its time."""
+    lines = "\n".join(texts) + "\n"
+    if lines.count("\n") != len(texts) or _PLAIN_LINES(lines) is None:
+        for text in texts:
+            parse_rfc3339(text)

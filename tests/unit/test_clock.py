@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -12,6 +13,7 @@ from strandline.clock import (
     FastClock,
     ManualClock,
     SystemClock,
+    check_rfc3339,
     parse_rfc3339,
     system_clock,
     to_rfc3339,
@@ -131,3 +133,45 @@ def test_without_the_hook_the_clock_is_the_real_one(monkeypatch, hook):
     assert isinstance(clock, SystemClock)
     assert clock.now_ms() > 1_700_000_000_000
     assert clock.steady_ms() <= clock.steady_ms()
+
+
+_DATES = [f"{y}-{m:02d}-{d:02d}" for y in ("2023", "2024", "0000") for m in range(14) for d in range(33)]
+_CLOCKS = [f"{h:02d}:{m:02d}:{s:02d}" for h, m, s in [*((h, 5, 5) for h in range(26)), (5, 59, 59), (5, 60, 0)]]
+_CLOCKS += ["05:05:60", "05:05:61", "05:05", "5:05:05", "05:05:\u0665\u0665"]
+_ZONES = ["Z", "z", "+00:00", "-23:59", "+24:00", "+02:60", "+0200", "+02", "", "Z\n", " Z"]
+_FRACTIONS = ["", ".1", ".123456789", ".1234567890", ".", ",1"]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [f"{date}T05:05:05Z" for date in _DATES],
+        [f"2024-05-01{between}{clock}Z" for clock in _CLOCKS for between in ("T", "t", " ", "_", "")],
+        [f"2024-05-01T05:05:05{fraction}{zone}" for fraction in _FRACTIONS for zone in _ZONES],
+        ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "", "now", "02024-05-01T05:05:05Z"],
+    ],
+    ids=["dates", "clocks", "zones", "others"],
+)
+def test_a_check_refuses_exactly_what_cannot_be_parsed(texts):
+    """The check and the parser accept the same texts and raise the same errors."""
+    checked = [error(lambda text: check_rfc3339([text]), text) for text in texts]
+    assert checked == [error(parse_rfc3339, text) for text in texts]
+
+
+def test_many_times_are_checked_at_once():
+    """The first error is raised. A line break in a text does not make it two texts."""
+    good = "2024-05-01T12:00:00Z"
+    check_rfc3339([])
+    check_rfc3339([good] * 3)
+    check_rfc3339([good, "2016-12-31T23:59:60Z"])
+    for bad in ("now", f"{good}\n{good}", "", "\n"):
+        with pytest.raises(ValueError, match="is not a time like"):
+            check_rfc3339([good, bad, good])
+
+
+def error(parse: Callable[[str], object], text: str) -> str | None:
+    try:
+        parse(text)
+    except ValueError as refused:
+        return str(refused)
+    return None

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from services import until
 from strandline.errors import OutcomeUnknown, Sealed, Unavailable
 from strandline.log.combining import Combiner
 from strandline.log.records import NewRecords
@@ -338,3 +339,60 @@ def test_a_combiner_is_busy_until_everything_is_answered(held):
     job.result(10)
     held.combiner.finish()
     assert not held.combiner.busy
+
+
+# -- callers without others
+
+
+def test_a_job_without_others_is_done_by_its_caller(commits, disk):
+    """The caller does the job at once in its own thread."""
+    assert commits.do(records(b"a"), 10)[0].complete
+    assert disk.threads == [threading.current_thread()]
+    assert disk.groups == [[b"a"]]
+
+
+def test_jobs_that_come_during_a_single_one_share_the_next_group():
+    """The single job comes first, and all other jobs are done after it."""
+    entered, leave = threading.Event(), threading.Event()
+    groups: list[list[int]] = []
+
+    def act(group):
+        groups.append([*group])
+        entered.set()
+        leave.wait(10)
+        return group
+
+    with ThreadPoolExecutor(1) as executor, ThreadPoolExecutor(4) as callers:
+        combiner = Combiner(act, executor, weight=lambda _: 0.1)
+        first = callers.submit(combiner.do, 0, 10)
+        assert entered.wait(10)
+        others = [callers.submit(combiner.do, n, 10) for n in (1, 2, 3)]
+        until(lambda: len(combiner._queue) == 3, "all other jobs are queued")
+        leave.set()
+        assert [call.result(10) for call in (first, *others)] == [0, 1, 2, 3]
+    assert [sorted(group) for group in groups] == [[0], [1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        (Sealed("sealed", token="t"), Sealed),
+        (ValueError("a bug"), Unavailable),
+        (OutcomeUnknown("?"), OutcomeUnknown),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_a_caller_alone_is_told_what_went_wrong(commits, disk, trouble, told):
+    """The caller gets the error, and the next job is done as usual."""
+    disk.trouble = trouble
+    with pytest.raises(told):
+        commits.do(records(b"lost"), 10)
+    assert commits.do(records(b"next"), 10)[0].complete
+    assert disk.groups == [[b"next"]]
+
+
+def test_a_caller_alone_that_could_be_held_up_lets_the_executor_do_it(commits, disk):
+    """The caller must be able to return after its timeout."""
+    disk.free = False
+    assert commits.do(records(b"a"), 10)[0].complete
+    assert disk.threads != [threading.current_thread()]

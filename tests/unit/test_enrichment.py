@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import Invalid
-from strandline.log.enrichment import Enricher, check_data_event, check_metadata
+from strandline.log.enrichment import (
+    Enricher,
+    FoundMetadata,
+    MetadataReader,
+    check_data_event,
+    check_metadata,
+    find_metadata,
+)
+from strandline.log.event_json import UNDECODED
 
 EID = "105a76d8-db49-4144-ace7-e683e8f4ba46"
 NOW = "2024-05-01T12:00:00.000Z"
@@ -18,9 +26,14 @@ MINIMAL = f'{{"eid":"{EID}","occurred_at":"{NOW}"}}'
 ADDED = {"received_at": NOW, "event_type": "orders", "version": "1.2.3", "flow_id": "flow", "partition": "7"}
 
 
-def enrich(raw: str | bytes) -> bytes:
-    raw = raw.encode() if isinstance(raw, str) else raw
-    return Enricher("orders", "1.2.3", NOW, "flow").enrich(raw, msgspec.json.decode(raw)["metadata"], 7)
+def found(raw: bytes) -> FoundMetadata:
+    return find_metadata(raw, msgspec.json.decode(raw))
+
+
+def enrich(text: str, flow_id: str = "flow") -> bytes:
+    raw = text.encode()
+    (value,) = Enricher("orders", "1.2.3", NOW, flow_id).enrich([raw], [found(raw)], 7)
+    return value
 
 
 @pytest.mark.parametrize(
@@ -62,6 +75,7 @@ def test_what_metadata_says_stays_as_it_came():
         ('"partition":"3"', {}),
         ('"flow_id":"mine"', {"flow_id": "mine"}),
         ('"flow_id":""', {}),
+        ('"flow_id":"\\u00e9\\/"', {"flow_id": "é/"}),
         ('"flow_id":"a\\u0022b","partition":"1","event_type":"orders"', {"flow_id": 'a"b'}),
         ('"partition":"1","partition":"2"', {}),
     ],
@@ -81,6 +95,8 @@ def test_fields_that_the_publisher_set_come_once(sent, expected):
     }
     assert b'"span_ctx":{"n":1E5}' in found
     assert found.endswith(b',"x":1.10}')
+    if "flow_id" in expected:
+        assert sent.split(",")[0].encode() in found  # with its own bytes
 
 
 def test_of_two_metadata_the_last_counts():
@@ -107,12 +123,12 @@ def test_any_event_keeps_everything_but_its_metadata(event, escaped, indent, flo
     """All other fields are equal for any content and any JSON formatting."""
     event["metadata"] = {"eid": EID, "occurred_at": NOW, "span_ctx": {"x": flow_id}}
     try:
-        raw = json.dumps(event, ensure_ascii=escaped, indent=indent).encode()
+        enriched = enrich(json.dumps(event, ensure_ascii=escaped, indent=indent), flow_id)
     except UnicodeEncodeError:
         return
-    found = json.loads(Enricher("orders", "1.2.3", NOW, flow_id).enrich(raw, event["metadata"], 7))
-    assert found.pop("metadata") == {**event.pop("metadata"), **ADDED, "flow_id": flow_id}
-    assert found == event
+    stored = json.loads(enriched)
+    assert stored.pop("metadata") == {**event.pop("metadata"), **ADDED, "flow_id": flow_id}
+    assert stored == event
 
 
 @pytest.mark.parametrize(
@@ -133,19 +149,28 @@ def test_any_event_keeps_everything_but_its_metadata(event, escaped, indent, flo
         ({"published_by": "me"}, "published_by"),
         ({"surprise": 1}, "surprise"),
         ({"event_type": "other"}, "event_type"),
+        ({"event_type": ""}, "event_type"),
         ({"event_type": 5}, "event_type"),
         ({"flow_id": 5}, "flow_id"),
         ({"partition": 5}, "partition"),
         ({"parent_eids": EID}, "parent_eids"),
         ({"parent_eids": ["x"]}, "parent_eids"),
+        ({"parent_eids": [EID, 5]}, "parent_eids"),
+        ({"parent_eids": None}, "parent_eids"),
         ({"span_ctx": "x"}, "span_ctx"),
+        ({"span_ctx": []}, "span_ctx"),
+        ({"eid": EID.replace("-", "")}, "eid"),
+        ({"flow_id": None}, "flow_id"),
     ],
 )
 def test_broken_metadata_is_refused_by_field(change, message):
-    """The message names the field and stays short."""
+    """The message names the field and stays short. The typed decoder refuses the metadata, too."""
+    metadata = {"eid": EID, "occurred_at": NOW, **change}
     with pytest.raises(Invalid, match=rf"metadata\.{message}") as caught:
-        check_metadata({"metadata": {"eid": EID, "occurred_at": NOW, **change}}, "orders")
+        check_metadata({"metadata": metadata}, "orders")
     assert len(caught.value.detail) < 300
+    with pytest.raises(UNDECODED):
+        MetadataReader("orders").read([msgspec.Raw(msgspec.json.encode(metadata))])
 
 
 @pytest.mark.parametrize("event", [{}, {"metadata": None}, {"metadata": []}, {"metadata": "x"}])
@@ -168,6 +193,10 @@ def test_complete_metadata_is_accepted():
         "span_ctx": {"a": "b"},
     }
     check_metadata({"metadata": full}, "orders")
+    text = msgspec.Raw(msgspec.json.encode(full))
+    ((fields, found_text),) = MetadataReader("orders").read([text])
+    assert {name: getattr(fields, name) for name in full} | {"span_ctx": full["span_ctx"]} == full
+    assert found_text is text
 
 
 @pytest.mark.parametrize(

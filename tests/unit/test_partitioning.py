@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tracemalloc
-from decimal import Decimal
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import Invalid
+from strandline.log.event_json import decode_event
 from strandline.log.partitioning import (
     hash_partitions,
     key_reader,
@@ -76,32 +77,66 @@ def test_one_long_key_does_not_cost_memory_for_all():
 @pytest.mark.parametrize(
     ("paths", "category", "event", "key"),
     [
-        (["a"], "undefined", {"a": "x"}, b"x"),
-        (["a"], "business", {"a": "ü🎉"}, "ü🎉".encode()),
-        (["a", "b.c"], "undefined", {"a": "x", "b": {"c": "y"}}, b"x,y"),
-        (["a"], "data", {"data": {"a": "x"}, "a": "not this"}, b"x"),
-        (["a"], "undefined", {"a": 5}, b"5"),
-        (["a"], "undefined", {"a": 10**30}, b"1" + b"0" * 30),
-        (["a"], "undefined", {"a": 1.5}, b"1.5"),
-        (["a"], "undefined", {"a": Decimal("1E+400")}, b"1E+400"),
-        (["a"], "undefined", {"a": True}, b"true"),
-        (["a"], "undefined", {"a": False}, b"false"),
-        (["a"], "undefined", {"a": ""}, b""),
+        (["a"], "undefined", '{"a":"x"}', "x"),
+        (["a"], "business", '{"a":"ü🎉"}', "ü🎉"),
+        (["a"], "undefined", '{"a":"\\u00fc","b":1}', "ü"),
+        (["a", "b.c"], "undefined", '{"a":"x","b":{"d":1,"c":"y"}}', "x,y"),
+        (["a"], "data", '{"data":{"a":"x"},"a":"not this"}', "x"),
+        (["a"], "undefined", '{"a":5}', "5"),
+        (["a"], "undefined", '{"a":1' + "0" * 30 + "}", "1" + "0" * 30),
+        (["a"], "undefined", '{"a":1.50}', "1.5"),
+        (["a"], "undefined", '{"a":1E400}', "1E+400"),
+        (["a"], "undefined", '{"a":1.50,"b":1E400}', "1.5"),
+        (["a"], "undefined", '{"a":true}', "true"),
+        (["a"], "undefined", '{"a":false}', "false"),
+        (["a"], "undefined", '{"a":""}', ""),
+        (["a"], "undefined", '{"a":{},"a":"last"}', "last"),
+        (["a.b"], "undefined", '{"a":5,"a":{"b":1,"b":2}}', "2"),
+        (['a"b', "\\"], "undefined", '{"a\\"b":1,"\\\\":2}', "1,2"),
+        ([""], "undefined", '{"":1}', "1"),
     ],
 )
 def test_keys_are_the_named_fields(paths, category, event, key):
-    """The values are joined by commas. In `data` events the fields are below `data`."""
-    assert key_reader(paths, category)(event) == key
+    """The values are joined by commas. In `data` events they are in `data`. The last repeated field counts."""
+    assert key_reader(paths, category)(event.encode()).decode() == key
 
 
 @pytest.mark.parametrize(
     "event",
-    [{}, {"a": None}, {"a": {}}, {"a": {"b": None}}, {"a": {"b": {}}}, {"a": {"b": [1]}}, {"a": "b"}, {"a": [0]}],
+    [
+        "{}",
+        '{"a":null}',
+        '{"a":{}}',
+        '{"a":{"b":null}}',
+        '{"a":{"b":{}}}',
+        '{"a":{"b":[1]}}',
+        '{"a":{"b":1},"a":{}}',
+        '{"a":"b"}',
+        '{"a":[0]}',
+    ],
 )
 def test_a_key_field_that_is_not_there_is_named(event):
     """A key field that is missing, null or not a plain value is Invalid."""
     with pytest.raises(Invalid, match=r"'a\.b'"):
-        key_reader(["a.b"], "undefined")(event)
+        key_reader(["a.b"], "undefined")(event.encode())
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "b", "c"]),
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    )
+)
+def test_a_key_is_the_same_as_in_the_whole_event(event):
+    """A decoder that skips all other fields finds the same value as a full decoder."""
+    item = msgspec.json.encode(event)
+    value = decode_event(item).get("a")
+    if value is None:
+        with pytest.raises(Invalid):
+            key_reader(["a"], "undefined")(item)
+    else:
+        text = {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
+        assert key_reader(["a"], "undefined")(item).decode() == text
 
 
 @pytest.mark.parametrize(("text", "number"), [("0", 0), ("1", 1), ("11", 11)])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.errors import Malformed, TooLarge, Unavailable
+from strandline.errors import Unavailable
 from strandline.log import preparation
+from strandline.log.event_json import to_items
 from strandline.log.model import (
     OUTCOME_UNKNOWN,
     CatalogEntry,
@@ -20,7 +20,7 @@ from strandline.log.model import (
     Schema,
     Timeline,
 )
-from strandline.log.preparation import CompiledEventType, Prepared, to_items
+from strandline.log.preparation import CompiledEventType, Prepared
 from strandline.log.storage import FAILED, UNKNOWN, Placed
 
 EID = "105a76d8-db49-4144-ace7-e683e8f4ba46"
@@ -58,89 +58,9 @@ def business(**more: object) -> dict[str, object]:
     return {"metadata": {"eid": EID, "occurred_at": "2024-05-01T12:00:00Z"}, **more}
 
 
-# -- from what came to items
-
-
-@pytest.mark.parametrize(
-    "events",
-    [
-        b'[{"a":1.10}, {"b":2}]',
-        '[{"a":1.10}, {"b":2}]',
-        bytearray(b'[{"a":1.10},{"b":2}]'),
-        memoryview(b'[{"a":1.10},{"b":2}]'),
-        [b'{"a":1.10}', '{"b":2}'],
-        iter([b'{"a":1.10}', {"b": 2}]),
-    ],
-)
-def test_events_may_come_in_many_forms(events):
-    """Events are one JSON array, or any number of single events."""
-    assert to_items(events, 10) == [b'{"a":1.10}', b'{"b":2}']
-
-
-def test_rows_of_a_table_are_events():
-    """Tables and record batches are accepted."""
-    table = pa.table({"a": [1, None], "b": ["x", "ü"]})
-    expected = [b'{"a":1,"b":"x"}', '{"a":null,"b":"ü"}'.encode()]
-    assert to_items(table, 10) == expected
-    assert to_items(table.to_batches()[0], 10) == expected
-
-
-def test_items_keep_their_bytes():
-    """Spaces, number formats, escapes and repeated keys do not change."""
-    raw = [b'{ "a" :1.10 }', b'{"a":1E5,"a":-0}', b'{"a":"\\u00e9\\/"}', b'{"a":123456789012345678901234567890}']
-    assert to_items(b"[ " + b" ,\n".join(raw) + b"\t]", 10) == raw
-
-
-def test_no_events_are_fine():
-    """An empty array publishes nothing and is valid."""
-    assert to_items(b"[]", 10) == to_items([], 10) == []
+def test_a_publish_of_nothing_is_prepared():
+    """An empty publish is valid."""
     assert prepare(compiled(), b"[]").count == 0
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b" ",
-        b"{}",
-        b'{"a":1}',
-        b"null",
-        b"5",
-        b"[",
-        b'[{"a":1}',
-        b'[{"a":1]',
-        b'[{"a":1}}',
-        b'[{"a":1},]',
-        b"[,]",
-        b'[{"a":1}] x',
-        b'[{"a":1}]]',
-        b'["a]',
-        b'[{"a":"\\"}]',
-        b"\xff",
-        b"\xef\xbb\xbf[]",
-        "[\ud800",
-    ],
-)
-def test_a_body_that_is_no_array_is_malformed(body):
-    """The items of such a body cannot be found."""
-    with pytest.raises(Malformed):
-        to_items(body, 10)
-
-
-def test_too_many_events_are_refused():
-    """The message has the number of events and the limit."""
-    assert len(to_items(b"[1,2,3]", 3)) == 3
-    with pytest.raises(TooLarge, match=r"4 events .* at most 3"):
-        to_items(b"[1,2,3,4]", 3)
-
-
-def test_a_python_value_that_is_no_json_is_malformed():
-    """Other objects, lone surrogates and cycles are refused."""
-    loop: dict[str, object] = {}
-    loop["self"] = loop
-    for event in ({"a": object()}, {"a": "\ud800"}, loop):
-        with pytest.raises(Malformed, match="cannot be written as JSON"):
-            to_items([event], 10)
 
 
 # -- items that break a rule
@@ -364,24 +284,3 @@ def test_an_unknown_outcome_is_one_for_every_item():
     report = preparation.unknown_report(two_partitions().items)
     assert [item.detail for item in report.items] == [OUTCOME_UNKNOWN] * 3
     assert report.submitted == 0
-
-
-_PLACES = st.integers(0, 200)
-_CHANGES = st.lists(st.tuples(_PLACES, st.integers(0, 1), st.binary(max_size=2)), max_size=3)
-_TEXTS = st.dictionaries(
-    st.text(max_size=3), st.recursive(st.none() | st.floats() | st.text(), st.lists), max_size=3
-)
-
-
-@given(_TEXTS, st.booleans(), _CHANGES)
-def test_events_that_nobody_looks_into_are_checked_as_well(event, ascii_only, changes):
-    """An event type without schema and keys accepts the same texts as an event type that decodes its events."""
-    text = json.dumps(event, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-    for place, length, put in changes:
-        text = text[:place] + put + text[place + length :]
-    seen = compiled(schema=Schema.json({"type": "object"}))
-    assert (compiled().opaque, seen.opaque) == (True, False)
-    taken = [
-        isinstance(preparation.prepare(made, [text], NOW_MS, "flow"), Prepared) for made in (compiled(), seen)
-    ]
-    assert taken[0] == taken[1], text

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from strandline.log import preparation
+from strandline.log import event_json
 
 # Keeps a publish well below the server's limit for a body, for any batch size.
 _BATCH_BYTES = 8 << 20
@@ -24,7 +24,7 @@ def events(file: BinaryIO) -> Iterator[Line]:
     lines = (Line(number, text.strip()) for number, text in enumerate(file, 1))
     for number, text in lines:
         if text.startswith(b"["):
-            items = preparation.to_items(text + b"\n" + file.read(), sys.maxsize)
+            items = event_json.to_items(text + b"\n" + file.read(), sys.maxsize)
             yield from (Line(number, item) for number, item in enumerate(items, 1))
             return
         if text:

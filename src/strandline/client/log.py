@@ -17,7 +17,8 @@ from strandline.client.reading import HttpReader, identity, plan
 from strandline.client.subscriptions import HttpSubscriptions
 from strandline.client.transport import Transport, check
 from strandline.errors import InvalidCursor, OutcomeUnknown, StrandlineError, Unavailable
-from strandline.log import preparation
+from strandline.log import event_json, preparation
+from strandline.log.event_json import Events
 from strandline.log.model import (
     OUTCOME_UNKNOWN,
     CursorText,
@@ -32,7 +33,6 @@ from strandline.log.model import (
     StorageInfo,
     Timeline,
 )
-from strandline.log.preparation import Events
 from strandline.log.reading import Batch
 from strandline.log.room import Log, Start
 
@@ -75,14 +75,14 @@ class HttpLog(Log):
     # -- events
 
     def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[PublishReport]:
-        items = preparation.to_items(events, sys.maxsize)
+        items = event_json.to_items(events, sys.maxsize)
         return self._lanes.submit(_lane(name), lambda: self._publish(name, items, flow_id))
 
     def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> PublishReport:
         if self._lanes.busy(_lane(name)):
             return self.submit(name, events, flow_id=flow_id).result()
         # The lane is idle, and only this thread can submit to it.
-        return self._publish(name, preparation.to_items(events, sys.maxsize), flow_id)
+        return self._publish(name, event_json.to_items(events, sys.maxsize), flow_id)
 
     def _publish(self, name: str, items: Sequence[bytes], flow_id: str | None) -> PublishReport:
         body = b"[" + b",".join(items) + b"]"

@@ -49,5 +49,4 @@ class Holdings:
         False while anything was taken in an earlier session and is neither taken again nor dropped. Otherwise a
         process that sleeps during the loss could check before and after it, and miss it.
         """
-        taken_in = self._session_of.values()
-        return beat is not None and all(session == beat.session for session in taken_in) and beat.fresh()
+        return beat is not None and {*self._session_of.values()} <= {beat.session} and beat.fresh()

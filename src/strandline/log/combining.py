@@ -188,10 +188,32 @@ class Combiner(Generic[_G, _R]):
         return job
 
     def do(self, given: _G, timeout: float) -> _R:
-        """Queue a job and wait for its result. TimeoutError if that takes too long."""
+        """Do a job at once if there is no other, else queue it and wait. TimeoutError if that takes too long."""
+        mine = False
+        try:
+            with self._lock:
+                if not self._working and not self._queue:
+                    self._working = mine = True
+            if mine and (results := self._do_alone(given)) is not None:
+                (result,) = results
+                if isinstance(result, Exception):
+                    raise result
+                return result
+        finally:
+            if mine:
+                self._stop_working()
         job = WaitedJob(given, self)
         self._queue.append(job)
         return job.result(timeout)
+
+    def _do_alone(self, given: _G) -> Sequence[_R | Exception] | None:
+        """Without the queue and its locks, which cost as much as the preparation of a small publish."""
+        try:
+            return self._attempt([given])
+        except StrandlineError:
+            raise
+        except Exception as error:
+            raise _unexpected(error) from error
 
     def wake_later(self, job: WaitedJob[_G, _R]) -> None:
         self._asleep.append(job)
@@ -254,12 +276,15 @@ class Combiner(Generic[_G, _R]):
                     self._gather(2 * size)
         finally:
             if mine:
-                self._working = False  # first: after an interrupt before this line no thread could work again
-                if self._finishing:
-                    with self._lock:
-                        self._changed.notify_all()
-                if self._queue:
-                    self._call()
+                self._stop_working()
+
+    def _stop_working(self) -> None:
+        self._working = False  # first: after an interrupt before this line no thread could work again
+        if self._finishing:
+            with self._lock:
+                self._changed.notify_all()
+        if self._queue:  # other threads have relied on this one
+            self._call()
 
     def _gather(self, most: int) -> None:
         """Wait briefly for the callers that were answered to queue their next jobs."""

@@ -6,22 +6,69 @@ Enrichment rewrites only the top-level `metadata` object of an event. All other 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import pyarrow as pa
+from msgspec import UNSET, Meta, Raw, UnsetType
 
-from strandline.clock import parse_rfc3339
+from strandline.clock import check_rfc3339
 from strandline.errors import Invalid
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
+_UUID_FORM = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+_UUID = re.compile(_UUID_FORM).fullmatch
+_UUID_LINES = re.compile(rf"(?:{_UUID_FORM}\n)*+").fullmatch
 _BARE = frozenset({"eid", "occurred_at"})
-_REWRITTEN = frozenset({"event_type", "flow_id", "partition"})
 _OWN = ("received_at", "version", "published_by")
 _STRINGS = ("event_type", "flow_id", "partition", "partition_compaction_key")
 _KNOWN = frozenset({*_BARE, "parent_eids", "span_ctx", *_STRINGS, *_OWN})
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_fields = msgspec.json.Decoder(dict[str, Raw])
+
+
+class _AnyObject(msgspec.Struct, gc=False):
+    """Any JSON object; all of its fields are skipped."""
+
+
+class Metadata(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The metadata that a publisher may send."""
+
+    eid: str
+    occurred_at: str
+    event_type: str | UnsetType = UNSET
+    flow_id: str | UnsetType = UNSET
+    partition: str | UnsetType = UNSET
+    partition_compaction_key: str | UnsetType = UNSET
+    parent_eids: list[Annotated[str, Meta(pattern=rf"\A{_UUID_FORM}\Z")]] | UnsetType = UNSET
+    span_ctx: _AnyObject | UnsetType = UNSET
+
+
+#: The metadata of an event, and its text, which is a view into the text of the event.
+FoundMetadata: TypeAlias = tuple[Metadata, Raw]
+
+
+class MetadataReader:
+    """Accepts metadata that follows the rules, in C."""
+
+    def __init__(self, event_type: str) -> None:
+        own = ("event_type", Literal[event_type] | UnsetType, UNSET)
+        kind = msgspec.defstruct("OwnMetadata", [own], bases=(Metadata,), forbid_unknown_fields=True, gc=False)
+        self._decode: Callable[[Raw], Any] = msgspec.json.Decoder(kind).decode
+
+    def read(self, texts: Sequence[Raw]) -> list[FoundMetadata]:
+        """The metadata of events; an error if it is not certain that all of them follow Nakadi's rules."""
+        decode = self._decode
+        found: list[FoundMetadata] = [(decode(text), text) for text in texts]
+        eids = "\n".join([fields.eid for fields, _ in found]) + "\n"
+        if eids.count("\n") != len(found) or _UUID_LINES(eids) is None:
+            raise ValueError("an eid is not a UUID")
+        check_rfc3339([fields.occurred_at for fields, _ in found])
+        return found
+
+
+def find_metadata(item: bytes, event: Mapping[str, Any]) -> FoundMetadata:
+    """The metadata of an event that `check_metadata` has accepted."""
+    return msgspec.convert(event["metadata"], Metadata), _fields.decode(item)["metadata"]
 
 
 def check_metadata(event: Mapping[str, Any], event_type: str) -> None:
@@ -41,7 +88,7 @@ def _check_time(text: Any) -> None:
     if not isinstance(text, str):
         raise Invalid("metadata.occurred_at is missing; write a time like 2024-05-01T12:00:00Z")
     try:
-        parse_rfc3339(text)
+        check_rfc3339([text])
     except ValueError as error:
         raise Invalid(f"metadata.occurred_at: {error}") from None
 
@@ -78,31 +125,30 @@ class Enricher:
     """Completes the metadata of every event of one publish."""
 
     def __init__(self, event_type: str, version: str, received_at: str, flow_id: str) -> None:
-        encode = msgspec.json.encode
         self._added = {
-            "received_at": encode(received_at),
-            "event_type": encode(event_type),
-            "version": encode(version),
-            "flow_id": encode(flow_id),
+            "received_at": received_at,
+            "event_type": event_type,
+            "version": version,
+            "flow_id": flow_id,
         }
-        self._tail = "".join(f',"{name}":{value.decode()}' for name, value in self._added.items()).encode()
+        self._tail = b"," + msgspec.json.encode(self._added)[1:-1]
 
-    def enrich(self, raw: bytes, metadata: Mapping[str, Any], partition: int) -> bytes:
-        """The event with complete metadata; all other bytes are unchanged."""
-        old = _fields.decode(raw)["metadata"]
-        # `old` is a view into `raw`, so its address is the exact place, even if the same bytes occur elsewhere.
-        start = pa.py_buffer(old).address - pa.py_buffer(raw).address
-        body = bytes(old)
-        if metadata.keys().isdisjoint(_REWRITTEN):
-            new = b'%b%b,"partition":"%d"}' % (body[:-1].rstrip(), self._tail, partition)
-        else:
-            new = self._rewrite(body, metadata, partition)
-        return raw[:start] + new + raw[start + len(body) :]
+    def enrich(self, items: Sequence[bytes], found: Sequence[FoundMetadata], partition: int) -> list[bytes]:
+        """Events of one partition with complete metadata; all other bytes are unchanged."""
+        tail = b'%b,"partition":"%d"}' % (self._tail, partition)
+        values = []
+        for item, (fields, text) in zip(items, found, strict=True):
+            # The text is a view into the item: its address is its exact place, even if the same bytes occur twice.
+            old = pa.py_buffer(text)
+            start = old.address - pa.py_buffer(item).address
+            end = start + old.size
+            if fields.event_type is fields.flow_id is fields.partition is UNSET:
+                values.append(item[: end - 1].rstrip() + tail + item[end:])
+            else:
+                values.append(item[:start] + self._rewritten(text, fields, partition) + item[end:])
+        return values
 
-    def _rewrite(self, body: bytes, metadata: Mapping[str, Any], partition: int) -> bytes:
-        fields: dict[str, Any] = dict(_fields.decode(body))
-        for name, value in self._added.items():
-            if name != "flow_id" or not metadata.get("flow_id"):
-                fields[name] = msgspec.Raw(value)
-        fields["partition"] = str(partition)
-        return msgspec.json.encode(fields)
+    def _rewritten(self, text: Raw, sent: Metadata, partition: int) -> bytes:
+        fields = _fields.decode(text)
+        kept = {"flow_id": fields["flow_id"]} if sent.flow_id else {}
+        return msgspec.json.encode({**fields, **self._added, "partition": str(partition), **kept})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from strandline.errors import StrandlineError, Unavailable
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """A queued publish: how to start it, and how to refuse it after its deadline on the steady clock."""
 
     start: Callable[[], None]

@@ -16,12 +16,12 @@ from strandline.log import definitions, model
 from strandline.log.admin import LocalAdmin
 from strandline.log.catalog import Catalog
 from strandline.log.cursors import Position
+from strandline.log.event_json import Events
 from strandline.log.event_type_stream import EventTypeStream
 from strandline.log.event_types import EventTypes
 from strandline.log.initiator import Initiator
 from strandline.log.node import Node
 from strandline.log.open_storages import Storages
-from strandline.log.preparation import Events
 from strandline.log.publish_attempt import PublishContext
 from strandline.log.publisher import Publisher
 from strandline.log.reading import Batch, Reader, View

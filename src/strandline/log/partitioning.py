@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from strandline.errors import Invalid
+from strandline.log.event_json import UNDECODED, decode_event
 from strandline.log.model import Category
 
 _SEED = 0x9747B28C
@@ -69,33 +72,57 @@ def hash_partitions(keys: Sequence[bytes], partitions: int) -> list[int]:
     return [int(p) for p in positive % np.uint32(partitions)]
 
 
-def key_reader(paths: Sequence[str], category: Category) -> Callable[[Mapping[str, Any]], bytes]:
+def key_reader(paths: Sequence[str], category: Category) -> Callable[[bytes], bytes]:
     """A function that returns the key of an event: the fields at `paths`, joined by commas.
 
     For `data` events paths start below `data`, as in Nakadi. The function raises Invalid if a field is missing.
     """
     above = ["data"] if category == "data" else []
-    steps = [(path, [*above, *path.split(".")]) for path in paths]
+    readers = [_field_reader(path, [*above, *path.split(".")]) for path in paths]
+    if len(readers) == 1:
+        (read,) = readers
+        return lambda item: read(item).encode()
+    return lambda item: ",".join([read(item) for read in readers]).encode()
 
-    def read(event: Mapping[str, Any]) -> bytes:
-        return ",".join([_field(event, path, names) for path, names in steps]).encode()
 
-    return read
+def _field_reader(path: str, names: Sequence[str]) -> Callable[[bytes], str]:
+    """A function that returns a field of an event as text."""
+
+    def read(item: bytes) -> str:
+        return _field(decode_event(item), path, names)
+
+    kind: Any = str | bool | int | float
+    try:
+        for name in reversed(names):
+            kind = msgspec.defstruct("Above", [("below", kind)], rename={"below": name}, gc=False)
+    except ValueError:  # msgspec does not support quotes in names
+        return read
+    decode, get = msgspec.json.Decoder(kind).decode, operator.attrgetter(".".join(["below"] * len(names)))
+
+    def read_only_it(item: bytes) -> str:
+        try:
+            return _text(get(decode(item)))
+        except UNDECODED:  # the field is missing or unusual
+            return read(item)
+
+    return read_only_it
 
 
 def _field(event: Any, path: str, names: Sequence[str]) -> str:
     value = event
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float | Decimal):
-        return str(value)
     if value is None:
         raise Invalid(f"the partition key field {path!r} is missing")
-    raise Invalid(f"the partition key field {path!r} must be a string, number or boolean")
+    if not isinstance(value, str | bool | int | float | Decimal):
+        raise Invalid(f"the partition key field {path!r} must be a string, number or boolean")
+    return _text(value)
+
+
+def _text(value: str | bool | float | Decimal) -> str:
+    if isinstance(value, str):
+        return value
+    return str(value) if not isinstance(value, bool) else "true" if value else "false"
 
 
 def user_partition(event: Mapping[str, Any], partitions: int) -> int:

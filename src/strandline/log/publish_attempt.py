@@ -12,14 +12,16 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
 
 from strandline.clock import Clock
 from strandline.errors import NotFound, OutcomeUnknown, Sealed, StrandlineError
 from strandline.log import preparation
 from strandline.log.catalog import Catalog
 from strandline.log.event_types import EventTypes
+from strandline.log.gate import Waiting
 from strandline.log.model import CatalogEntry, PublishReport, Timeline
 from strandline.log.node import Node
 from strandline.log.open_storages import Storages, unseal
@@ -31,6 +33,9 @@ log = logging.getLogger(__name__)
 
 #: By partition, the numbers of records within the publish's batch.
 Members = Mapping[int, Sequence[int]]
+Outcome = PublishReport | BaseException
+
+_NOTHING = Prepared((), {}, {})
 
 
 @dataclass(frozen=True)
@@ -44,131 +49,147 @@ class PublishContext:
     clock: Clock
 
 
-class PublishFuture(Future[PublishReport]):
-    """A future for the report. A thread that waits for it may do the append itself."""
-
-    def __init__(self, items: Sequence[bytes], waiting_thread: int | None) -> None:
-        super().__init__()
-        self.set_running_or_notify_cancel()  # a publish cannot be cancelled
-        self.items = items
-        self._waiting_thread = waiting_thread
-        self._append: Future[dict[int, Placed]] | None = None
-
-    @property
-    def waits(self) -> bool:
-        """Whether the current thread is the one that will ask for the result."""
-        return threading.get_ident() == self._waiting_thread
-
-    def follow(self, append: Future[dict[int, Placed]]) -> None:
-        self._append = append
-
-    def set_result(self, result: PublishReport) -> None:
-        super().set_result(result)
-        self._append = None  # breaks a reference cycle that would keep all records until garbage collection
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        super().set_exception(exception)
-        self._append = None
-
-    def result(self, timeout: float | None = None) -> PublishReport:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        # In a loop: an append that meets a seal is followed by another append.
-        while not self.done() and (append := self._append) is not None and not append.done():
-            with suppress(StrandlineError, TimeoutError):
-                append.result(_left(deadline))
-            if deadline is not None and time.monotonic() >= deadline:
-                break
-        return super().result(_left(deadline))
-
-
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(deadline - time.monotonic(), 0)
-
-
 class PublishAttempt:
-    """One publish that has passed its gate."""
+    """One publish from its gate to its outcome.
 
-    def __init__(self, context: PublishContext, name: str, flow_id: str | None, done: PublishFuture) -> None:
+    `done` is called with the outcome, in any thread. Without it, the thread that made the attempt calls `wait` and
+    then `hand_over`. It does the append itself, so that usually no other thread takes part.
+    """
+
+    def __init__(
+        self,
+        context: PublishContext,
+        name: str,
+        items: Sequence[bytes],
+        flow_id: str | None,
+        done: Callable[[Outcome], None] | None = None,
+    ) -> None:
+        self.items = items
         self._context = context
         self._name = name
         self._flow_id = flow_id
         self._done = done
         self._gate = context.node.gate(name)
-        self._prepared = Prepared((), {}, {})
+        self._prepared = _NOTHING
         self._entry_id = ""
         self._taken = False
         # The offset of each record and the error of each partition; used only if some records had to move.
         self._offsets: dict[int, list[int]] = {}
         self._errors: dict[int, StrandlineError] = {}
+        self._waiting_thread = threading.get_ident() if done is None else None
+        # The append that the waiting thread has to finish, its timeline and its records.
+        self._unfinished: tuple[Future[dict[int, Placed]], Timeline, Members | None] | None = None
+        self._outcome: Outcome | None = None
+        self._settled = threading.Lock()  # an event or a future costs ten times as much
+        self._settled.acquire()
 
-    def start(self) -> None:
-        self._guarded(self._start)
+    def enter(self, wait_ms: int) -> None:
+        """Start when the gate is open. If that takes longer than `wait_ms`, the outcome is Unavailable."""
+        self._gate.enter(Waiting(self._start, self._settle, self._context.clock.steady_ms() + wait_ms))
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def wait(self, deadline: float) -> PublishReport:
+        """The report; TimeoutError if it takes too long."""
+        # In a loop: an append that meets a seal is followed by another append.
+        while self._outcome is None and self._unfinished is not None:
+            future, timeline, members = self._unfinished
+            try:  # noqa: SIM105 - `suppress` is slower, and this is done for every single event
+                future.result(max(deadline - time.monotonic(), 0))
+            except StrandlineError:
+                pass
+            self._guarded(self._answered, timeline, members, future)
+        if self._outcome is None and not self._settled.acquire(timeout=max(deadline - time.monotonic(), 0)):
+            raise TimeoutError
+        if isinstance(self._outcome, PublishReport):
+            return self._outcome
+        raise cast("BaseException", self._outcome)
+
+    def hand_over(self) -> None:
+        """Let other threads do what is left after a timeout or an interrupt."""
+        self._waiting_thread = None
+        if self._outcome is None and self._unfinished is not None:
+            self._follow(*self._unfinished)
+
+    # -- steps
+
+    def _guarded(self, step: Callable[..., None], *arguments: Any) -> None:
         try:
-            step()
-        except BaseException as error:  # noqa: BLE001 - the caller gets it from the future
+            step(*arguments)
+        except BaseException as error:  # noqa: BLE001 - it is the outcome
             self._fail(error)
 
     def _start(self) -> None:
+        self._guarded(self._store)
+
+    def _store(self) -> None:
         compiled = self._context.event_types.compiled(self._name)
         # Only the metadata of the other categories has a flow id.
         made = "" if compiled.entry.event_type.category == "undefined" else uuid.uuid4().hex
         now_ms = self._context.clock.now_ms()
-        prepared = preparation.prepare(compiled, self._done.items, now_ms, self._flow_id or made)
+        prepared = preparation.prepare(compiled, self.items, now_ms, self._flow_id or made)
         if isinstance(prepared, PublishReport):
             self._finish(prepared)
-        elif not prepared.count:
+        elif not self.items:
             self._finish(PublishReport(0))
         else:
             self._prepared = prepared
             self._entry_id = compiled.entry.id
-            self._append(compiled.entry.active, {p: range(len(b)) for p, b in prepared.batches.items()})
+            self._append(compiled.entry.active, None)
 
-    def _append(self, timeline: Timeline, members: Members) -> None:
-        """Store the records with these numbers in this timeline."""
-        batches = {p: self._prepared.batches[p].pick(numbers) for p, numbers in members.items()}
+    def _append(self, timeline: Timeline, members: Members | None) -> None:
+        """Store the records with these numbers, or all records, in this timeline."""
+        batches = self._prepared.batches
+        if members is not None:
+            batches = {p: batches[p].pick(numbers) for p, numbers in members.items()}
         storage = self._context.storages.get(timeline.storage_id)
-        future = storage.append(timeline.topic, batches, waits=self._done.waits)
-        self._done.follow(future)
-        future.add_done_callback(lambda f: self._guarded(lambda: self._answered(timeline, members, f)))
+        waits = threading.get_ident() == self._waiting_thread
+        future = storage.append(timeline.topic, batches, waits=waits)
+        if waits:
+            self._unfinished = future, timeline, members
+        else:
+            self._follow(future, timeline, members)
 
-    def _answered(self, timeline: Timeline, members: Members, future: Future[dict[int, Placed]]) -> None:
-        error = future.exception()
-        if isinstance(error, Sealed):
+    def _follow(self, future: Future[dict[int, Placed]], timeline: Timeline, members: Members | None) -> None:
+        future.add_done_callback(partial(self._guarded, self._answered, timeline, members))
+
+    def _answered(self, timeline: Timeline, members: Members | None, future: Future[dict[int, Placed]]) -> None:
+        self._unfinished = None
+        try:
+            placed = future.result()
+        except Sealed as error:
             self._sealed(timeline, members, error.token)
-        elif isinstance(error, NotFound) and (active := self._entry().active).order != timeline.order:
+        except NotFound:
+            active = self._entry().active
+            if active.order == timeline.order:
+                raise
             # Nothing is stored: the timeline was closed and removed before the append, and its topic deleted.
             self._append(active, members)
-        elif error is not None:
-            raise error
         else:
-            self._stored(timeline, members, future.result())
+            self._stored(timeline, members, placed)
 
-    def _sealed(self, timeline: Timeline, members: Members, token: str) -> None:
+    def _sealed(self, timeline: Timeline, members: Members | None, token: str) -> None:
         """The topic was sealed and nothing is stored: act on the state of the switch that sealed it."""
         switch = self._context.catalog.switches.get(token)
         if switch is None:
             raise NotFound(f"event type {self._name!r} does not exist")
         action = on_sealed(switch.state)
         if action is PublisherAction.WAIT:
-            self._park(lambda: self._sealed(timeline, members, token))
+            self._park(self._sealed, timeline, members, token)
         elif action is PublisherAction.UNSEAL:
             unseal(self._context.storages, timeline, token)
             self._append(timeline, members)
         else:
             self._append(self._entry().active, members)
 
-    def _stored(self, timeline: Timeline, members: Members, placed: Mapping[int, Placed]) -> None:
+    def _stored(self, timeline: Timeline, members: Members | None, placed: Mapping[int, Placed]) -> None:
         """The storage has the records. If it cannot seal, the current state decides which of them readers see."""
-        late: dict[int, list[int]] = {}
+        late: Members = {}
         if not isinstance(self._context.storages.get(timeline.storage_id), SealableStorage):
             self._taken = True
             entry = self._entry()
             now = next(t for t in entry.timelines if t.order == timeline.order)
             state = _state(entry, now)
             if state is State.CLOSING:
-                self._park(lambda: self._stored(timeline, members, placed))
+                self._park(self._stored, timeline, members, placed)
                 return
             late = _late(members, placed, state, now.latest_position)
         if not late and not self._offsets:
@@ -181,12 +202,12 @@ class PublishAttempt:
             whole = {p: Placed(offsets, self._errors.get(p)) for p, offsets in self._offsets.items()}
             self._finish(preparation.report(self._prepared, whole))
 
-    def _note(self, members: Members, placed: Mapping[int, Placed]) -> None:
+    def _note(self, members: Members | None, placed: Mapping[int, Placed]) -> None:
         """Keep the offsets of these records, because the publish is spread over several timelines."""
         if not self._offsets:
             self._offsets = {p: [UNKNOWN] * len(batch) for p, batch in self._prepared.batches.items()}
         for partition, part in placed.items():
-            for number, offset in zip(members[partition], part.offsets, strict=True):
+            for number, offset in zip(_numbers(members, partition, part), part.offsets, strict=True):
                 self._offsets[partition][number] = offset
             if part.error is not None:
                 self._errors[partition] = part.error
@@ -198,14 +219,14 @@ class PublishAttempt:
             raise NotFound(f"event type {self._name!r} was deleted and created again")
         return entry
 
-    def _park(self, resume: Callable[[], None]) -> None:
+    def _park(self, resume: Callable[..., None], *arguments: Any) -> None:
         """Wait until the switch is decided; later publishes wait behind this one."""
-        self._gate.park(lambda: self._guarded(resume))
+        self._gate.park(partial(self._guarded, resume, *arguments))
         self._context.node.wake()
 
     def _finish(self, report: PublishReport) -> None:
         self._gate.leave()
-        self._done.set_result(report)
+        self._settle(report)
 
     def _fail(self, error: BaseException) -> None:
         self._gate.leave()
@@ -214,13 +235,24 @@ class PublishAttempt:
         # Records that the storage accepted must not be reported as failed because of a later error.
         if isinstance(error, OutcomeUnknown) or (self._taken and not isinstance(error, NotFound)):
             log.warning("the outcome of a publish is unknown: %s", error)
-            self._done.set_result(preparation.unknown_report(self._prepared.items))
+            self._settle(preparation.unknown_report(self._prepared.items))
             return
-        self._done.set_exception(error)
+        self._settle(error)
+
+    def _settle(self, outcome: Outcome) -> None:
+        if self._done is not None:
+            self._done(outcome)
+        elif self._outcome is None:  # an interrupt after the outcome does not change it
+            self._outcome = outcome
+            self._settled.release()
+
+
+def _numbers(members: Members | None, partition: int, placed: Placed) -> Sequence[int]:
+    return range(len(placed.offsets)) if members is None else members[partition]
 
 
 def _late(
-    members: Members, placed: Mapping[int, Placed], state: State | None, ends: Mapping[str, int] | None
+    members: Members | None, placed: Mapping[int, Placed], state: State | None, ends: Mapping[str, int] | None
 ) -> dict[int, list[int]]:
     """The numbers of the records that were stored past the end of their timeline."""
     late: dict[int, list[int]] = {}
@@ -228,7 +260,7 @@ def _late(
         return late
     for partition, part in placed.items():
         last = (ends or {}).get(str(partition), -1)
-        for number, offset in zip(members[partition], part.offsets, strict=True):
+        for number, offset in zip(_numbers(members, partition, part), part.offsets, strict=True):
             if after_append(state, offset, last) is PublisherAction.MOVE:
                 late.setdefault(partition, []).append(number)
     return late

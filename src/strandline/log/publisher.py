@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
 from strandline.errors import Invalid
-from strandline.log import preparation
+from strandline.log import event_json, preparation
 from strandline.log.combining import Combiner
-from strandline.log.gate import Waiting
+from strandline.log.event_json import Events
 from strandline.log.model import PublishReport
-from strandline.log.preparation import Events
-from strandline.log.publish_attempt import PublishAttempt, PublishContext, PublishFuture
+from strandline.log.publish_attempt import Outcome, PublishAttempt, PublishContext
 from strandline.log.publish_threads import PublishThreads
 from strandline.log.settings import LogSettings
 
@@ -34,48 +34,61 @@ class Publisher:
     def __init__(self, context: PublishContext, settings: LogSettings) -> None:
         self._context = context
         self._settings = settings
+        self._timeout = settings.publish_deadline_ms / 1000
         self._threads = PublishThreads(context.event_types)
         self._combiners: dict[str, Combiner[_Publish, PublishReport]] = {}
 
-    def submit(self, name: str, events: Events, flow_id: str | None, *, waits: bool = False) -> PublishFuture:
-        """Start a publish. `waits`: this thread asks for the result next."""
-        items = preparation.to_items(events, self._settings.max_batch_events)
-        return self._submit(name, items, flow_id, waits=waits)
-
-    def _submit(self, name: str, items: Sequence[bytes], flow_id: str | None, *, waits: bool) -> PublishFuture:
-        node = self._context.node
-        if not node.has_gate(name):
-            self._context.event_types.compiled(name)  # raises NotFound before any state is created for the name
-        node.ready_to_publish()
-        done = PublishFuture(items, threading.get_ident() if waits else None)
-        deadline_ms = self._context.clock.steady_ms() + self._settings.publish_wait_ms
-        start = PublishAttempt(self._context, name, flow_id, done).start
-        node.gate(name).enter(Waiting(start, done.set_exception, deadline_ms))
-        return done
+    def submit(self, name: str, events: Events, flow_id: str | None) -> Future[PublishReport]:
+        """Start a publish."""
+        future: Future[PublishReport] = Future()
+        future.set_running_or_notify_cancel()  # a publish cannot be cancelled
+        attempt = self._attempt(name, self._items(events), flow_id, partial(_set, future))
+        attempt.enter(self._settings.publish_wait_ms)
+        return future
 
     def publish(self, name: str, events: Events, flow_id: str | None) -> PublishReport:
         if not _is_small(events):
-            return self._wait(self.submit(name, events, flow_id, waits=True))
+            return self._publish(name, self._items(events), flow_id)
         try:
             return self._combiner(name).do((events, flow_id), self._timeout)
         except TimeoutError:
             return preparation.unanswered_report(events)
+
+    def _items(self, events: Events) -> list[bytes]:
+        return event_json.to_items(events, self._settings.max_batch_events)
+
+    def _attempt(
+        self,
+        name: str,
+        items: Sequence[bytes],
+        flow_id: str | None,
+        done: Callable[[Outcome], None] | None = None,
+    ) -> PublishAttempt:
+        node = self._context.node
+        if not node.has_gate(name):
+            self._context.event_types.compiled(name)  # raises NotFound before any state is created for the name
+        node.ready_to_publish()
+        return PublishAttempt(self._context, name, items, flow_id, done)
+
+    def _publish(self, name: str, items: Sequence[bytes], flow_id: str | None) -> PublishReport:
+        attempt = self._attempt(name, items, flow_id)
+        try:
+            attempt.enter(self._settings.publish_wait_ms)
+            return self._wait(attempt, time.monotonic() + self._timeout)
+        finally:
+            attempt.hand_over()
 
     def close(self) -> None:
         self._threads.close()
         for combiner in self._combiners.values():
             combiner.finish()
 
-    @property
-    def _timeout(self) -> float:
-        return self._settings.publish_deadline_ms / 1000
-
-    def _wait(self, future: PublishFuture) -> PublishReport:
+    def _wait(self, attempt: PublishAttempt, deadline: float) -> PublishReport:
         try:
-            return future.result(self._timeout)
+            return attempt.wait(deadline)
         except TimeoutError:
             log.warning("the outcome of a publish is unknown: the storage did not answer in time")
-            return preparation.unanswered_report(future.items)
+            return preparation.unanswered_report(attempt.items)
 
     # -- small publishes
 
@@ -88,33 +101,61 @@ class Publisher:
             found = self._combiners.setdefault(name, made)
         return found
 
-    def _publish_all(self, name: str, group: Sequence[_Publish]) -> list[PublishReport | Exception]:
+    def _publish_all(self, name: str, group: Sequence[_Publish]) -> Sequence[PublishReport | Exception]:
         """Publish the group as one if the reports and records stay the same, else one by one."""
-        if len(group) > 1 and self._context.event_types.entry(name).event_type.category == "undefined":
+        if len(group) == 1:
+            ((events, flow_id),) = group
+            try:
+                return [self._publish(name, self._items(events), flow_id)]
+            except Exception as error:  # noqa: BLE001 - the publisher gets it as it is
+                return [error]
+        if self._context.event_types.entry(name).event_type.category == "undefined":
             together = self._as_one(name, group)
             if together is not None:
                 return together
-        started = [_outcome(partial(self.submit, waits=True), name, *publish) for publish in group]
-        return [found if isinstance(found, Exception) else _outcome(self._wait, found) for found in started]
+        return self._one_by_one(name, group)
 
-    def _as_one(self, name: str, group: Sequence[_Publish]) -> list[PublishReport | Exception] | None:
-        """The reports; None if a publish breaks a rule, because the others must not fail with it."""
-        most = self._settings.max_batch_events
+    def _one_by_one(self, name: str, group: Sequence[_Publish]) -> list[PublishReport | Exception]:
+        attempts = [_outcome(self._small_attempt, name, *publish) for publish in group]
+        valid = [attempt for attempt in attempts if isinstance(attempt, PublishAttempt)]
+        deadline = time.monotonic() + self._timeout
         try:
-            parts = [preparation.to_items(events, most) for events, _ in group]
+            for attempt in valid:  # before the first one is stored, so that all of them share a commit
+                attempt.enter(self._settings.publish_wait_ms)
+            return [
+                attempt if isinstance(attempt, Exception) else _outcome(self._wait, attempt, deadline)
+                for attempt in attempts
+            ]
+        finally:
+            for attempt in valid:
+                attempt.hand_over()
+
+    def _small_attempt(self, name: str, events: Events, flow_id: str | None) -> PublishAttempt:
+        return self._attempt(name, self._items(events), flow_id)
+
+    def _as_one(self, name: str, group: Sequence[_Publish]) -> list[PublishReport] | None:
+        """The reports; None if a publish breaks a rule, because the others must not fail with it."""
+        try:
+            parts = [self._items(events) for events, _ in group]
         except Invalid:
             return None
-        items = [item for part in parts for item in part]
-        report = self._wait(self._submit(name, items, None, waits=True))
+        report = self._publish(name, [item for part in parts for item in part], None)
         if report.rejected:
             return None
-        return [*preparation.split_report(report, [len(part) for part in parts])]
+        return preparation.split_report(report, [len(part) for part in parts])
 
 
 def _is_small(events: Events) -> bool:
     if isinstance(events, bytes | str):
         return len(events) <= _SMALL_BYTES
     return isinstance(events, list | tuple) and len(events) <= _SMALL_COUNT
+
+
+def _set(future: Future[PublishReport], outcome: Outcome) -> None:
+    if isinstance(outcome, PublishReport):
+        future.set_result(outcome)
+    else:
+        future.set_exception(outcome)
 
 
 def _outcome(act: Callable[..., _T], *arguments: Any) -> _T | Exception:

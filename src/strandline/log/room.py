@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 from strandline.log import model
-from strandline.log.preparation import Events
+from strandline.log.event_json import Events
 from strandline.log.reading import Batch
 from strandline.log.subscriptions.model import ReadFrom, StreamParameters, Subscription
 from strandline.log.subscriptions.room import SDK_PARAMETERS, Consumer, Subscriptions

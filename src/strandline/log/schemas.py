@@ -49,19 +49,21 @@ def check_definition(event_type: EventType) -> None:
                 raise Invalid(f"{keyword!r} is not allowed in a schema of compatibility mode compatible")
 
 
-def accept(_: Any) -> None:
-    """The check of a schema that allows everything."""
+def effective(text: str, mode: CompatibilityMode) -> dict[str, Any]:
+    """The schema that events are checked against. Draft 4 unless `$schema` says otherwise."""
+    schema = parse(text)
+    schema.setdefault("$schema", "http://json-schema.org/draft-04/schema#")
+    try:
+        return _closed(schema) if mode == "compatible" else schema
+    except RecursionError as error:
+        raise Invalid(f"the schema is not valid: {_first_line(error)}") from None
 
 
 @functools.lru_cache(maxsize=1024)
 def compile_check(text: str, mode: CompatibilityMode) -> Check:
-    """A function that returns what is wrong with an event, or None. Draft 4 unless `$schema` says otherwise."""
-    schema = parse(text)
-    if schema in ({}, {"additionalProperties": True}):
-        return accept
-    schema.setdefault("$schema", "http://json-schema.org/draft-04/schema#")
+    """A function that returns what is wrong with an event, or None."""
+    schema = effective(text, mode)
     try:
-        schema = _closed(schema) if mode == "compatible" else schema
         validator = jsonschema_rs.validator_for(schema, validate_formats=True, offline=True)
     except (ValueError, RecursionError, UnicodeError) as error:
         raise Invalid(f"the schema is not valid: {_first_line(error)}") from None

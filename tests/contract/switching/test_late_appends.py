@@ -6,6 +6,7 @@ second switches, and then the append continues.
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -168,3 +169,51 @@ def test_what_the_storage_took_is_never_called_failed(opened, monkeypatch):
         assert [(item.publishing_status, item.detail) for item in report.items] == [("failed", "outcome_unknown")]
     monkeypatch.setattr(platform.log._catalog, "version", version)
     assert numbers(platform) == [0, 1]
+
+
+def test_threads_publish_single_events_through_switches(opened):
+    """The events of each thread are stored once and in order, whether they were published alone or in groups."""
+    platform = opened()
+    stop = threading.Event()
+    sent: dict[int, int] = {}
+
+    def work(thread: int) -> None:
+        number = 0
+        while not stop.is_set():
+            platform.log.publish("orders", [{"thread": thread, "n": number}]).raise_for_failed()
+            number += 1
+            sent[thread] = number
+
+    threads = [threading.Thread(target=work, args=(thread,), daemon=True) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for round_ in range(6):
+        before = sum(sent.values())
+        until(lambda before=before: sum(sent.values()) > before + 4, "publishes between two switches")
+        platform.log.admin.switch("orders", "other" if round_ % 2 == 0 else "default")
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+    events = [event for batch in platform.log.read("orders") for event in batch.events]
+    for thread in range(4):
+        assert [event["n"] for event in events if event["thread"] == thread] == [*range(sent[thread])]
+
+
+def test_an_interrupted_publish_holds_up_nobody(opened):
+    """After Ctrl-C in the middle of a publish, later publishes and switches work."""
+    platform = opened()
+    platform.log.publish("orders", [{"n": 0}]).raise_for_failed()
+    gate = platform.log.node.gate("orders")
+    go = hold_appends(platform)
+    interrupting = threading.Thread(
+        target=lambda: (until(lambda: gate._running == 1, "the publish in progress"), _thread.interrupt_main())
+    )
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        platform.log.publish("orders", [{"n": 1}])
+    interrupting.join(20)
+    go.set()
+    platform.log.publish("orders", [{"n": 2}]).raise_for_failed()
+    platform.log.admin.switch("orders", "other")
+    platform.log.publish("orders", [{"n": 3}]).raise_for_failed()
+    assert numbers(platform) == [0, 2, 3]
