@@ -55,9 +55,13 @@ class QueuedJob(Future[_R], Generic[_G, _R]):
     def done(self) -> bool:
         return self._state == FINISHED
 
-    def result(self, timeout: float | None = None) -> _R:
+    def help(self) -> None:
+        """Do the work in this thread, unless another thread does it or it would have to wait."""
         if self._state != FINISHED:
             self._combiner.help(self)
+
+    def result(self, timeout: float | None = None) -> _R:
+        self.help()
         if self._state == FINISHED and self._exception is None:
             return cast("_R", self._result)
         return super().result(timeout)

@@ -22,7 +22,7 @@ from strandline.log.event_types import EventTypes
 from strandline.log.initiator import Initiator
 from strandline.log.node import Node
 from strandline.log.open_storages import Storages
-from strandline.log.publish_attempt import PublishContext
+from strandline.log.publish_attempt import Done, PublishContext
 from strandline.log.publisher import Publisher
 from strandline.log.reading import Batch, Reader, View
 from strandline.log.room import Start
@@ -122,6 +122,9 @@ class LocalLog(ServedLog, Room):
 
     def submit(self, name: str, events: Events, *, flow_id: str | None = None) -> Future[model.PublishReport]:
         return self._publisher.submit(name, events, flow_id)
+
+    def submit_small(self, name: str, events: bytes, flow_id: str | None, done: Done) -> None:
+        self._publisher.submit_small(name, events, flow_id, done)
 
     def publish(self, name: str, events: Events, *, flow_id: str | None = None) -> model.PublishReport:
         return self._publisher.publish(name, events, flow_id)

@@ -20,6 +20,7 @@ from strandline.clock import Clock
 from strandline.errors import NotFound, OutcomeUnknown, Sealed, StrandlineError
 from strandline.log import preparation
 from strandline.log.catalog import Catalog
+from strandline.log.combining import QueuedJob
 from strandline.log.event_types import EventTypes
 from strandline.log.gate import Waiting
 from strandline.log.model import CatalogEntry, PublishReport, Timeline
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 #: By partition, the numbers of records within the publish's batch.
 Members = Mapping[int, Sequence[int]]
 Outcome = PublishReport | BaseException
+#: Gets the outcome of a publish. Called once, in any thread.
+Done = Callable[[Outcome], None]
 
 _NOTHING = Prepared((), {}, {})
 
@@ -52,8 +55,9 @@ class PublishContext:
 class PublishAttempt:
     """One publish from its gate to its outcome.
 
-    `done` is called with the outcome, in any thread. Without it, the thread that made the attempt calls `wait` and
-    then `hand_over`. It does the append itself, so that usually no other thread takes part.
+    `done` is called with the outcome, in any thread, and must not raise. Without it, the thread that made the
+    attempt calls `wait` and then `hand_over`. It does the append itself, so that usually no other thread takes part.
+    With `done` and `helps`, that thread calls `help`, which does the append as well but waits for nothing.
     """
 
     def __init__(
@@ -62,7 +66,9 @@ class PublishAttempt:
         name: str,
         items: Sequence[bytes],
         flow_id: str | None,
-        done: Callable[[Outcome], None] | None = None,
+        done: Done | None = None,
+        *,
+        helps: bool = False,
     ) -> None:
         self.items = items
         self._context = context
@@ -76,7 +82,7 @@ class PublishAttempt:
         # The offset of each record and the error of each partition; used only if some records had to move.
         self._offsets: dict[int, list[int]] = {}
         self._errors: dict[int, StrandlineError] = {}
-        self._waiting_thread = threading.get_ident() if done is None else None
+        self._waiting_thread = threading.get_ident() if done is None or helps else None
         # The append that the waiting thread has to finish, its timeline and its records.
         self._unfinished: tuple[Future[dict[int, Placed]], Timeline, Members | None] | None = None
         self._outcome: Outcome | None = None
@@ -103,8 +109,20 @@ class PublishAttempt:
             return self._outcome
         raise cast("BaseException", self._outcome)
 
+    def help(self) -> None:
+        """Do the append in this thread, unless another thread does it or the publish waits for a switch."""
+        # In a loop: an append that meets a seal is followed by another append.
+        while self._unfinished is not None:
+            future, timeline, members = self._unfinished
+            if isinstance(future, QueuedJob):
+                future.help()
+            if not future.done():
+                break
+            self._guarded(self._answered, timeline, members, future)
+        self.hand_over()
+
     def hand_over(self) -> None:
-        """Let other threads do what is left after a timeout or an interrupt."""
+        """Let other threads do what is left."""
         self._waiting_thread = None
         if self._outcome is None and self._unfinished is not None:
             self._follow(*self._unfinished)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from strandline.errors import Invalid
@@ -14,7 +17,8 @@ from strandline.log import event_json, preparation
 from strandline.log.combining import Combiner
 from strandline.log.event_json import Events
 from strandline.log.model import PublishReport
-from strandline.log.publish_attempt import Outcome, PublishAttempt, PublishContext
+from strandline.log.publish_attempt import Done, Outcome, PublishAttempt, PublishContext
+from strandline.log.publish_groups import PublishGroups, SmallPublish
 from strandline.log.publish_threads import PublishThreads
 from strandline.log.settings import LogSettings
 
@@ -37,6 +41,7 @@ class Publisher:
         self._timeout = settings.publish_deadline_ms / 1000
         self._threads = PublishThreads(context.event_types)
         self._combiners: dict[str, Combiner[_Publish, PublishReport]] = {}
+        self._groups = PublishGroups(self._threads, self._start_group)
 
     def submit(self, name: str, events: Events, flow_id: str | None) -> Future[PublishReport]:
         """Start a publish."""
@@ -54,6 +59,10 @@ class Publisher:
         except TimeoutError:
             return preparation.unanswered_report(events)
 
+    def submit_small(self, name: str, events: Events, flow_id: str | None, done: Done) -> None:
+        """Start a publish, together with others of the event type. `done` gets the outcome, in any thread."""
+        self._groups.add(name, SmallPublish(events, flow_id, done))
+
     def _items(self, events: Events) -> list[bytes]:
         return event_json.to_items(events, self._settings.max_batch_events)
 
@@ -62,13 +71,15 @@ class Publisher:
         name: str,
         items: Sequence[bytes],
         flow_id: str | None,
-        done: Callable[[Outcome], None] | None = None,
+        done: Done | None = None,
+        *,
+        helps: bool = False,
     ) -> PublishAttempt:
         node = self._context.node
         if not node.has_gate(name):
             self._context.event_types.compiled(name)  # raises NotFound before any state is created for the name
         node.ready_to_publish()
-        return PublishAttempt(self._context, name, items, flow_id, done)
+        return PublishAttempt(self._context, name, items, flow_id, done, helps=helps)
 
     def _publish(self, name: str, items: Sequence[bytes], flow_id: str | None) -> PublishReport:
         attempt = self._attempt(name, items, flow_id)
@@ -143,6 +154,51 @@ class Publisher:
         if report.rejected:
             return None
         return preparation.split_report(report, [len(part) for part in parts])
+
+    # -- small publishes that no thread waits for
+
+    def _start_group(self, name: str, group: Sequence[SmallPublish]) -> None:
+        """Like `_publish_all`, but does not wait for the outcomes."""
+        parts: list[list[bytes]] = []
+        if len(group) > 1 and self._context.event_types.entry(name).event_type.category == "undefined":
+            with suppress(Invalid):  # the other publishes must not fail with this one
+                parts = [self._items(publish.events) for publish in group]
+        if parts:
+            self._start_as_one(name, group, parts)
+        else:
+            self._start_each(name, group, helps=True)
+
+    def _start_as_one(self, name: str, group: Sequence[SmallPublish], parts: Sequence[Sequence[bytes]]) -> None:
+        thread = threading.get_ident()
+
+        def answer(outcome: Outcome) -> None:
+            if isinstance(outcome, BaseException):
+                each: Sequence[Outcome] = [outcome] * len(group)
+            elif outcome.rejected:  # an event breaks a rule, and the other publishes must not fail with it
+                # After a switch, this is the node's own thread, which must not wait for a storage.
+                self._start_each(name, group, helps=threading.get_ident() == thread)
+                return
+            else:
+                each = preparation.split_report(outcome, [*map(len, parts)])
+            for publish, found in zip(group, each, strict=True):
+                publish.answer(found)
+
+        attempt = self._attempt(name, [*chain(*parts)], None, answer, helps=True)
+        attempt.enter(self._settings.publish_wait_ms)
+        attempt.help()
+
+    def _start_each(self, name: str, group: Sequence[SmallPublish], *, helps: bool) -> None:
+        attempts: list[PublishAttempt] = []
+        for publish in group:
+            try:
+                items = self._items(publish.events)
+                attempts.append(self._attempt(name, items, publish.flow_id, publish.answer, helps=helps))
+            except Exception as error:  # noqa: BLE001 - other publishes must not fail with it
+                publish.answer(error)
+        for attempt in attempts:  # before the first one is stored, so that all of them share a commit
+            attempt.enter(self._settings.publish_wait_ms)
+        for attempt in attempts:
+            attempt.help()
 
 
 def _is_small(events: Events) -> bool:

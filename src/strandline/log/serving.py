@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Protocol, TypeVar
 
 from strandline.log.model import Timeline
+from strandline.log.publish_attempt import Done
 from strandline.log.room import Admin, Log, Start
 from strandline.log.streaming import StreamChunk, StreamLimits
 from strandline.log.subscriptions.model import EventTypePartition, EventTypeStats, StreamParameters
@@ -93,6 +94,14 @@ class ServedLog(Log):
     @abstractmethod
     def find_storages(self, names: Collection[str], *, active: bool = False) -> frozenset[str]:
         """The same from the catalog. Event types that do not exist have no storages."""
+
+    @abstractmethod
+    def submit_small(self, name: str, events: bytes, flow_id: str | None, done: Done) -> None:
+        """Start a small publish and return at once, without any I/O in this thread.
+
+        It is stored together with other small publishes of the event type. `done` gets the report or the error, in
+        any thread, once the events are durable. Publishes of one thread keep their order in every partition.
+        """
 
     @abstractmethod
     def stream(self, name: str, start: Start, limits: StreamLimits, wake: Wake, *, eager: bool) -> PushStream:
