@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 # Unlike ISO 8601, which `fromisoformat` parses, RFC 3339 has no hour 24.
@@ -110,8 +111,13 @@ def boot_id() -> str:
 
 def to_rfc3339(ms: int) -> str:
     """`1700000000123` as `2023-11-14T22:13:20.123Z`."""
-    moment = datetime.fromtimestamp(ms // 1000, UTC).replace(tzinfo=None)
-    return f"{moment.isoformat()}.{ms % 1000:03d}Z"
+    return f"{_second(ms // 1000)}.{ms % 1000:03d}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(seconds: int) -> str:
+    """Cached, because most times that a process writes are close to each other."""
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
 
 
 def parse_rfc3339(text: str) -> int:

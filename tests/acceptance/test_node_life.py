@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import httpx
+import pytest
 
 from services import CLIENT, DEADLINE_S, Process, Server, run_cli, until
 
@@ -81,13 +83,13 @@ def test_a_stopping_node_does_not_wait_for_ever(tmp_path):
         assert server.stop() == 0
 
 
-def test_more_streams_than_allowed_are_429(tmp_path):
-    """Streams above the limit are 429. The limit counts only open streams."""
+def test_more_streams_than_allowed_are_503(tmp_path):
+    """Streams above the limit are 503. The limit counts only open streams."""
     with Server(tmp_path / "data", server_max_streams=2) as server, httpx.Client(timeout=DEADLINE_S) as client:
         create(server)
         with client.stream("GET", server.url + EVENTS), client.stream("GET", server.url + EVENTS):
             answer = client.get(server.url + EVENTS)
-            assert answer.status_code == 429
+            assert answer.status_code == 503
             assert answer.json()["code"] == "too_many_streams"
             assert int(answer.headers["retry-after"]) >= 1
             assert client.head(server.url + EVENTS).status_code == 200
@@ -141,6 +143,31 @@ def test_a_client_that_stops_sending_is_let_go(tmp_path):
             assert stalled.recv(12) == b"HTTP/1.1 408"
         (partition,) = CLIENT.get(f"{server.url}/event-types/orders/partitions").json()
         assert partition["newest_available_offset"] == "001-0001--1"
+
+
+@pytest.mark.parametrize(
+    ("flags", "logged"),
+    [
+        ({}, ["GET /storages", "GET /event-types/nobody"]),
+        ({"server_log_requests": "failed"}, ["GET /event-types/nobody"]),
+        ({"server_log_requests": "none"}, []),
+    ],
+)
+def test_the_log_has_the_requests_that_are_asked_for(tmp_path, flags, logged):
+    """Every request is in the log, unless the setting says otherwise."""
+    with Server(tmp_path / "data", **flags) as server:
+        for path in ("/storages", "/event-types/nobody"):
+            CLIENT.get(server.url + path)
+    lines = [json.loads(line) for line in server.log_file.read_text().splitlines()]
+    requests = [line["message"] for line in lines if line["logger"] == "strandline.http"]
+    assert [request for request in requests if request != "GET /ready"] == logged
+
+
+def test_an_unknown_choice_of_requests_to_log_is_refused(tmp_path):
+    """The node names the choices and does not start."""
+    refused = run_cli("serve", "--data", str(tmp_path / "data"), "--server-log-requests", "some")
+    assert refused.returncode == 1
+    assert b"all, failed, none" in refused.stderr
 
 
 def test_a_taken_port_is_refused(tmp_path):

@@ -10,7 +10,16 @@ import sys
 import pytest
 
 from strandline.errors import Invalid
-from strandline.logging_setup import ConsoleFormatter, JsonFormatter, LoggingSettings, configure, fields
+from strandline.logging_setup import (
+    ConsoleFormatter,
+    JsonFormatter,
+    LineHandler,
+    LoggingSettings,
+    configure,
+    deferred,
+    fields,
+    write_deferred,
+)
 
 
 def record(text: str, /, *arguments: object, exc_info: object = None, **extra: object) -> logging.LogRecord:
@@ -112,3 +121,26 @@ def test_unknown_levels_and_forms_are_refused(restored, settings):
     """The message lists the valid values."""
     with pytest.raises(Invalid, match=r"must be .*(debug|json)"):
         configure(settings)
+
+
+def test_deferred_lines_are_written_with_the_next_one():
+    """The lines keep their order, and need one write."""
+    written: list[str] = []
+    stream = io.StringIO()
+    stream.write = written.append
+    handler = LineHandler(stream)
+    handler.handle(deferred(record("first")))
+    handler.handle(deferred(record("second")))
+    assert written == []
+    handler.handle(record("third"))
+    assert written == ["first\nsecond\nthird\n"]
+
+
+def test_deferred_lines_are_written_when_asked_for(restored):
+    """Nothing is written twice."""
+    stream = io.StringIO()
+    restored.handlers[:] = [LineHandler(stream)]
+    restored.handlers[0].handle(deferred(record("first")))
+    write_deferred()
+    write_deferred()
+    assert stream.getvalue() == "first\n"

@@ -179,3 +179,19 @@ def test_records_keep_their_bytes():
     state.add(Batch("orders", "0", 1, records.with_offsets(0, [stored], [1])))
     chunks = state.take(0)
     assert [chunk.records["value"] for chunk in chunks] == [pa.array([b'{"a":1.10}']), pa.array([b'{"b":1E5}'])]
+
+
+def test_a_stream_keeps_no_more_bytes_than_it_may():
+    """Records above the share of a partition are sent before the batch is full, and less is read."""
+    state = StreamState("orders", StreamLimits(batch_limit=1_000), START, 0)
+    state.most_bytes = 100_000
+    assert state.wanted_bytes() == 100_000
+    state.add(batch(0, 0, 3, size=10_000))
+    assert state.take(0) == []
+    assert state.wanted_bytes() < 80_000
+    state.add(batch(0, 3, 3, size=10_000))
+    assert [offsets(chunk) for chunk in state.take(0)] == [[0, 1, 2, 3, 4, 5]]
+    assert state.wanted_bytes() == 100_000
+    state.add(batch(1, 0, 1, size=500_000))
+    assert state.wanted_bytes() == 1
+    assert [offsets(chunk) for chunk in state.take(0)] == [[0]]

@@ -7,9 +7,7 @@ import uuid
 from strandline.clock import Clock
 from strandline.log.reading import Reader
 from strandline.log.serving import Wake
-from strandline.log.streaming import StreamChunk, StreamState
-
-_READ_BYTES = 8 << 20
+from strandline.log.streaming import MOST_BYTES, StreamChunk, StreamState
 
 
 class EventTypeStream:
@@ -31,9 +29,10 @@ class EventTypeStream:
             self.close()
             raise reader.damage
 
-    def step(self) -> list[StreamChunk]:
+    def step(self, most_bytes: int = MOST_BYTES) -> list[StreamChunk]:
+        self._state.most_bytes = most_bytes
         wanted = self._state.wanted()
-        found = self._reader.poll(wanted, _READ_BYTES) if wanted else []
+        found = self._reader.poll(wanted, self._state.wanted_bytes()) if wanted else []
         for batch in found:
             self._state.add(batch)
         # Other partitions go on. But without the damaged one the stream might never reach its limit.

@@ -56,7 +56,7 @@ class PublishAttempt:
     """One publish from its gate to its outcome.
 
     `done` is called with the outcome, in any thread, and must not raise. Without it, the thread that made the
-    attempt calls `wait` and then `hand_over`. It does the append itself, so that usually no other thread takes part.
+    attempt calls `wait` and then `hand_over`. It does the append itself, usually without another thread.
     With `done` and `helps`, that thread calls `help`, which does the append as well but waits for nothing.
     """
 

@@ -36,8 +36,12 @@ class PushStream(Protocol):
     def has_partitions(self) -> bool:
         """Whether the stream has partitions; other streams of its group may have all of them."""
 
-    def step(self) -> list[StreamChunk]:
-        """The chunks to send now, in order within each partition. Reads, but does not wait for more records."""
+    def step(self, most_bytes: int) -> list[StreamChunk]:
+        """The chunks to send now, in order within each partition. Reads, but does not wait for more records.
+
+        The stream keeps at most about `most_bytes` of records, or one record if a single one is larger. Chunks may
+        be smaller than the client asked for because of this.
+        """
 
     def wait_ms(self) -> int: ...
 

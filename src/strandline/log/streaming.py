@@ -21,9 +21,9 @@ _LONGEST_S = 4200
 _HOUR_MS = 3_600_000
 # Existing clients close a stream that sends nothing for 30 s.
 _QUIET_MS = 15_000
-# Buffered records above this size are sent early, which limits the memory of a stream.
-_BUFFER_BYTES = 16 << 20
-_LEAST_LANE_BYTES = 1 << 18
+#: The bytes that a stream reads and buffers if it is not told otherwise.
+MOST_BYTES = 8 << 20
+_LEAST_LANE_BYTES = 1 << 14
 _LEAST_READ = 1000
 
 _Seconds = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -146,6 +146,8 @@ class Schedule(Generic[_Key, _Lane]):
         self._left = limits.stream_limit or None
         self._lanes: dict[_Key, _Lane] = {}
         self.finished = False
+        #: Buffered records above this size are sent early, which limits the memory of a stream.
+        self.most_bytes = MOST_BYTES
 
     @property
     def limited(self) -> bool:
@@ -161,6 +163,10 @@ class Schedule(Generic[_Key, _Lane]):
         waiting = sum(lane.buffer.count for lane in self._lanes.values())
         room = max(self._limits.batch_limit * len(self._lanes), _LEAST_READ) - waiting
         return max(room if self._left is None else min(room, self._left - waiting), 0)
+
+    def wanted_bytes(self) -> int:
+        """The number of bytes to read now."""
+        return max(self.most_bytes - sum(lane.buffer.bytes for lane in self._lanes.values()), 1)
 
     def take(self, now_ms: int) -> list[StreamChunk]:
         """All chunks that are due now, in order within each partition."""
@@ -194,7 +200,7 @@ class Schedule(Generic[_Key, _Lane]):
         return self._limits.batch_limit if self._left is None else min(self._limits.batch_limit, self._left)
 
     def _lane_bytes(self) -> int:
-        return max(_BUFFER_BYTES // max(len(self._lanes), 1), _LEAST_LANE_BYTES)
+        return max(self.most_bytes // max(len(self._lanes), 1), _LEAST_LANE_BYTES)
 
     def _chunk(self, lane: _Lane, now_ms: int) -> StreamChunk:
         chunk = lane.take(self._most(lane), now_ms)

@@ -1,18 +1,15 @@
-"""The Starlette application: all routes of all rooms."""
+"""The application: all routes of all rooms."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strandline.server import (
@@ -28,7 +25,8 @@ from strandline.server import (
 )
 from strandline.server.guard import Guard
 from strandline.server.problems import problem
-from strandline.server.routing import Call, Endpoint, Serve, ServerState, serving
+from strandline.server.route_table import Route, RouteTable, Serve
+from strandline.server.routing import Call, Endpoint, ServerState, serving
 
 #: The route modules of every room; each one defines `ENDPOINTS`.
 ROUTES: dict[str, tuple[ModuleType, ...]] = {
@@ -60,59 +58,56 @@ def endpoints() -> list[Endpoint]:
 
 def build(state: ServerState, host: str) -> ASGIApp:
     """The application of a node that listens on `host`."""
-    app = Starlette(routes=routes(endpoints(), state), exception_handlers={HTTPException: _http_problem})
-    # `entry` removes trailing slashes, so no redirect is needed.
-    app.router.redirect_slashes = False
+    table = RouteTable(routes(endpoints(), state))
     limit = state.settings.max_header_bytes
     guard = Guard(host, state.settings.hosts)
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            # Some existing clients append a slash to the path.
-            if len(scope["path"]) > 1:
-                scope["path"] = scope["path"].rstrip("/") or "/"
-            if _head_bytes(scope) > limit:
-                await problem(431, f"the request head is larger than {limit} bytes")(scope, receive, send)
-                return
-            if (refusal := guard.refusal(scope)) is not None:
-                await refusal(scope, receive, send)
-                return
+        if len(scope["path"]) > 1:  # some existing clients append a slash
+            scope["path"] = scope["path"].rstrip("/") or "/"
         state.open_requests += 1
         try:
-            await app(scope, receive, send)
+            if _head_bytes(scope) > limit:
+                refusal = problem(431, f"the request head is larger than {limit} bytes")
+            elif (refused := guard.refusal(scope)) is not None:
+                refusal = refused
+            else:
+                await _dispatch(table, scope, receive, send)
+                return
+            await refusal(scope, receive, send)
         finally:
             state.open_requests -= 1
 
     return entry
 
 
+async def _dispatch(table: RouteTable, scope: Scope, receive: Receive, send: Send) -> None:
+    found = table.find(scope["path"])
+    if found is None:
+        refusal = problem(404, f"there is no route {scope['path']}; /openapi.json lists all routes")
+    else:
+        route, parameters = found
+        method = scope["method"]
+        serve = route.serve.get("GET" if method == "HEAD" else method)
+        if serve is not None:
+            await serve(scope, receive, send, parameters)
+            return
+        refusal = _not_allowed(route, method)
+    await refusal(scope, receive, send)
+
+
+def _not_allowed(route: Route, method: str) -> Response:
+    allowed = ", ".join(sorted(route.methods))
+    return problem(405, f"{method} is not allowed for this path; use {allowed}", headers={"Allow": allowed})
+
+
 def _head_bytes(scope: Scope) -> int:
-    target = len(scope["path"]) + len(scope["query_string"])
-    return target + sum(len(name) + len(value) for name, value in scope["headers"])
+    return len(scope["path"]) + len(scope["query_string"]) + sum(map(len, chain.from_iterable(scope["headers"])))
 
 
 def routes(declared: Sequence[Endpoint], state: ServerState) -> list[Route]:
-    """One route per path: an undeclared method is answered 405, with all declared methods in `Allow`."""
+    """One route per path, so that an undeclared method is answered 405, with all declared methods in `Allow`."""
     by_path: dict[str, dict[str, Serve]] = {}
     for endpoint in declared:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = serving(endpoint, state)
-    return [_dispatching(path, methods) for path, methods in by_path.items()]
-
-
-def _dispatching(path: str, methods: dict[str, Serve]) -> Route:
-    async def serve(request: Request) -> Response:
-        # Starlette adds HEAD to a GET route.
-        return await methods["GET" if request.method == "HEAD" else request.method](request)
-
-    return Route(path, serve, methods=sorted(methods))
-
-
-async def _http_problem(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    if status == 405:  # noqa: PLR2004 - method not allowed
-        allowed = headers.get("Allow", "")
-        return problem(status, f"{request.method} is not allowed for this path; use {allowed}", headers=headers)
-    if status == 404:  # noqa: PLR2004 - not found
-        return problem(status, f"there is no route {request.scope['path']}; /openapi.json lists all routes")
-    return problem(status, str(error), headers=headers)
+    return [Route(path, methods) for path, methods in by_path.items()]

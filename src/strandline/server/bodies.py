@@ -6,14 +6,17 @@ import asyncio
 import gzip
 import io
 import zlib
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
 import zstandard
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
-from strandline.errors import Incomplete, Invalid, Malformed, TooLarge, Unsupported
+from strandline.errors import Incomplete, Invalid, Malformed, TooLarge, Unavailable, Unsupported
+from strandline.server.byte_budget import Holding
 
 _CHUNK = 1 << 20
 # How long the rest of a refused body may stall before the answer is sent.
@@ -26,47 +29,78 @@ class _Packed(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-async def receive(request: Request, limit: int, patience: float) -> bytes:
-    """The whole body as it was sent.
+async def receive(
+    incoming: Receive, headers: Mapping[bytes, bytes], limit: int, patience: float, held: Holding
+) -> bytes:
+    """The whole body as it was sent; its bytes are held.
 
-    Raises TooLarge as soon as the body exceeds the limit, Incomplete if no data arrives for `patience` seconds.
+    Raises TooLarge as soon as the body exceeds the limit, Unavailable if the bodies of all requests exceed theirs,
+    and Incomplete if no data arrives for `patience` seconds.
     """
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > limit:
-        await _discard(request, limit)
-        raise _too_large(limit)
-    parts: list[bytes] = []
-    size = 0
-    now = asyncio.get_running_loop().time
+    given = headers.get(b"content-length", b"")
+    length = int(given) if given.isdigit() else None
+    body = _Body(incoming, limit, length, held)
     try:
-        async with asyncio.timeout(patience) as timer:
-            async for part in request.stream():
-                size += len(part)
-                if size > limit:
-                    break
-                parts.append(part)
-                timer.reschedule(now() + patience)
-    except TimeoutError:
-        raise Incomplete(f"no more data of the body arrived for {patience:g} s, after {size} bytes") from None
-    if size > limit:
-        await _discard(request, limit)
-        raise _too_large(limit)
-    return b"".join(parts)
+        await body.read(patience)
+    except (TooLarge, Unavailable):
+        if b"expect" not in headers:  # such a client waits for an answer before it sends the body
+            await body.discard()
+        raise
+    return b"".join(body.parts)
 
 
-async def _discard(request: Request, most: int) -> None:
-    """Read and drop at most `most` bytes: many clients read no answer before they have sent the whole body."""
-    if "expect" in request.headers:  # this client waits for an answer before it sends the body
-        return
-    now = asyncio.get_running_loop().time
-    size = 0
-    with suppress(TimeoutError, ClientDisconnect):
-        async with asyncio.timeout(_LINGER_S) as timer:
-            async for part in request.stream():
-                size += len(part)
-                if size > most:
-                    return
-                timer.reschedule(now() + _LINGER_S)
+class _Body:
+    """A body while it arrives."""
+
+    def __init__(self, incoming: Receive, limit: int, length: int | None, held: Holding) -> None:
+        self._incoming = incoming
+        self._limit = limit
+        self._length = length
+        self._held = held
+        self._complete = False
+        self.parts: list[bytes] = []
+        self.size = 0
+
+    async def read(self, patience: float) -> None:
+        if self._length is not None and self._length > self._limit:
+            raise _too_large(self._limit)
+        now = asyncio.get_running_loop().time
+        try:
+            async with asyncio.timeout(patience) as timer:
+                while True:
+                    part = await self._next()
+                    if self.size > self._limit:
+                        raise _too_large(self._limit)
+                    self._held.add(len(part))
+                    self.parts.append(part)
+                    if self._complete:
+                        return
+                    timer.reschedule(now() + patience)
+        except TimeoutError:
+            raise Incomplete(
+                f"no more data of the body arrived for {patience:g} s, after {self.size} bytes"
+            ) from None
+
+    async def discard(self) -> None:
+        """Read and drop the rest, within limits: many clients read no answer before they have sent everything."""
+        self.parts.clear()
+        most = self.size + self._limit
+        now = asyncio.get_running_loop().time
+        with suppress(TimeoutError, ClientDisconnect):
+            async with asyncio.timeout(_LINGER_S) as timer:
+                while not self._complete and self.size <= most:
+                    await self._next()
+                    timer.reschedule(now() + _LINGER_S)
+
+    async def _next(self) -> bytes:
+        message = await self._incoming()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part: bytes = message.get("body", b"")
+        self.size += len(part)
+        # The message after the last byte is empty, and waiting for it would cost two thread switches.
+        self._complete = not message.get("more_body", False) or self.size == self._length
+        return part
 
 
 def check_json(content_type: str) -> None:
@@ -77,8 +111,8 @@ def check_json(content_type: str) -> None:
         raise Unsupported(f"the body {named}; send it as application/json")
 
 
-def unpack(body: bytes, encoding: str, limit: int) -> bytes:
-    """The decompressed body. Raises TooLarge before more than `limit` bytes are kept in memory."""
+def unpack(body: bytes, encoding: str, limit: int, held: Holding) -> bytes:
+    """The decompressed body; its bytes are held. Raises TooLarge before more than `limit` bytes are in memory."""
     match encoding.strip().lower():
         case "identity" | "":
             return body
@@ -90,18 +124,19 @@ def unpack(body: bytes, encoding: str, limit: int) -> bytes:
         case _:
             raise Unsupported(f"Content-Encoding {encoding!r} is not supported; use gzip, zstd or none")
     try:
-        return _read(packed, limit)
+        return _read(packed, limit, held)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise Malformed(f"the body is not valid {encoding}: {error}") from None
 
 
-def _read(packed: _Packed, limit: int) -> bytes:
+def _read(packed: _Packed, limit: int, held: Holding) -> bytes:
     parts: list[bytes] = []
     size = 0
     while part := packed.read(_CHUNK):
         size += len(part)
         if size > limit:
             raise _too_large(limit)
+        held.add(len(part))
         parts.append(part)
     return b"".join(parts)
 

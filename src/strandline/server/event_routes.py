@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,9 +22,10 @@ from strandline.log.model import (
     ShiftedCursor,
 )
 from strandline.log.preparation import unanswered_report
+from strandline.log.publish_attempt import Done
 from strandline.log.serving import ServedLog
 from strandline.room import CounterMetric
-from strandline.server.routing import RAW, Call, Endpoint, declaring, json_response
+from strandline.server.routing import INLINE_BYTES, RAW, Call, Endpoint, declaring, json_response
 from strandline.server.storage_calls import active_storage, pool_of, run_in_storages
 
 ENDPOINTS: list[Endpoint] = []
@@ -34,6 +35,7 @@ _cursors = declaring(ENDPOINTS, "cursors")
 _T = TypeVar("_T")
 _EVENTS = {"type": "array", "items": {"type": "object", "additionalProperties": True}}
 _FLOW_ID = re.compile(r"[ -~]{1,200}").fullmatch
+_OK = Response(status_code=200)
 _PUBLISHED = CounterMetric("strandline_published_events", "Events published.", "event_type")
 _REJECTED = CounterMetric(
     "strandline_rejected_events", "Events that failed, were aborted, or have an unknown outcome.", "event_type"
@@ -68,23 +70,38 @@ async def publish(call: Call[ServedLog]) -> Response:
     return _published(report)
 
 
-async def _report(call: Call[ServedLog], name: str, flow_id: str) -> PublishReport:
+async def _report(call: Call[ServedLog], name: str, flow_id: str | None) -> PublishReport:
+    # Also before a small publish: after this lookup it runs in the threads of its storage.
+    storages = await active_storage(call)
+    if len(call.body) <= INLINE_BYTES:
+        return await call.state.answers.of(partial(_start, call, name, flow_id))
     # Not on the event loop: a lookup in the catalog may take long.
-    pool = pool_of(call.state, await active_storage(call))
+    pool = pool_of(call.state, storages)
     return await call.state.answers.of_future(
         await pool.run(lambda: call.room.submit(name, call.body, flow_id=flow_id))
     )
 
 
+def _start(call: Call[ServedLog], name: str, flow_id: str | None, done: Done) -> None:
+    """Start a small publish. Its client is answered by the thread that has the outcome, before the event loop."""
+
+    def answer(outcome: PublishReport | BaseException) -> None:
+        try:
+            if isinstance(outcome, PublishReport):
+                call.reply.send_now(_published(outcome))
+        finally:
+            done(outcome)
+
+    call.room.submit_small(name, call.body, flow_id, answer)
+
+
 def _published(report: PublishReport) -> Response:
-    if report.ok:
-        return Response(status_code=200)
-    return json_response(report.items, 422 if report.rejected else 207)
+    return _OK if report.ok else json_response(report.items, 422 if report.rejected else 207)
 
 
-def _flow_id(call: Call[ServedLog]) -> str:
+def _flow_id(call: Call[ServedLog]) -> str | None:
     given = call.header("x-flow-id")
-    return given if given and _FLOW_ID(given) else uuid.uuid4().hex
+    return given if given and _FLOW_ID(given) else None
 
 
 @_cursors(

@@ -10,10 +10,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 log = logging.getLogger("strandline.http")
+# The server queues some parts for a client that does not read; their size limits its memory.
+_PART_BYTES = 1 << 16
 
 
 class EventStream(Response):
-    """Sends chunks until they end, the client disconnects, or a chunk takes longer than `patience` to send.
+    """Sends chunks until they end, or until the client disconnects or takes nothing for `patience` seconds.
 
     Starlette's own streaming response notices a disconnect only when it sends, and waits indefinitely for a full
     socket. `ended` is called when the response is over, even if the generator never started.
@@ -47,8 +49,10 @@ class EventStream(Response):
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for chunk in self._chunks:
-            async with asyncio.timeout(self._patience):
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            for start in range(0, len(chunk) or 1, _PART_BYTES):
+                part = chunk[start : start + _PART_BYTES]
+                async with asyncio.timeout(self._patience):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

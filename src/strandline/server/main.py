@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import uvloop
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 
@@ -21,7 +22,7 @@ from strandline.clock import system_clock
 from strandline.logging_setup import fields
 from strandline.platform import Platform
 from strandline.room import Chore
-from strandline.server import listening, stopping
+from strandline.server import connections, listening, stopping
 from strandline.server.app import build
 from strandline.server.listening import GranianServer
 from strandline.server.routing import ServerState
@@ -39,14 +40,15 @@ def run(data: Path, settings: Settings, host: str, port: int, banner: Callable[[
     with closing(listening.bind(host, port)) as bound:
         platform = Platform(data, settings, system_clock())
         try:
-            deadline = asyncio.run(_serve(platform, host, bound, banner))
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                deadline = runner.run(_serve(platform, host, bound, banner))
         except BaseException:
             platform.close()
             raise
     closed = stopping.close(platform, deadline)
     # Our work is done. Threads may still wait for a storage, and Granian's for connections that clients keep open.
+    logging_setup.write_deferred()
     sys.stdout.flush()
-    sys.stderr.flush()
     os._exit(0 if closed else 1)
 
 
@@ -56,7 +58,9 @@ async def _serve(
     """Serve until a signal. Returns when the process must have ended, on the monotonic clock."""
     for room in platform.rooms.values():
         await asyncio.to_thread(room.start)
-    state = ServerState(platform.rooms, platform.settings.server)
+    settings = connections.fitted(platform.settings.server)
+    state = ServerState(platform.rooms, settings)
+    state.sends_anywhere = True  # Granian does
     server: Any = GranianServer(
         build(state, host),
         bound,
@@ -64,6 +68,7 @@ async def _serve(
         http=HTTPModes.http1,
         websockets=False,
         backlog=_BACKLOG,
+        backpressure=settings.max_connections,
         http1_settings=HTTP1Settings(max_buffer_size=_HEADER_BUFFER),
         log_enabled=False,
     )

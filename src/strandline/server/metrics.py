@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -32,19 +32,24 @@ class Metrics(Collector):
             ["method", "route"],
             registry=self._registry,
         )
-        self.streams = Gauge("strandline_open_streams", "Streams open now.", registry=self._registry)
-        self.requests = Gauge(
-            "strandline_open_requests", "Requests not answered completely, open streams included.",
-            registry=self._registry,
-        )  # fmt: skip
+        self._answered: dict[tuple[str, str, int], tuple[Callable[[], None], Callable[[float], None]]] = {}
         self._counts: dict[CounterMetric, Tally[str]] = {}
         self._rooms = rooms
         self._pools = pools
         self._registry.register(self)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(method, route).observe(seconds)
+        key = (method, route, status)
+        found = self._answered.get(key)
+        if found is None:  # looking up labels costs more than counting
+            count = self._requests.labels(method, route, str(status)).inc
+            found = self._answered[key] = count, self._seconds.labels(method, route).observe
+        found[0]()
+        found[1](seconds)
+
+    def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        """Add a gauge whose value is read when the metrics are."""
+        Gauge(name, help_text, registry=self._registry).set_function(read)
 
     def count(self, metric: CounterMetric, label: str, amount: int) -> None:
         """Add to a counter of a route module. Call it on the event loop only: it takes no lock."""

@@ -28,13 +28,12 @@ _PROBLEMS = {
     415: "The body is not JSON by its Content-Type, or its Content-Encoding is not supported",
     421: "The node does not answer to the host of the request; see the setting `server.hosts`",
     422: "The request breaks a rule; `detail` says which",
-    429: "The node has reached its limit of open streams",
     431: "The request head is too large",
     503: "Temporarily unavailable",
     504: "The outcome is unknown: it may or may not have happened; read before you retry",
     507: "No space is left on the device; nothing was written",
 }
-_RETRY_AFTER = {429, 503, 507}
+_RETRY_AFTER = {503, 507}
 _PATTERNS = {
     "name": NAME_PATTERN,
     "partition": "^[0-9]+$",

@@ -18,7 +18,6 @@ _CODES = {
     404: "not_found",
     405: "method_not_allowed",
     421: "misdirected",
-    429: "too_many_streams",
     431: "header_too_large",
 }
 

@@ -1,4 +1,4 @@
-"""A route is declared once. The Starlette route and the OpenAPI entry are made from the declaration."""
+"""A route is declared once. What serves it and the OpenAPI entry are made from the declaration."""
 
 from __future__ import annotations
 
@@ -9,27 +9,35 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.datastructures import QueryParams
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from strandline.errors import Malformed, OutcomeUnknown, StrandlineError, Unavailable
-from strandline.logging_setup import fields
 from strandline.room import Room
 from strandline.server import bodies
 from strandline.server.answers import Answers
+from strandline.server.byte_budget import ByteBudget, Holding
 from strandline.server.metrics import Metrics
 from strandline.server.pools import Pool, Pools
 from strandline.server.problems import from_error, problem
+from strandline.server.reply import Reply
+from strandline.server.request_log import RequestLog
+from strandline.server.route_table import Serve
 from strandline.server.settings import ServerSettings
 
 log = logging.getLogger("strandline.http")
 _T = TypeVar("_T")
 
-# Bodies up to this size are decoded on the event loop: a thread switch would cost more.
-_INLINE_BYTES = 32_768
+#: Bodies up to this size are handled on the event loop: a thread switch would cost more.
+INLINE_BYTES = 32_768
+# What a stream reads at once; more does not make it faster.
+_STREAM_BYTES = 2 << 20
+# So that the first streams leave something for others.
+_SPARE_SHARES = 16
 
 
 class ServerState:
@@ -38,14 +46,34 @@ class ServerState:
     def __init__(self, rooms: Mapping[str, Room], settings: ServerSettings) -> None:
         self.rooms = rooms
         self.settings = settings
+        self.request_log = RequestLog(settings.logged_status)
         self.answers = Answers()
         self.pools = Pools(settings.threads, settings.max_waiting_calls, self.answers)
-        self.metrics = Metrics(rooms.values(), self.pools)
+        #: The server's `send` may be called in any thread; see `Reply`.
+        self.sends_anywhere = False
+        #: The bodies of all requests that are not answered yet.
+        self.bodies = ByteBudget(settings.max_pending_bytes, "the requests")
+        #: What all streams have read and their clients have not taken yet.
+        self.buffered = ByteBudget(settings.max_stream_bytes, "the streams")
         self.draining = asyncio.Event()
         #: Requests that are not answered completely, open streams included.
         self.open_requests = 0
-        self.metrics.requests.set_function(lambda: self.open_requests)
         self.open_streams = 0
+        self.metrics = Metrics(rooms.values(), self.pools)
+        self._add_gauges()
+
+    def _add_gauges(self) -> None:
+        for name, help_text, read in (
+            ("open_streams", "Streams open now.", lambda: self.open_streams),
+            (
+                "open_requests",
+                "Requests not answered completely, open streams included.",
+                lambda: self.open_requests,
+            ),
+            ("pending_bytes", "Bytes of request bodies in memory.", lambda: self.bodies.held),
+            ("stream_bytes", "Bytes that streams have read ahead.", lambda: self.buffered.held),
+        ):
+            self.metrics.gauge(f"strandline_{name}", help_text, read)
 
     def pool_of_room(self, room: str) -> Pool:
         """The pool for calls of a room that wait for its database only."""
@@ -65,45 +93,55 @@ class ServerState:
             for wait in waits:
                 wait.cancel()
 
+    def stream_share(self) -> int:
+        """The bytes that each stream may read and buffer."""
+        # Records are in memory twice while they are sent: as they were read, and encoded.
+        return min(_STREAM_BYTES, self.buffered.limit // (2 * (self.open_streams + _SPARE_SHARES)))
+
     @contextmanager
     def counted_stream(self) -> Iterator[None]:
         """Count an open stream, for the limit, the drain and the metrics."""
         self.open_streams += 1
-        self.metrics.streams.inc()
         try:
             yield
         finally:
             self.open_streams -= 1
-            self.metrics.streams.dec()
 
 
 _Room_co = TypeVar("_Room_co", covariant=True)
 
 
-@dataclass(frozen=True)
-class Call(Generic[_Room_co]):
+class Call(msgspec.Struct, Generic[_Room_co], frozen=True):
     """One request to a room, decoded as the endpoint declares it."""
 
     state: ServerState
     room: _Room_co
-    request: Request
+    scope: Scope
+    parameters: Mapping[str, str]
+    headers: Mapping[bytes, bytes]
     body: Any
     query: Any
     room_name: str
+    reply: Reply
 
     async def run(self, call: Callable[..., _T], *arguments: Any) -> _T:
         """Run a blocking call in a thread. It must wait for nothing but the database of the room."""
         return await self.state.pool_of_room(self.room_name).run(call, *arguments)
 
+    @property
+    def method(self) -> str:
+        return str(self.scope["method"])
+
     def path(self, name: str) -> str:
-        return str(self.request.path_params[name])
+        """A parameter of the path."""
+        return self.parameters[name]
 
     def header(self, name: str) -> str | None:
-        return self.request.headers.get(name)
+        found = self.headers.get(name.lower().encode())
+        return None if found is None else found.decode("latin-1")
 
 
 Handler = Callable[[Call[Any]], Awaitable[Response]]
-Serve = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -167,23 +205,32 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
 def serving(endpoint: Endpoint, state: ServerState) -> Serve:
     room = state.rooms[endpoint.room] if endpoint.room is not None else None
 
-    async def serve(request: Request) -> Response:
+    async def handle(
+        scope: Scope, receive: Receive, reply: Reply, parameters: Mapping[str, str], held: Holding
+    ) -> Response:
+        query = bodies.decode_query(_query(endpoint, scope), endpoint.query) if endpoint.query else None
+        headers = dict(reversed(scope["headers"]))  # of a repeated header the first one counts
+        body = await _body(endpoint, state, receive, headers, held) if endpoint.body is not None else None
+        name = endpoint.room or "server"
+        return await endpoint.handler(Call(state, room, scope, parameters, headers, body, query, name, reply))
+
+    async def serve(scope: Scope, receive: Receive, send: Send, parameters: Mapping[str, str]) -> None:
         started = time.perf_counter()
-        response = await _answer(endpoint, state, room, request)
+        reply = Reply(send, anywhere=state.sends_anywhere)
+        with Holding(state.bodies) as held:
+            response = await _answer(endpoint, handle(scope, receive, reply, parameters, held))
         seconds = time.perf_counter() - started
         state.metrics.request(endpoint.method, endpoint.path, response.status_code, seconds)
-        more = fields(status=response.status_code, ms=round(seconds * 1000, 1))
-        log.info("%s %s", request.method, quote(request.scope["path"]), extra=more)
-        return response
+        state.request_log.add(scope, response.status_code, seconds)
+        await reply.send(response, scope, receive)
 
     return serve
 
 
-async def _answer(endpoint: Endpoint, state: ServerState, room: Room | None, request: Request) -> Response:
+async def _answer(endpoint: Endpoint, handled: Awaitable[Response]) -> Response:
+    """The response of the handler, or the problem for its error."""
     try:
-        query = bodies.decode_query(_query(endpoint, request), endpoint.query) if endpoint.query else None
-        body = await _body(endpoint, state, request)
-        return await endpoint.handler(Call(state, room, request, body, query, endpoint.room or "server"))
+        return await handled
     except StrandlineError as error:
         if isinstance(error, OutcomeUnknown) and endpoint.method == "GET":
             error = Unavailable(error.detail, retry_after=1)  # it changes nothing, so it can be repeated
@@ -197,23 +244,23 @@ async def _answer(endpoint: Endpoint, state: ServerState, room: Room | None, req
         return problem(500, "internal error; the log of the node has the details", code="internal_error")
 
 
-def _query(endpoint: Endpoint, request: Request) -> dict[str, Any]:
-    given = request.query_params
+def _query(endpoint: Endpoint, scope: Scope) -> dict[str, Any]:
+    given = QueryParams(scope["query_string"])
     return {name: given.getlist(name) if name in endpoint.repeated else given[name] for name in given}
 
 
-async def _body(endpoint: Endpoint, state: ServerState, request: Request) -> Any:
-    if endpoint.body is None:
-        return None
+async def _body(
+    endpoint: Endpoint, state: ServerState, receive: Receive, headers: Mapping[bytes, bytes], held: Holding
+) -> Any:
     limit = state.settings.max_body_bytes
-    encoding = request.headers.get("content-encoding", "")
-    sent = await bodies.receive(request, limit, state.settings.stalled_client_ms / 1000)
+    sent = await bodies.receive(receive, headers, limit, state.settings.stalled_client_ms / 1000, held)
     if sent:
-        bodies.check_json(request.headers.get("content-type", ""))
+        bodies.check_json(headers.get(b"content-type", b"").decode("latin-1"))
+    encoding = headers.get(b"content-encoding", b"").decode("latin-1")
 
     def read() -> Any:
-        body = bodies.unpack(sent, encoding, limit)
+        body = bodies.unpack(sent, encoding, limit, held)
         return body if isinstance(endpoint.body, RAW) else bodies.decode(body, endpoint.body)
 
     # A small compressed body may be large when it is decompressed.
-    return await state.pool_of_bodies.run(read) if encoding or len(sent) > _INLINE_BYTES else read()
+    return await state.pool_of_bodies.run(read) if encoding or len(sent) > INLINE_BYTES else read()

@@ -26,5 +26,5 @@ async def start_page(call: Call[Log]) -> Response:
         for kind in kinds
     )
     empty = "<tr><td colspan='4'>None yet: create one with the first command below.</td></tr>"
-    host = html.escape(call.request.headers.get("host", "127.0.0.1:8080"))
+    host = html.escape(call.header("host") or "127.0.0.1:8080")
     return HTMLResponse(page.replace("{{rows}}", rows or empty).replace("{{url}}", f"http://{host}"))

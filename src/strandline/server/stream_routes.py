@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +18,7 @@ from strandline.log.serving import PushStream, ServedLog, Wake
 from strandline.log.streaming import StreamChunk, StreamLimits
 from strandline.log.subscriptions.model import EventTypePartition, StreamParameters, SubscriptionCursor
 from strandline.room import CounterMetric
+from strandline.server.byte_budget import Holding
 from strandline.server.event_routes import decode_cursors
 from strandline.server.event_stream import EventStream
 from strandline.server.problems import problem
@@ -74,7 +75,7 @@ def _wants_arrow(call: Call[ServedLog]) -> bool:
 @_events(
     "GET", "/event-types/{name}/events", "Stream events, starting after cursors", StreamBatch, query=StreamLimits,
     headers={_CURSORS: "JSON array of cursors to start after; default: the end."},
-    json_parameters={_CURSORS: list[CursorText]}, problems=(400, 412, 429), media_type=JSON_STREAM,
+    json_parameters={_CURSORS: list[CursorText]}, problems=(400, 412), media_type=JSON_STREAM,
     binary_type=ARROW_STREAM, error_status={"invalid_cursor": 412},
 )  # fmt: skip
 async def stream(call: Call[ServedLog]) -> Response:
@@ -87,7 +88,7 @@ async def stream(call: Call[ServedLog]) -> Response:
         return call.room.stream(call.path("name"), start, call.query, wake, eager=encoder.eager)
 
     names = (call.path("name"),)
-    if call.request.method == "HEAD":
+    if call.method == "HEAD":
         await run_in_storages(call, names, lambda: open_stream(lambda: None).close())
         return Response(media_type=encoder.media_type)
     return await _push(call, names, open_stream, encoder)
@@ -102,7 +103,7 @@ def _cursor(chunk: StreamChunk) -> CursorText:
 
 @_subscriptions(
     "GET", _SUBSCRIPTION, "Stream a share of the partitions", SubscriptionBatch, query=StreamParameters,
-    problems=(409, 429, 507), media_type=JSON_STREAM, binary_type=ARROW_STREAM, answer_headers=_ID,
+    problems=(409, 507), media_type=JSON_STREAM, binary_type=ARROW_STREAM, answer_headers=_ID,
 )  # fmt: skip
 async def stream_subscription(call: Call[ServedLog]) -> Response:
     return await _subscription(call, call.query, ())
@@ -110,7 +111,7 @@ async def stream_subscription(call: Call[ServedLog]) -> Response:
 
 @_subscriptions(
     "POST", _SUBSCRIPTION, "Stream a share, or chosen partitions", SubscriptionBatch, body=StreamRequest,
-    problems=(409, 429, 507), media_type=JSON_STREAM, binary_type=ARROW_STREAM, answer_headers=_ID,
+    problems=(409, 507), media_type=JSON_STREAM, binary_type=ARROW_STREAM, answer_headers=_ID,
 )  # fmt: skip
 async def open_subscription_stream(call: Call[ServedLog]) -> Response:
     return await _subscription(call, call.body, call.body.partitions or ())
@@ -123,7 +124,7 @@ async def _subscription(
     columns = ("event_type", "partition", "timeline")
     encoder = ArrowBatches(columns) if _wants_arrow(call) else JsonLines(_subscription_cursor)
     names = await read_names(call, subscription_id)
-    if call.request.method == "HEAD":
+    if call.method == "HEAD":
         return Response(media_type=encoder.media_type)
 
     def open_stream(wake: Wake) -> PushStream:
@@ -152,10 +153,13 @@ async def _push(
     state = call.state
     if state.open_streams >= state.settings.max_streams:
         return problem(
-            429,
+            503,
             f"{state.open_streams} streams are open, the limit of this node; use another node or retry later",
+            code="too_many_streams",
             headers={"Retry-After": "5"},
         )
+    if state.buffered.held >= state.buffered.limit:
+        raise state.buffered.exceeded()
     wake = asyncio.Event()
     loop = asyncio.get_running_loop()
     with ExitStack() as opened:
@@ -188,13 +192,21 @@ async def _chunks(
             await state.sleep(asyncio.Event(), head_start_s)
         while not push.finished and not state.draining.is_set():
             wake.clear()
-            for chunk in await stream_pool(call, names).run(push.step):
-                if chunk.records is not None:
-                    state.metrics.count(_STREAMED, chunk.event_type, chunk.records.num_rows)
-                yield encoder.encode(chunk)
+            chunks = await stream_pool(call, names).run(push.step, state.stream_share())
+            with Holding(state.buffered) as held:
+                held.add_anyway(_memory(chunks))
+                for chunk in chunks:
+                    if chunk.records is not None:
+                        state.metrics.count(_STREAMED, chunk.event_type, chunk.records.num_rows)
+                    yield encoder.encode(chunk)
             if push.idle and not push.finished:
                 await state.sleep(wake, push.wait_ms() / 1000)
                 if not push.has_partitions and (sign := encoder.alive()) is not None:
                     yield sign
     except StrandlineError as error:
-        log.warning("a stream of %s ended: %s", quote(call.request.scope["path"]), error.detail)
+        log.warning("a stream of %s ended: %s", quote(call.scope["path"]), error.detail)
+
+
+def _memory(chunks: Sequence[StreamChunk]) -> int:
+    """The size of the records and of their encoded form."""
+    return 2 * sum(int(chunk.records.nbytes) for chunk in chunks if chunk.records is not None)

@@ -10,7 +10,7 @@ from strandline.clock import Clock
 from strandline.errors import StrandlineError
 from strandline.log.event_types import EventTypes
 from strandline.log.reading import Reader
-from strandline.log.streaming import StreamChunk
+from strandline.log.streaming import MOST_BYTES, StreamChunk
 from strandline.log.subscriptions import places
 from strandline.log.subscriptions.delivery import Delivery
 from strandline.log.subscriptions.model import Share, Slot, StreamParameters
@@ -18,8 +18,6 @@ from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
-
-_READ_BYTES = 8 << 20
 
 
 class StreamSession:
@@ -58,9 +56,10 @@ class StreamSession:
         self._changed = True
         self._wake()
 
-    def step(self) -> list[StreamChunk]:
+    def step(self, most_bytes: int = MOST_BYTES) -> list[StreamChunk]:
         """The chunks that are due now. If `idle`, wait before the next step; if `finished`, stop."""
         with self._lock:
+            self._delivery.most_bytes = most_bytes
             self._keep_up()
             if self.finished:
                 return []
@@ -152,7 +151,7 @@ class StreamSession:
             reader = self._reader(name, next(iter(positions)).event_type_id)
             reader.positions = {slot.partition: position for slot, position in positions.items()}
             slots = {slot.partition: slot for slot in positions}
-            for batch in reader.poll(wanted, _READ_BYTES):
+            for batch in reader.poll(wanted, self._delivery.wanted_bytes()):
                 self._delivery.add(slots[int(batch.partition)], batch)
                 found = True
         return found

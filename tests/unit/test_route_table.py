@@ -1,0 +1,50 @@
+"""Which route serves a path, and the parameters of the path."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.server.route_table import Route, RouteTable
+
+PATHS = ["/", "/archive", "/archive/periods", "/archive/{name}/hours", "/archive/{name}/hours/{hour}", "/{page}"]
+TABLE = RouteTable(Route(path, {}) for path in PATHS)
+
+
+@pytest.mark.parametrize(
+    ("path", "route", "parameters"),
+    [
+        ("/", "/", {}),
+        ("/archive", "/archive", {}),
+        ("/archive/periods", "/archive/periods", {}),
+        ("/archive/orders/hours", "/archive/{name}/hours", {"name": "orders"}),
+        ("/archive/orders/hours/7", "/archive/{name}/hours/{hour}", {"name": "orders", "hour": "7"}),
+        ("/archive/a b+ü%/hours", "/archive/{name}/hours", {"name": "a b+ü%"}),
+        ("/about", "/{page}", {"page": "about"}),
+        # A parameter can have the value of a literal part at the same place.
+        ("/archive/periods/hours", "/archive/{name}/hours", {"name": "periods"}),
+        ("/archive/hours/hours", "/archive/{name}/hours", {"name": "hours"}),
+    ],
+)
+def test_a_path_has_its_route(path, route, parameters):
+    """A literal part wins over a parameter, if the rest of the path matches."""
+    found = TABLE.find(path)
+    assert found is not None
+    assert (found[0].path, found[1]) == (route, parameters)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "*", "//", "/archive/", "/archive//hours", "/archive/orders", "/archive/orders/hours/7/8", "/Archive/a"],
+)
+def test_other_paths_have_none(path):
+    """A parameter is not empty, and no part is left over."""
+    assert TABLE.find(path) is None
+
+
+def test_head_is_served_where_get_is():
+    """HEAD is allowed for every route that has GET."""
+
+    async def serve(*_: object) -> None: ...
+
+    assert Route("/", {"GET": serve, "PUT": serve}).methods == {"GET", "HEAD", "PUT"}
+    assert Route("/", {"PUT": serve}).methods == {"PUT"}
