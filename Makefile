@@ -8,6 +8,7 @@ KAFKA  := .cache/services/kafka-4.3.1
 HADOOP := .cache/services/hadoop-3.4.2
 NAKADI := .cache/services/fahrschein-0.24.0
 S3     := .cache/services/versitygw-1.8.0
+WRK    := .cache/services/wrk-4
 RUN    := PYTHONPATH=tests $(BIN)/python -m
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
@@ -40,6 +41,10 @@ $(NAKADI): | $(VENV)/.dev
 $(S3): | $(VENV)/.dev
 	@$(RUN) services.s3
 
+# Where there are no Debian packages and wrk is not installed, this only says so: its rows are reported as failed.
+$(WRK): | $(VENV)/.dev
+	@$(RUN) services.wrk
+
 setup: $(VENV)/.dev
 
 up: $(VENV)/.ready
@@ -57,7 +62,7 @@ test: check $(KAFKA) $(HADOOP) $(NAKADI) $(S3)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --skip-covered
 
-bench: $(VENV)/.dev $(KAFKA)
+bench: $(VENV)/.dev $(KAFKA) $(WRK)
 	@$(RUN) bench
 
 chaos: $(VENV)/.dev $(KAFKA)

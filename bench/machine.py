@@ -13,7 +13,17 @@ from typing import Any
 
 import apsw
 
-_PACKAGES = ("strandline", "apsw", "pyarrow", "msgspec", "jsonschema-rs", "granian", "starlette", "httpx")
+_PACKAGES = (
+    "strandline",
+    "apsw",
+    "pyarrow",
+    "msgspec",
+    "jsonschema-rs",
+    "granian",
+    "uvloop",
+    "starlette",
+    "httpx",
+)
 
 
 def describe(directory: Path) -> dict[str, Any]:

@@ -8,6 +8,9 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from services import Server
 from services.kafka import Broker
 from services.postgres import PostgresServer
+from services.process import environment
+from services.service import Service
+from services.wrk import Load
 from services.zookeeper import ZookeeperServer
 
-__all__ = ["Broker", "PostgresServer", "Server", "ZookeeperServer"]
+__all__ = ["Broker", "Load", "PostgresServer", "Server", "Service", "ZookeeperServer", "environment"]

@@ -1,6 +1,6 @@
 """All rows, in the order of the table."""
 
-from bench.rows import append, archive, http, kafka, pause, publish, read, singles, spark
+from bench.rows import append, archive, http, kafka, pause, publish, read, requests, singles, spark
 from bench.runner import Row
 
 ALL: list[Row] = [
@@ -8,6 +8,7 @@ ALL: list[Row] = [
     *publish.ROWS,
     *singles.ROWS,
     *http.ROWS,
+    *requests.ROWS,
     *read.ROWS,
     *kafka.ROWS,
     *pause.ROWS,

@@ -67,11 +67,34 @@ def test_events_are_counted_per_second(tmp_path):
         (Target(ratio=0.7), Rates([1], 1), None, False),
         (Target(p99_ms=250), Waits([250]), None, True),
         (Target(p99_ms=250), Waits([251]), None, False),
+        (Target(ratio=0.7, cpu_us=250), Rates([1], 250), 0.7, True),
+        (Target(ratio=0.7, cpu_us=250), Rates([1], 251), 0.7, False),
+        (Target(ratio=0.7, cpu_us=250), Rates([1], 250), 0.69, False),
     ],
 )
 def test_a_target_is_met_or_not(target, ours, ratio, met):
     """A higher rate and a shorter wait are better."""
     assert target.met(ours, ratio) is met
+
+
+def test_a_target_says_what_it_asks_for():
+    """The table and the file show all parts of a target."""
+    assert str(Target(rate=100_000)) == "≥ 100,000/s"
+    assert str(Target(p99_ms=250)) == "p99 ≤ 250 ms"
+    assert str(Target(ratio=1.5, cpu_us=250)) == "≥ 1.5x, ≤ 250 µs CPU"
+
+
+def test_the_processor_time_is_that_of_the_process_under_test(tmp_path):
+    """A side can say what its server has used."""
+    used = iter([0.0, 9.0, 10.0, 10.4, 20.0, 20.5, 30.0, 30.6])
+
+    @contextmanager
+    def sides(*_: object):
+        yield [Side("ours", lambda: 1000, lambda: next(used))]
+
+    found = measured(Row("requests", {}, sides), 3, tmp_path)
+    assert isinstance(found, Rates)
+    assert found.cpu_us == pytest.approx(500)
 
 
 def test_ours_is_as_many_times_as_good_as_a_peer():
