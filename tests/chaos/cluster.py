@@ -1,5 +1,6 @@
 """Nodes on each supported set of services, and their state as seen from outside."""
 
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,8 +32,18 @@ class Cluster:
         """Whether the catalog and the coordination are files."""
         return not (self.data / "strandline.toml").exists()
 
-    def node(self, *, port: int | None = None, failpoint: str = "", session_ms: int = SESSION_MS) -> Server:
+    def node(
+        self,
+        *,
+        port: int | None = None,
+        failpoint: str = "",
+        session_ms: int = SESSION_MS,
+        ahead_ms: int = 0,
+    ) -> Server:
+        """`ahead_ms`: how far its clock is ahead."""
         env = {"STRANDLINE_TEST_FAILPOINT": failpoint} if failpoint else {}
+        if ahead_ms:
+            env["STRANDLINE_TEST_CLOCK"] = f"{time.time_ns() // 1_000_000 + ahead_ms},1"
         quick = {"coordination_session_timeout_ms": session_ms, "log_purge_interval_ms": 1000}
         node = Server(self.data, port=port, env=env, **quick).start()
         self._nodes.append(node)

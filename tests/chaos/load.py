@@ -62,7 +62,7 @@ class Publisher(threading.Thread):
             self.stopping.wait(0.02)
         elif answer.status_code == 207:
             self._note(ids, answer.json())
-        else:
+        elif answer.status_code != 504 or answer.json().get("code") != "outcome_unknown":
             self.errors.append(f"{answer.status_code} {answer.text[:200]}")
 
     def _new(self) -> Ids:
