@@ -44,6 +44,16 @@ def is_stopped(pid: int) -> bool:
     return _status(pid) == psutil.STATUS_STOPPED
 
 
+def _all_threads_stopped(pid: int) -> bool:
+    """Also true for a process that has ended. On a loaded machine a thread can run on after SIGSTOP."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        states = [
+            file.read_text().rpartition(")")[2].split()[0] for file in Path(f"/proc/{pid}/task").glob("*/stat")
+        ]
+        return all(state in "TtZX" for state in states)
+    return True
+
+
 def _status(pid: int) -> str | None:
     """None if there is no such process."""
     try:
@@ -87,8 +97,10 @@ class Process:
         return self.log_file.read_text(errors="replace")[-3000:]
 
     def pause(self) -> None:
-        """Send SIGSTOP to the process and its children."""
+        """Send SIGSTOP to the process and its children. Return when all their threads have stopped."""
         self._signal(signal.SIGSTOP)
+        family = [process.pid for process in self._family()]
+        until(lambda: all(map(_all_threads_stopped, family)), "the stop of all threads")
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
