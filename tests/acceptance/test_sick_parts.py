@@ -179,16 +179,16 @@ def test_a_hung_catalog_does_not_block_the_node(tmp_path, machines, postgres, ka
                 publishes = [
                     requests.enter_context(Request(server, "POST", path, [{"n": n}])) for n in range(MANY)
                 ]
-                until_open(server, MANY)
+                until_publishing(server, MANY)
                 assert CLIENT.get(f"{server.url}/health").status_code == 200
                 return not any(publish.answered for publish in publishes)
 
         until(health_is_not_delayed, "answers before those that need the hung catalog")
 
 
-def until_open(server: Server, count: int) -> None:
-    """Wait until the node has received that many requests that it has not answered."""
-    until(lambda: measured(server, "strandline_open_requests") > count, "the requests")  # and this one itself
+def until_publishing(server: Server, count: int) -> None:
+    """Wait until the node has started that many publishes and knows the outcome of none."""
+    until(lambda: measured(server, "strandline_open_publishes") == count, "the publishes")
 
 
 def test_waiting_switches_hold_no_thread(tmp_path):
@@ -268,7 +268,10 @@ def test_a_publish_to_a_hung_storage_is_answered_before_the_end(tmp_path, kafka)
             for name in names
         ]
         read = stack.enter_context(Request(server, "GET", f"/event-types/{names[0]}/partitions"))
-        until_open(server, SEVERAL + 1)
+        until_publishing(server, SEVERAL)
+        until(
+            lambda: measured(server, "strandline_open_requests") > SEVERAL + 1, "the read"
+        )  # and this one itself
         assert stop(server) == 0
         for publish in publishes:
             check_unknown(publish)
@@ -288,7 +291,7 @@ def test_a_publish_that_waits_for_a_hung_catalog_is_answered_before_the_end(tmp_
         stack.enter_context(hung(postgres))
         path = "/event-types/orders/events"
         publishes = [stack.enter_context(Request(server, "POST", path, [{"n": n}])) for n in range(SEVERAL)]
-        until_open(server, SEVERAL)
+        until_publishing(server, SEVERAL)
         assert stop(server) == 0
         for publish in publishes:
             check_unknown(publish)
@@ -313,7 +316,7 @@ def test_a_publish_that_was_not_started_is_refused_at_the_end(tmp_path):
         with Request(initiator, "POST", "/event-types/near/timelines", body) as switch:
             until(lambda: is_stopped(initiator.pid), "the pause of the initiator")
             with asleep(initiator), Request(server, "POST", "/event-types/near/events", [{"n": 7}]) as publish:
-                until_open(server, 1)
+                until_publishing(server, 1)
                 assert stop(server) == 0
                 status, headers, problem = publish.answer()
             assert (status, problem["code"]) == (503, "unavailable")

@@ -59,11 +59,14 @@ async def publish(call: Call[ServedLog]) -> Response:
     if call.state.draining.is_set():
         raise Unavailable("this node is stopping; publish to another node", retry_after=1)
     name = call.path("name")
+    call.state.open_publishes += 1
     try:
         async with asyncio.timeout(call.room.publish_deadline_ms / 1000):
             report = await _report(call, name, _flow_id(call))
     except TimeoutError:
         report = await call.state.pool_of_bodies.run(unanswered_report, call.body)
+    finally:
+        call.state.open_publishes -= 1
     call.state.metrics.count(_PUBLISHED, name, report.submitted)
     if report.count > report.submitted:
         call.state.metrics.count(_REJECTED, name, report.count - report.submitted)

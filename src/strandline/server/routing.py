@@ -58,6 +58,7 @@ class ServerState:
         self.draining = asyncio.Event()
         #: Requests that are not answered completely, open streams included.
         self.open_requests = 0
+        self.open_publishes = 0
         self.open_streams = 0
         self.metrics = Metrics(rooms.values(), self.pools)
         self._add_gauges()
@@ -70,6 +71,7 @@ class ServerState:
                 "Requests not answered completely, open streams included.",
                 lambda: self.open_requests,
             ),
+            ("open_publishes", "Publishes without an outcome yet.", lambda: self.open_publishes),
             ("pending_bytes", "Bytes of request bodies in memory.", lambda: self.bodies.held),
             ("stream_bytes", "Bytes that streams have read ahead.", lambda: self.buffered.held),
         ):
