@@ -227,3 +227,10 @@ def test_zero_means_the_default():
     assert zero.limits.batch_limit == usual.limits.batch_limit == 1
     with pytest.raises(Invalid, match="stream_limit"):
         _ = StreamParameters(batch_limit=5, stream_limit=3).limits
+
+
+def test_a_short_stream_needs_no_flush_timeout():
+    """The default of `batch_flush_timeout` is no contradiction: clients that exist leave it out."""
+    assert StreamParameters(stream_timeout=5).limits.batch_flush_timeout == 5
+    with pytest.raises(Invalid, match="batch_flush_timeout"):
+        _ = StreamParameters(stream_timeout=5, batch_flush_timeout=6).limits

@@ -22,6 +22,7 @@ Verdict = Literal["committed", "outdated"]
 _Name = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=200)]
 _Text = Annotated[str, Meta(min_length=1, max_length=1000)]
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_FLUSH_S = 30
 _COMMIT_S = 60
 
 
@@ -89,7 +90,7 @@ class StreamParameters(msgspec.Struct, frozen=True):
     max_uncommitted_events: _Count = 10
     batch_limit: _Count = 1
     stream_limit: _Count = 0
-    batch_flush_timeout: _Count = 30
+    batch_flush_timeout: _Count = _FLUSH_S
     stream_timeout: _Count = 0
     stream_keep_alive_limit: _Count = 0
     commit_timeout: Annotated[int, Meta(ge=0, le=_COMMIT_S)] = _COMMIT_S
@@ -106,10 +107,13 @@ class StreamParameters(msgspec.Struct, frozen=True):
     @property
     def limits(self) -> StreamLimits:
         """The limits that every kind of stream has; Invalid if they contradict each other."""
+        flush = self.batch_flush_timeout
+        if self.stream_timeout and flush in (0, _FLUSH_S):  # the default contradicts nothing: clients leave it out
+            flush = min(_FLUSH_S, self.stream_timeout)
         limits = StreamLimits(
             self.batch_limit or 1,
             self.stream_limit,
-            self.batch_flush_timeout,
+            flush,
             self.stream_timeout,
             self.stream_keep_alive_limit,
         )
