@@ -12,7 +12,7 @@ from services import until
 from strandline.clock import boot_id, boot_ms
 from strandline.coordination import sqlite as adapter
 from strandline.coordination.sqlite import SqliteCoordination
-from strandline.engine.sqlite import SqliteConnection
+from strandline.engine.sqlite import SqliteConnection, WriteTransaction
 from strandline.errors import LeaseLost, OutcomeUnknown, Unavailable
 
 
@@ -111,13 +111,13 @@ def test_a_commit_that_may_have_happened_leaves_nothing(
     coordination: SqliteCoordination, looker: SqliteCoordination, monkeypatch: pytest.MonkeyPatch
 ):
     """If the outcome is unknown, the caller does not hold the lock; soon no session holds it."""
-    commit = SqliteConnection._commit
+    end = WriteTransaction.__exit__
 
-    def half_done(database: SqliteConnection) -> None:
-        commit(database)
+    def half_done(transaction: WriteTransaction, *error: object) -> None:
+        end(transaction, *error)
         raise OutcomeUnknown
 
-    monkeypatch.setattr(SqliteConnection, "_commit", half_done)
+    monkeypatch.setattr(WriteTransaction, "__exit__", half_done)
     with pytest.raises(OutcomeUnknown):
         coordination.lock("orders", "1")
     monkeypatch.undo()
@@ -133,11 +133,13 @@ def test_an_unlock_that_fails_is_made_up_for(
     """The caller no longer holds the lock, and the next heartbeat deletes its row."""
     coordination.lock("orders", "1")
 
-    def busy(database: SqliteConnection) -> None:
-        database._rollback()
+    end = WriteTransaction.__exit__
+
+    def busy(transaction: WriteTransaction, *_: object) -> None:
+        end(transaction, Unavailable)  # rolls back
         raise Unavailable("busy")
 
-    monkeypatch.setattr(SqliteConnection, "_commit", busy)
+    monkeypatch.setattr(WriteTransaction, "__exit__", busy)
     coordination.unlock("orders")
     monkeypatch.undo()
     with pytest.raises(LeaseLost):
