@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from json_texts import scalars, texts, values
-from strandline.errors import Invalid
+from strandline.errors import Invalid, Malformed
+from strandline.log import event_json
 from strandline.log.event_checks import EventChecks
 from strandline.log.event_json import UNDECODED
 from strandline.log.model import EventType, Schema
@@ -193,3 +194,32 @@ def test_every_failure_is_reported():
     assert "metadata is missing" in failures[0]
     assert failures[3].startswith("#: ")
     assert len(found) == 1
+
+
+_TEXTS = st.one_of(
+    values.flatmap(texts),
+    st.sampled_from(
+        [b'{"id":"12"}', b'{"id":"\xc3\xbc2","amount":1}', b'{"id":5}', b'{"id":"12","x":"\xff"}', b"[]"]
+    ),
+)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+@given(st.lists(_TEXTS, max_size=4))
+def test_events_of_an_array_are_checked_as_single_ones(schema, items):
+    """One decoder reads the whole array, and accepts and refuses the same events."""
+    made = checks("undefined", schema)
+    try:
+        split = event_json.to_items(b"[" + b", ".join(items) + b"]", 100)
+    except Malformed:
+        return
+    assert made.check(split) == made.check([*split])
+
+
+@pytest.mark.parametrize("digits", [4300, 4301, 9000])
+def test_long_numbers_in_an_array_are_found(digits):
+    """Decoders skip the fields that a schema does not name, but a number may be too long there as well."""
+    made, item = checks("undefined"), b'{"id":"12","other":1%b}' % (b"0" * (digits - 1))
+    split = event_json.to_items(b'[{"id":"12"},%b]' % item, 100)
+    assert isinstance(split, event_json.ArrayItems)
+    assert made.check(split) == made.check([*split])

@@ -42,6 +42,12 @@ def _number(text: str) -> float | Decimal:
 _decode_exactly = msgspec.json.Decoder(float_hook=_number)
 
 
+class ArrayItems(list[bytes]):
+    """The items of a JSON array. `array` is its text, in which every item is valid JSON."""
+
+    array: bytes
+
+
 def decode_event(item: bytes) -> Any:
     """The value of a JSON text, with numbers of any size; Invalid if it is not JSON."""
     try:
@@ -83,11 +89,16 @@ def _item(event: Mapping[str, Any] | bytes | str) -> bytes:
 
 def _split_array(body: bytes) -> list[bytes]:
     try:
-        return [*map(bytes, _split.decode(body))]
+        texts = _split.decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         if body.lstrip()[:1] != b"[":
             raise Malformed(f"the body must be a JSON array of events: {error}") from None
         return _split_leniently(body, error)
+    if len(texts) == 1:
+        return [bytes(texts[0])]
+    items = ArrayItems(map(bytes, texts))
+    items.array = body
+    return items
 
 
 def _split_leniently(body: bytes, cause: Exception) -> list[bytes]:
