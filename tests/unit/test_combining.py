@@ -396,3 +396,28 @@ def test_a_caller_alone_that_could_be_held_up_lets_the_executor_do_it(commits, d
     disk.free = False
     assert commits.do(records(b"a"), 10)[0].complete
     assert disk.threads != [threading.current_thread()]
+
+
+def test_a_job_is_tried_only_without_others(commits, disk):
+    """A try neither overtakes queued jobs nor waits."""
+    assert commits.try_do(records(b"a"))[0].complete
+    waiting = commits.add(records(b"b"), waits=True)
+    assert commits.try_do(records(b"c")) is None
+    assert waiting.result(10)[0].complete
+    disk.free = False
+    assert commits.try_do(records(b"d")) is None
+    disk.free = True
+    assert commits.try_do(records(b"e"))[0].complete
+    assert disk.groups == [[b"a"], [b"b"], [b"e"]]
+    assert {*disk.threads} == {threading.current_thread()}
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"), [(Sealed("sealed", token="t"), Sealed), (ValueError("a bug"), Unavailable)]
+)
+def test_a_try_that_fails_raises(commits, disk, trouble, told):
+    """The caller gets the error, and the next job is done as usual."""
+    disk.trouble = trouble
+    with pytest.raises(told):
+        commits.try_do(records(b"lost"))
+    assert commits.try_do(records(b"next"))[0].complete

@@ -55,6 +55,8 @@ class Checkpoints:
     def committed(self, writer: sqlite.SqliteConnection, log_bytes: int) -> None:
         """The writer's connection calls this after each commit. An error here does not affect the commit."""
         self._commits += 1
+        if self._copying is None and self._from <= log_bytes < self._from + self._limits.least_bytes:
+            return  # after most commits
         if log_bytes < self._from:
             self._from = 0  # another process has checkpointed it completely, and the WAL restarted
         if self._copying is not None and self._copying.done():

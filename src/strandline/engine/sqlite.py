@@ -161,8 +161,11 @@ class SqliteConnection:
                 cursor.close(force=True)
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
-        with self._lock, self.mapped():
-            self._connection.executemany(sql, rows)
+        with self._lock:
+            try:
+                self._connection.executemany(sql, rows)
+            except apsw.Error as error:
+                raise self._map(error) from error
 
     def transaction(self) -> WriteTransaction:
         """One write transaction: all or nothing.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures._base import FINISHED, RUNNING
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any, Generic, TypeVar, cast
 
 from strandline.errors import OutcomeUnknown, StrandlineError, Unavailable
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 _GATHER_SECONDS = 0.00005
 # After this many groups a thread of the executor yields to other combiners.
 _TURN_GROUPS = 16
+
+_given = attrgetter("given")
 
 _G = TypeVar("_G")
 _R = TypeVar("_R")
@@ -61,9 +64,10 @@ class QueuedJob(Future[_R], Generic[_G, _R]):
             self._combiner.help(self)
 
     def result(self, timeout: float | None = None) -> _R:
-        self.help()
+        if self._state != FINISHED:
+            self._combiner.help(self)
         if self._state == FINISHED and self._exception is None:
-            return cast("_R", self._result)
+            return self._result  # type: ignore[return-value]  # it is set
         return super().result(timeout)
 
     def add_done_callback(self, fn: Callable[[Future[_R]], object]) -> None:
@@ -73,14 +77,15 @@ class QueuedJob(Future[_R], Generic[_G, _R]):
 
     def set_result(self, result: _R) -> None:
         self._result = result
-        self._finish()
+        self._state = FINISHED
+        self._tell()
 
     def set_exception(self, exception: BaseException | None) -> None:
         self._exception = exception
-        self._finish()
-
-    def _finish(self) -> None:
         self._state = FINISHED
+        self._tell()
+
+    def _tell(self) -> None:
         if "_condition" in self.__dict__:  # a thread that makes it later sees the state
             with self._condition:
                 for waiter in self._waiters:
@@ -191,33 +196,40 @@ class Combiner(Generic[_G, _R]):
             self._call()
         return job
 
-    def do(self, given: _G, timeout: float) -> _R:
-        """Do a job at once if there is no other, else queue it and wait. TimeoutError if that takes too long."""
-        mine = False
+    def try_do(self, given: _G) -> _R | None:
+        """Do a job at once in this thread. None if nothing was done: others have jobs, or it would have to wait.
+
+        Without the queue and its locks, which cost as much as the preparation of a small publish.
+        """
+        mine, results = False, None
         try:
             with self._lock:
                 if not self._working and not self._queue:
                     self._working = mine = True
-            if mine and (results := self._do_alone(given)) is not None:
-                (result,) = results
-                if isinstance(result, Exception):
-                    raise result
-                return result
-        finally:
             if mine:
-                self._stop_working()
-        job = WaitedJob(given, self)
-        self._queue.append(job)
-        return job.result(timeout)
-
-    def _do_alone(self, given: _G) -> Sequence[_R | Exception] | None:
-        """Without the queue and its locks, which cost as much as the preparation of a small publish."""
-        try:
-            return self._attempt([given])
+                results = self._attempt((given,))
         except StrandlineError:
             raise
         except Exception as error:
             raise _unexpected(error) from error
+        finally:
+            if mine:
+                self._stop_working()
+        if results is None:
+            return None
+        (result,) = results
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def do(self, given: _G, timeout: float) -> _R:
+        """Do a job at once if there is no other, else queue it and wait. TimeoutError if that takes too long."""
+        result = self.try_do(given)
+        if result is not None:
+            return result
+        job = WaitedJob(given, self)
+        self._queue.append(job)
+        return job.result(timeout)
 
     def wake_later(self, job: WaitedJob[_G, _R]) -> None:
         self._asleep.append(job)
@@ -307,7 +319,7 @@ class Combiner(Generic[_G, _R]):
                 queue.popleft()
                 if queue:  # the weight of the last job does not matter
                     weight += self._weight(group[-1].given)
-            results = act([job.given for job in group])
+            results = act([*map(_given, group)])
             if results is None:
                 queue.extendleft(reversed(group))
                 return 0

@@ -113,14 +113,14 @@ def test_a_closed_storage_leaves_small_batches_to_the_next(place, directory, sto
 @pytest.mark.usefixtures("uncompacted")
 def test_full_batches_are_not_written_again(directory, storage, topic):
     """Later small batches are merged with the last batch only while it has few records."""
-    for number in range(30):
-        append(storage, topic, {0: [b"%d" % number] * 30})
+    for number in range(90):
+        append(storage, topic, {0: [b"%d" % number] * 10})
     compact(storage, topic)
     assert batches(directory, topic) == ([900], 0)
     for _ in range(3):
-        append(storage, topic, {0: [b"x"] * 30})
+        append(storage, topic, {0: [b"x"] * 10})
         compact(storage, topic)
-    assert batches(directory, topic) == ([900, 90], 0)
+    assert batches(directory, topic) == ([900, 30], 0)
 
 
 @pytest.mark.usefixtures("uncompacted")

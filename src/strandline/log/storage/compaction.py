@@ -111,7 +111,7 @@ class Compaction:
                 db.execute(_SQL["delete_batches"], span)
                 db.execute(_SQL["delete_small_batches"], span)
                 failpoints.hit("compaction.deleted")
-                stored_batches.insert(db, run.partition, run.first_offset, run.merged)
+                stored_batches.insert(db, [(run.partition, run.first_offset, run.merged)])
             failpoints.hit("compaction.replaced")
         failpoints.hit("compaction.committed")
 

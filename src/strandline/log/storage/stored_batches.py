@@ -9,9 +9,9 @@ wrong place is found, too.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -23,13 +23,17 @@ from strandline.engine.sqlite import SqliteConnection
 from strandline.errors import Damaged
 from strandline.log import records
 from strandline.log.records import Headers, NewRecords
+from strandline.log.storage import ipc
 
 _SQL = sql.load("strandline.log.storage", "topic_file.sql", "sqlite")
 
-# Arrow costs tens of microseconds for each batch, however small it is. So does a row for each of many appends.
-_SMALL_RECORDS = 32
+# A batch of fewer records is slow to read, so compaction must move it anyway. A row for each of many appends would
+# cost more than an Arrow batch of all.
+_SMALL_RECORDS = 16
 _SMALL_BYTES = 16 << 10
 _SMALL_APPENDS = 4
+# Up to this many records `ipc` is faster than Arrow.
+_IPC_RECORDS = 128
 # Keeps every row far below the limits of Arrow and SQLite.
 _ROW_BYTES = 64 << 20
 
@@ -48,11 +52,10 @@ _identity = struct.Struct("<6qQ").pack
 _POSITIVE = (1 << 63) - 1  # SQLite's integers are signed
 
 
-class Encoded(NamedTuple):
+class Encoded(msgspec.Struct, frozen=True, gc=False):
     """A batch that has no place yet."""
 
     records: int
-    bytes: int
     min_timestamp: int
     max_timestamp: int
     layout: int
@@ -66,14 +69,19 @@ StoredRow = tuple[int, int, int, int, int, bytes, int | None]
 
 def encode(parts: Sequence[NewRecords]) -> list[Encoded]:
     """The rows for the records of one partition: small ones, or one, or several if one would be too large."""
-    if len(parts) <= _SMALL_APPENDS:
-        small = [_small(part) for part in parts if part.values]
-        if None not in small:
-            return cast("list[Encoded]", small)
+    small: list[Encoded] = []
+    for part in parts:
+        if part.values:
+            row = _small(part)
+            if row is None or len(small) == _SMALL_APPENDS:
+                break
+            small.append(row)
+    else:
+        return small
     parts = [part for part in parts if part.values]
     with suppress(OverflowError):
         row = _arrow(parts)
-        if row.bytes <= 2 * _ROW_BYTES:
+        if len(row.payload) <= 2 * _ROW_BYTES:
             return [row]
     return [_arrow([piece]) for part in parts for piece in part.split(_ROW_BYTES)]
 
@@ -88,17 +96,33 @@ def _small(part: NewRecords) -> Encoded | None:
         layout, payload = _ONE_VALUE, values[0]
     else:
         layout, payload = _PACKED, _packer.encode((values, part.keys, part.headers))
-    return Encoded(number, len(payload), time, time, layout, payload, xxh3_64_intdigest(payload))
+    return Encoded(number, time, time, layout, payload, xxh3_64_intdigest(payload))
 
 
 def _arrow(parts: Sequence[NewRecords]) -> Encoded:
     times = [part.timestamp_ms for part in parts]
-    return _serialized(*records.to_arrow(parts), min(times), max(times))
+    columns = _plain_columns(parts)
+    if columns is None:
+        return _serialized(*records.to_arrow(parts), min(times), max(times))
+    payload = ipc.message(columns)
+    layout = len(columns) - 1  # the second column is the key
+    return Encoded(len(columns[0]), times[0], times[0], layout, payload, xxh3_64_intdigest(payload))
+
+
+def _plain_columns(parts: Sequence[NewRecords]) -> list[Sequence[bytes]] | None:
+    """The columns of a single append that `ipc` writes faster than Arrow."""
+    part = parts[0]
+    if len(parts) > 1 or len(part.values) > _IPC_RECORDS or part.headers is not None:
+        return None
+    if part.keys is None:
+        return [part.values]
+    keys = [key for key in part.keys if key is not None]
+    return [part.values, keys] if len(keys) == len(part.values) else None
 
 
 def _serialized(layout: int, batch: pa.RecordBatch, oldest_ms: int, newest_ms: int) -> Encoded:
     payload = batch.serialize()
-    return Encoded(batch.num_rows, payload.size, oldest_ms, newest_ms, layout, payload, xxh3_64_intdigest(payload))
+    return Encoded(batch.num_rows, oldest_ms, newest_ms, layout, payload, xxh3_64_intdigest(payload))
 
 
 def encode_again(batch: pa.RecordBatch) -> Encoded:
@@ -107,15 +131,23 @@ def encode_again(batch: pa.RecordBatch) -> Encoded:
     return _serialized(*records.to_stored(batch), times["min"].as_py(), times["max"].as_py())
 
 
-def insert(db: SqliteConnection, partition: int, first_offset: int, batch: Encoded) -> None:
-    number, size, oldest, newest, layout, payload, digest = batch
-    identity = _identity(partition, first_offset, number, oldest, newest, layout, digest)
-    checksum = xxh3_64_intdigest(identity) & _POSITIVE
-    place = (partition, first_offset, number, size, oldest)
-    if layout >= SMALL:
-        db.execute(_SQL["insert_small_batch"], (*place, layout, payload, checksum))
-    else:
-        db.execute(_SQL["insert_batch"], (*place, newest, layout, payload, checksum))
+def insert(db: SqliteConnection, placed: Iterable[tuple[int, int, Encoded]]) -> None:
+    """Insert batches, each with its partition and first offset."""
+    small: list[tuple[Any, ...]] = []
+    others: list[tuple[Any, ...]] = []
+    for partition, first, batch in placed:
+        number, oldest, newest, layout = batch.records, batch.min_timestamp, batch.max_timestamp, batch.layout
+        identity = _identity(partition, first, number, oldest, newest, layout, batch.digest)
+        checksum = xxh3_64_intdigest(identity) & _POSITIVE
+        payload = batch.payload
+        if layout >= SMALL:
+            small.append((partition, first, number, len(payload), oldest, layout, payload, checksum))
+        else:
+            others.append((partition, first, number, len(payload), oldest, newest, layout, payload, checksum))
+    if small:
+        db.execute_many(_SQL["insert_small_batch"], small)
+    if others:
+        db.execute_many(_SQL["insert_batch"], others)
 
 
 @contextmanager

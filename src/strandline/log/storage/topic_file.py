@@ -58,6 +58,7 @@ class TopicFile:
         except BaseException:
             self.close()
             raise
+        self._appending = self._writer.transaction()
         self._topic = path.stem
         self._stored = stored
         self._commits = Combiner(self._store, executor, weight=_weight, attempt=partial(self._store, wait=False))
@@ -92,6 +93,9 @@ class TopicFile:
     def append(self, batches: Batches, *, waits: bool) -> Future[dict[int, Placed]]:
         return self._commits.add(batches, waits=waits)
 
+    def try_append(self, batches: Batches) -> dict[int, Placed] | None:
+        return self._commits.try_do(batches)
+
     @property
     def busy(self) -> bool:
         """Whether an append has no result yet."""
@@ -120,32 +124,36 @@ class TopicFile:
         self, group: Sequence[Batches], rows: Mapping[int, Sequence[Encoded]]
     ) -> list[dict[int, Placed]]:
         offsets: dict[int, int | None] = {}
-        self._stored_small = self._reached_many = False
-        with self._writer.transaction() as db:
+        with self._appending as db:
             if db.file_version() != self._next_version:
                 self._reload(db)
-            for partition, batches in rows.items():
+            for partition in rows:
                 if partition not in self._next:
                     self._load(db, partition)
-                offset = offsets[partition] = self._next[partition]
-                if offset is not None:
-                    self._insert(db, partition, offset, batches)
-        results = [_placed(batches, offsets) for batches in group]
+                offsets[partition] = self._next[partition]
+            insert(db, self._located(rows))
+        results = _placed(group, offsets)
         self._next.update(offsets)
         self._next_version = self._writer.file_version()  # last, in case the caller is interrupted
         return results
 
-    def _insert(
-        self, db: sqlite.SqliteConnection, partition: int, offset: int, batches: Sequence[Encoded]
-    ) -> None:
-        for batch in batches:
-            insert(db, partition, offset, batch)
-            offset += batch.records
-            if batch.layout >= SMALL:
-                self._stored_small = True
-                number = self._small[partition] = self._small[partition] + 1
-                if number % _MANY_SMALL == 0:
-                    self._reached_many = True
+    def _located(self, rows: Mapping[int, Sequence[Encoded]]) -> list[tuple[int, int, Encoded]]:
+        """The rows with their partitions and first offsets."""
+        located = []
+        self._stored_small = self._reached_many = False
+        for partition, batches in rows.items():
+            offset = self._next[partition]
+            if offset is None:
+                continue
+            for batch in batches:
+                located.append((partition, offset, batch))
+                offset += batch.records
+                if batch.layout >= SMALL:
+                    self._stored_small = True
+                    number = self._small[partition] = self._small[partition] + 1
+                    if number % _MANY_SMALL == 0:
+                        self._reached_many = True
+        return located
 
     def _reload(self, db: sqlite.SqliteConnection) -> None:
         """Forget the old version of the file. Sealed if the topic is sealed."""
@@ -336,17 +344,20 @@ def _encoded(group: Sequence[Batches]) -> dict[int, list[Encoded]]:
     return {partition: encode(found) for partition, found in parts.items()}
 
 
-def _placed(batches: Batches, offsets: dict[int, int | None]) -> dict[int, Placed]:
-    """The offsets of an append's records; advances `offsets` by their number."""
-    placed = {}
-    for partition, batch in batches.items():
-        offset, number = offsets[partition], len(batch.values)
-        if offset is None:
-            placed[partition] = Placed([FAILED] * number, _no_partition(partition))
-        else:
-            placed[partition] = Placed(range(offset, offset + number))
-            offsets[partition] = offset + number
-    return placed
+def _placed(group: Sequence[Batches], offsets: dict[int, int | None]) -> list[dict[int, Placed]]:
+    """The offsets of every append's records; advances `offsets` by their number."""
+    results = []
+    for batches in group:
+        placed = {}
+        for partition, batch in batches.items():
+            offset, number = offsets[partition], len(batch.values)
+            if offset is None:
+                placed[partition] = Placed([FAILED] * number, _no_partition(partition))
+            else:
+                placed[partition] = Placed(range(offset, offset + number))
+                offsets[partition] = offset + number
+        results.append(placed)
+    return results
 
 
 def _within(batch: pa.RecordBatch, max_records: int, max_bytes: int) -> pa.RecordBatch:
