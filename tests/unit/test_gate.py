@@ -119,3 +119,20 @@ def test_refusals_name_the_reason():
     gate.hold()
     gate.enter(Waiting(lambda: None, errors.append, 0))  # type: ignore[arg-type]
     assert errors[0].retry_after == 1
+
+
+def test_a_publish_passes_only_an_open_gate():
+    """It must not overtake publishes that are queued or parked, and counts as started."""
+    scene = Scene()
+    assert scene.gate.pass_if_open()
+    scene.gate.hold()
+    assert not scene.gate.pass_if_open()
+    assert not scene.gate.drained
+    scene.gate.leave()
+    assert scene.gate.drained
+    scene.gate.release()
+    assert scene.gate.pass_if_open()
+    scene.gate.park(lambda: None)
+    assert not scene.gate.pass_if_open()
+    scene.gate.resume_parked()
+    assert scene.gate.pass_if_open()

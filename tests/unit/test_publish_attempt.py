@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from strandline.clock import ManualClock
@@ -16,7 +17,7 @@ from strandline.errors import NotFound, OutcomeUnknown, Unavailable
 from strandline.log.gate import Gate
 from strandline.log.model import CatalogEntry, EventType, PublishReport, Timeline
 from strandline.log.preparation import CompiledEventType
-from strandline.log.publish_attempt import PublishAttempt
+from strandline.log.publish_attempt import PreparedFor, PublishAttempt, PublishContext
 from strandline.log.storage import Placed, SealableStorage
 
 ENTRY = CatalogEntry("id", EventType("orders"), (Timeline("t", "orders", 1, "default", "topic", "now"),))
@@ -55,19 +56,18 @@ class Place:
         self.waits: list[bool] = []
         storage = Mock(spec=SealableStorage, append=self._append)
         compiled = CompiledEventType.of(ENTRY, 1000)
-        self.context: Any = SimpleNamespace(
-            node=SimpleNamespace(gate=lambda _: self.gate, wake=lambda: None),
-            event_types=SimpleNamespace(compiled=lambda _: compiled, entry=lambda _: ENTRY),
-            storages=SimpleNamespace(get=lambda _: storage),
-            clock=ManualClock(),
-        )
+        node: Any = SimpleNamespace(gate=lambda _: self.gate, wake=lambda: None)
+        event_types: Any = SimpleNamespace(compiled=lambda _: compiled, entry=lambda _: self.entry)
+        storages: Any = SimpleNamespace(get=lambda _: storage)
+        self.entry = ENTRY
+        self.context = PublishContext(node, Mock(), storages, event_types, ManualClock())
 
     def _append(self, topic: str, batches: Any, *, waits: bool) -> Answer:  # noqa: ARG002 - as in the port
         self.waits.append(waits)
         return self.answer
 
-    def attempt(self, *done: Any) -> PublishAttempt:
-        return PublishAttempt(self.context, "orders", [b"{}"], None, *done)
+    def attempt(self, *done: Any, prepared: PreparedFor | None = None) -> PublishAttempt:
+        return PublishAttempt(self.context, "orders", [b"{}"], None, *done, prepared=prepared)
 
 
 @pytest.fixture
@@ -89,6 +89,20 @@ def test_the_waiting_thread_does_the_append(place):
     assert place.waits == [True]
     assert {*place.answer.asked} == {threading.current_thread()}
     assert place.gate._running == 0
+
+
+def test_records_are_stored_only_for_the_event_type_that_they_were_prepared_for(place):
+    """They are not prepared again, and belong to no other event type of that name."""
+    entry, prepared = place.context.prepare("orders", [b"{}"], None)
+    attempt = place.attempt(prepared=(entry.id, prepared))
+    attempt.enter(0)
+    assert attempt.wait(soon()) == PublishReport(1)
+    place.entry = msgspec.structs.replace(ENTRY, id="another")
+    attempt = place.attempt(prepared=(entry.id, prepared))
+    attempt.enter(0)
+    with pytest.raises(NotFound, match="created again"):
+        attempt.wait(soon())
+    assert place.waits == [True]
 
 
 def test_the_waiting_thread_gets_the_error(place):

@@ -26,6 +26,7 @@ from strandline.log.records import NewRecords
 from strandline.log.storage import UNKNOWN, Placed
 
 _T = TypeVar("_T")
+_FIRST = range(1)
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,8 @@ def _place(
     count, total = compiled.partitions, len(items)
     if compiled.entry.event_type.partition_strategy == "random":
         start = int(random.random() * count)  # noqa: S311 - not for security
+        if total == 1:
+            return {start: _FIRST}, None
         return {(start + turn) % count: range(turn, total, count) for turn in range(min(count, total))}, None
     if compiled.key is None:
         return _grouped(_chosen(lambda item: partitioning.user_partition(decode_event(item), count), items)), None
@@ -177,8 +180,11 @@ def _rejection(events: Sequence[bytes], rejected: _Rejected) -> PublishReport:
 
 def report(prepared: Prepared, placed: Mapping[int, Placed]) -> PublishReport:
     """The outcome of every event, from the outcome of each partition."""
-    if not any(part.error for part in placed.values()):
-        return PublishReport(prepared.count)
+    for part in placed.values():
+        if part.error is not None:
+            break
+    else:
+        return PublishReport(len(prepared.items))
     items: list[ItemResult] = [ItemResult("failed")] * prepared.count
     for partition, numbers in prepared.members.items():
         part = placed[partition]

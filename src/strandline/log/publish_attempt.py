@@ -38,7 +38,10 @@ Outcome = PublishReport | BaseException
 #: Gets the outcome of a publish. Called once, in any thread.
 Done = Callable[[Outcome], None]
 
-_NOTHING = Prepared((), {}, {})
+#: The id of an event type, and records that were prepared for it.
+PreparedFor = tuple[str, Prepared]
+
+_NOTHING = "", Prepared((), {}, {})
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,17 @@ class PublishContext:
     event_types: EventTypes
     clock: Clock
 
+    def prepare(
+        self, name: str, items: Sequence[bytes], flow_id: str | None
+    ) -> tuple[CatalogEntry, Prepared | PublishReport]:
+        """The event type, and its records or the report if there is nothing to store."""
+        compiled = self.event_types.compiled(name)
+        entry = compiled.entry
+        # Only the metadata of the other categories has a flow id.
+        made = "" if entry.event_type.category == "undefined" else uuid.uuid4().hex
+        prepared = preparation.prepare(compiled, items, self.clock.now_ms(), flow_id or made)
+        return entry, prepared if items else PublishReport(0)
+
 
 class PublishAttempt:
     """One publish from its gate to its outcome.
@@ -58,6 +72,8 @@ class PublishAttempt:
     `done` is called with the outcome, in any thread, and must not raise. Without it, the thread that made the
     attempt calls `wait` and then `hand_over`. It does the append itself, usually without another thread.
     With `done` and `helps`, that thread calls `help`, which does the append as well but waits for nothing.
+
+    `prepared` are the records, if the publish was prepared before.
     """
 
     def __init__(
@@ -69,6 +85,7 @@ class PublishAttempt:
         done: Done | None = None,
         *,
         helps: bool = False,
+        prepared: PreparedFor | None = None,
     ) -> None:
         self.items = items
         self._context = context
@@ -76,8 +93,7 @@ class PublishAttempt:
         self._flow_id = flow_id
         self._done = done
         self._gate = context.node.gate(name)
-        self._prepared = _NOTHING
-        self._entry_id = ""
+        self._entry_id, self._prepared = prepared or _NOTHING
         self._taken = False
         # The offset of each record and the error of each partition; used only if some records had to move.
         self._offsets: dict[int, list[int]] = {}
@@ -91,7 +107,10 @@ class PublishAttempt:
 
     def enter(self, wait_ms: int) -> None:
         """Start when the gate is open. If that takes longer than `wait_ms`, the outcome is Unavailable."""
-        self._gate.enter(Waiting(self._start, self._settle, self._context.clock.steady_ms() + wait_ms))
+        if self._gate.pass_if_open():
+            self._start()
+        else:
+            self._gate.enter(Waiting(self._start, self._settle, self._context.clock.steady_ms() + wait_ms))
 
     def wait(self, deadline: float) -> PublishReport:
         """The report; TimeoutError if it takes too long."""
@@ -136,22 +155,21 @@ class PublishAttempt:
             self._fail(error)
 
     def _start(self) -> None:
-        self._guarded(self._store)
+        try:
+            self._store()
+        except BaseException as error:  # noqa: BLE001 - it is the outcome
+            self._fail(error)
 
     def _store(self) -> None:
-        compiled = self._context.event_types.compiled(self._name)
-        # Only the metadata of the other categories has a flow id.
-        made = "" if compiled.entry.event_type.category == "undefined" else uuid.uuid4().hex
-        now_ms = self._context.clock.now_ms()
-        prepared = preparation.prepare(compiled, self.items, now_ms, self._flow_id or made)
+        if self._entry_id:
+            self._append(self._entry().active, None)
+            return
+        entry, prepared = self._context.prepare(self._name, self.items, self._flow_id)
         if isinstance(prepared, PublishReport):
             self._finish(prepared)
-        elif not self.items:
-            self._finish(PublishReport(0))
         else:
-            self._prepared = prepared
-            self._entry_id = compiled.entry.id
-            self._append(compiled.entry.active, None)
+            self._entry_id, self._prepared = entry.id, prepared
+            self._append(entry.active, None)
 
     def _append(self, timeline: Timeline, members: Members | None) -> None:
         """Store the records with these numbers, or all records, in this timeline."""

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from strandline.errors import Invalid
 from strandline.log import event_json, preparation
 from strandline.log.combining import Combiner
+from strandline.log.direct_publish import publish_directly
 from strandline.log.event_json import Events
 from strandline.log.model import PublishReport
 from strandline.log.publish_attempt import Done, Outcome, PublishAttempt, PublishContext
@@ -75,14 +76,21 @@ class Publisher:
         *,
         helps: bool = False,
     ) -> PublishAttempt:
+        self._refuse_unready(name)
+        return PublishAttempt(self._context, name, items, flow_id, done, helps=helps)
+
+    def _refuse_unready(self, name: str) -> None:
         node = self._context.node
         if not node.has_gate(name):
             self._context.event_types.compiled(name)  # raises NotFound before any state is created for the name
         node.ready_to_publish()
-        return PublishAttempt(self._context, name, items, flow_id, done, helps=helps)
 
     def _publish(self, name: str, items: Sequence[bytes], flow_id: str | None) -> PublishReport:
-        attempt = self._attempt(name, items, flow_id)
+        self._refuse_unready(name)
+        outcome = publish_directly(self._context, name, items, flow_id)
+        if isinstance(outcome, PublishReport):
+            return outcome
+        attempt = PublishAttempt(self._context, name, items, flow_id, prepared=outcome)
         try:
             attempt.enter(self._settings.publish_wait_ms)
             return self._wait(attempt, time.monotonic() + self._timeout)

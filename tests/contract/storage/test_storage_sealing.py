@@ -6,6 +6,8 @@ import pytest
 from storage_place import Place, append, records, store_as, values
 
 from strandline.errors import NotFound, Sealed, Unavailable
+from strandline.log.records import NewRecords
+from strandline.log.storage import Placed, SealableStorage
 
 
 @pytest.fixture(params=["sqlite", "sqlite, compacting"])
@@ -96,3 +98,36 @@ def test_only_topics_of_an_open_storage_have_seals(storage, topic, verb):
     storage.close()
     with pytest.raises(Unavailable):
         getattr(storage, verb)(topic, "t")
+
+
+def append_at_once(storage: SealableStorage, topic: str, batches: dict[int, NewRecords]) -> dict[int, Placed]:
+    while (placed := storage.try_append(topic, batches)) is None:
+        pass  # the compaction holds the lock of the topic
+    return placed
+
+
+def test_an_append_at_once_is_an_append(place, storage, topic):
+    """It continues the offsets, also after appends of another process, and readers see it."""
+    assert [*append_at_once(storage, topic, {0: records(b"a"), 1: records(b"x")})[0].offsets] == [0]
+    append(storage, topic, {0: [b"b"]})
+    append(place.open(), topic, {0: [b"c", b"d"]})
+    placed = append_at_once(storage, topic, {0: records(b"e"), 1: records(), 99: records(b"lost")})
+    assert [*placed[0].offsets] == [4]
+    assert [*placed[1].offsets] == []
+    assert isinstance(placed[99].error, NotFound)
+    assert values(storage, topic, 0) == [b"a", b"b", b"c", b"d", b"e"]
+    assert values(storage, topic, 1) == [b"x"]
+
+
+def test_an_append_at_once_is_refused_like_any_other(place, storage, topic):
+    """By a seal, after a close, and if the topic does not exist."""
+    storage.seal(topic, "switch-1")
+    with pytest.raises(Sealed) as caught:
+        append_at_once(storage, topic, {0: records(b"refused")})
+    assert caught.value.token == "switch-1"
+    with pytest.raises(NotFound):
+        storage.try_append("missing", {0: records(b"lost")})
+    closed = place.open()
+    closed.close()
+    with pytest.raises(Unavailable):
+        closed.try_append(topic, {0: records(b"late")})

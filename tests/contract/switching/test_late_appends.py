@@ -92,13 +92,16 @@ def test_publishing_goes_on_after_a_switch(opened):
 def hold_appends(platform) -> threading.Event:
     """Delay the platform's appends to the old storage until the event is set."""
     storage = platform.log._storages.get("default")
-    append, go = storage.append, threading.Event()
+    go = threading.Event()
 
-    def late(topic, batches, *, waits=False):
-        assert go.wait(20)
-        return append(topic, batches, waits=waits)
+    def late(append):
+        def wait(topic, batches, **options):
+            assert go.wait(20)
+            return append(topic, batches, **options)
 
-    storage.append = late
+        return wait
+
+    storage.append, storage.try_append = late(storage.append), late(storage.try_append)
     return go
 
 
@@ -151,17 +154,21 @@ def test_what_the_storage_took_is_never_called_failed(opened, monkeypatch):
     platform = opened()
     platform.log.publish("orders", [{"n": 0}]).raise_for_failed()
     storage = platform.log._storages.get("default")
-    append, version = storage.append, platform.log._catalog.version
+    version = platform.log._catalog.version
 
     def away() -> int:
         raise Unavailable("the catalog does not answer")
 
-    def then_away(topic, batches, *, waits=False):
-        placed = append(topic, batches, waits=waits)
-        monkeypatch.setattr(platform.log._catalog, "version", away)
-        return placed
+    def then_away(append):
+        def store(topic, batches, **options):
+            placed = append(topic, batches, **options)
+            if placed is not None:
+                monkeypatch.setattr(platform.log._catalog, "version", away)
+            return placed
 
-    storage.append = then_away
+        return store
+
+    storage.append, storage.try_append = then_away(storage.append), then_away(storage.try_append)
     report = platform.log.publish("orders", [{"n": 1}])
     if isinstance(storage, SealableStorage):
         assert report.ok  # a sealed storage would have refused a late append

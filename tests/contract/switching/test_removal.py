@@ -295,10 +295,10 @@ def test_a_publish_that_slept_meanwhile_goes_to_the_new_timeline(
     sleeper.log.create(EventType("visits", options=Options(DAY_MS)))
     sleeper.log.publish("visits", [{"n": 0}]).raise_for_failed()
     storage = sleeper.log._storages.get("first")
-    append = storage.append
+    append = storage.try_append
 
-    def sleeps(topic, batches, *, waits=False):
-        storage.append = append
+    def sleeps(topic, batches):
+        storage.try_append = append
         sleeper.log.node.coordination.close()  # ends its session for the other nodes
         node.log.admin.switch("visits", "second")
         clock.advance(DAY_MS)
@@ -308,9 +308,9 @@ def test_a_publish_that_slept_meanwhile_goes_to_the_new_timeline(
         storage.tidy()
         if hasattr(storage, "_topics"):
             storage._topics.forget(topic)
-        return append(topic, batches, waits=waits)
+        return append(topic, batches)
 
-    storage.append = sleeps
+    storage.try_append = sleeps
     report = sleeper.log.publish("visits", [{"n": 1}])
     assert report.ok
     batches = node.log.read("visits", {"0": "001-0001-000000000000000000"})

@@ -72,6 +72,14 @@ class Storage(ABC):
         `waits`: the caller waits for the result next, so the storage may do the work in the caller's thread then.
         """
 
+    def try_append(self, topic: str, batches: Mapping[int, NewRecords]) -> dict[int, Placed] | None:  # noqa: ARG002
+        """Append in this thread, without the cost of a future. Raises the errors of `append`.
+
+        None if nothing was started: because the append would have to wait, or because the topic cannot be sealed
+        and the caller has to check more after it.
+        """
+        return None
+
     @abstractmethod
     def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int) -> pa.RecordBatch:
         """The records from `offset` on that exist now, within the limits, but at least one if there is one.

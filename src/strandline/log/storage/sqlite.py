@@ -70,6 +70,15 @@ class SqliteStorage(SealableStorage):
             failed.set_exception(error)
             return failed
 
+    def try_append(self, topic: str, batches: Mapping[int, NewRecords]) -> dict[int, Placed] | None:
+        with self._lock:
+            opened = self._listed(topic, writes=True)
+            opened.users += 1
+        try:
+            return opened.file.try_append(batches)
+        finally:
+            self._release(opened)
+
     def _stored(self, topic: str, small: bool, many: bool) -> None:
         if small:
             self._compactor.appended(topic, due=many)
