@@ -32,7 +32,8 @@ def _sides(directory: Path, scale: Scale, batch: int, rounds_of: int) -> Iterato
 
     def ours() -> int:
         for parts in itertools.islice(itertools.cycle(ready), count):
-            storage.append("orders", parts, waits=True).result()
+            if storage.try_append("orders", parts) is None:  # as a publish does it
+                storage.append("orders", parts, waits=True).result()
         return count * batch
 
     with PlainTable(directory / "peer.db", PARTITIONS) as table:

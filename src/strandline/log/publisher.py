@@ -56,7 +56,8 @@ class Publisher:
         if not _is_small(events):
             return self._publish(name, self._items(events), flow_id)
         try:
-            return self._combiner(name).do((events, flow_id), self._timeout)
+            combiner = self._combiners.get(name) or self._new_combiner(name)
+            return combiner.do((events, flow_id), self._timeout)
         except TimeoutError:
             return preparation.unanswered_report(events)
 
@@ -111,14 +112,11 @@ class Publisher:
 
     # -- small publishes
 
-    def _combiner(self, name: str) -> Combiner[_Publish, PublishReport]:
-        found = self._combiners.get(name)
-        if found is None:
-            self._context.event_types.compiled(name)  # raises NotFound before any state is created for the name
-            threads = self._threads.of(name)
-            made = Combiner(partial(self._publish_all, name), threads, weight=lambda _: 1 / _TOGETHER)
-            found = self._combiners.setdefault(name, made)
-        return found
+    def _new_combiner(self, name: str) -> Combiner[_Publish, PublishReport]:
+        self._context.event_types.compiled(name)  # raises NotFound before any state is created for the name
+        threads = self._threads.of(name)
+        made = Combiner(partial(self._publish_all, name), threads, weight=lambda _: 1 / _TOGETHER)
+        return self._combiners.setdefault(name, made)
 
     def _publish_all(self, name: str, group: Sequence[_Publish]) -> Sequence[PublishReport | Exception]:
         """Publish the group as one if the reports and records stay the same, else one by one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -79,10 +79,12 @@ def encode(parts: Sequence[NewRecords]) -> list[Encoded]:
     else:
         return small
     parts = [part for part in parts if part.values]
-    with suppress(OverflowError):
+    try:
         row = _arrow(parts)
-        if len(row.payload) <= 2 * _ROW_BYTES:
-            return [row]
+    except OverflowError:
+        row = None
+    if row is not None and len(row.payload) <= 2 * _ROW_BYTES:
+        return [row]
     return [_arrow([piece]) for part in parts for piece in part.split(_ROW_BYTES)]
 
 
@@ -100,13 +102,13 @@ def _small(part: NewRecords) -> Encoded | None:
 
 
 def _arrow(parts: Sequence[NewRecords]) -> Encoded:
-    times = [part.timestamp_ms for part in parts]
     columns = _plain_columns(parts)
     if columns is None:
+        times = [part.timestamp_ms for part in parts]
         return _serialized(*records.to_arrow(parts), min(times), max(times))
-    payload = ipc.message(columns)
+    time, payload = parts[0].timestamp_ms, ipc.message(columns)
     layout = len(columns) - 1  # the second column is the key
-    return Encoded(len(columns[0]), times[0], times[0], layout, payload, xxh3_64_intdigest(payload))
+    return Encoded(len(columns[0]), time, time, layout, payload, xxh3_64_intdigest(payload))
 
 
 def _plain_columns(parts: Sequence[NewRecords]) -> list[Sequence[bytes]] | None:

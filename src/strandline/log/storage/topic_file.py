@@ -335,13 +335,11 @@ def _weight(batches: Batches) -> float:
 
 
 def _encoded(group: Sequence[Batches]) -> dict[int, list[Encoded]]:
-    if len(group) == 1:
-        return {partition: encode((batch,)) for partition, batch in group[0].items()}
     parts: dict[int, list[NewRecords]] = {}
     for batches in group:
         for partition, batch in batches.items():
             parts.setdefault(partition, []).append(batch)
-    return {partition: encode(found) for partition, found in parts.items()}
+    return dict(zip(parts, map(encode, parts.values()), strict=True))
 
 
 def _placed(group: Sequence[Batches], offsets: dict[int, int | None]) -> list[dict[int, Placed]]:
