@@ -60,6 +60,7 @@ def test_many_small_appends_are_compacted_at_once(monkeypatch, directory, storag
     """After a number of them, while more are appended."""
     monkeypatch.setattr(compaction, "_IDLE_SECONDS", 1_000_000)
     monkeypatch.setattr(topic_file, "_MANY_SMALL", 20)
+    monkeypatch.setattr(topic_file, "_FEW_SMALL", 10)
     made = one_by_one(storage, topic, 100)
     until(lambda: batches(directory, topic)[1] < 40, "a compaction")
     assert values(storage, topic, 0) == made

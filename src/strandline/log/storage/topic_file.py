@@ -34,9 +34,10 @@ _GROUP_BYTES = 64 << 20
 _ROW_OVERHEAD = 4096
 # Lets a waiting writer take the lock between two transactions.
 _PAUSE_SECONDS = 0.001
-# The number of small batches of a partition that causes a compaction; it includes partitions that have a few.
-_MANY_SMALL = 128
-_FEW_SMALL = 32
+# The number of small batches of a partition that causes a compaction; it includes partitions that have fewer. So
+# many that single records become a full batch at once: a smaller one would be written again with the next.
+_MANY_SMALL = 512
+_FEW_SMALL = 256
 
 Batches = Mapping[int, NewRecords]
 
