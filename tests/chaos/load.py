@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections import Counter
 
 import httpx
@@ -10,6 +11,7 @@ from ledger import Ledger
 
 import strandline
 from services import until
+from strandline.errors import Unavailable
 
 Ids = list[tuple[int, int]]
 _JSON = {"Content-Type": "application/json"}
@@ -123,15 +125,27 @@ class Follower(threading.Thread):
         super().__init__(name="follower", daemon=True)
         self._opened, self._event_type = opened, name
         self.found: dict[str, Ids] = {}
+        self._offsets: dict[str, str] = {}
         self.error: BaseException | None = None
         self.start()
 
     def run(self) -> None:
         try:
             with self._opened() as sl:
-                _collect(sl.log.read(self._event_type, follow=True), self.found)
+                while True:
+                    self._read(sl.log)
         except BaseException as error:  # noqa: BLE001 - shown by the test
             self.error = error
+
+    def _read(self, log) -> None:
+        """Read on after the last batches, until the storage is away for too long."""
+        try:
+            everything = {info.partition: "BEGIN" for info in log.partitions(self._event_type)}
+            for batch in log.read(self._event_type, everything | self._offsets, follow=True):
+                _collect([batch], self.found)
+                self._offsets[batch.partition] = batch.offset
+        except Unavailable:
+            time.sleep(0.1)
 
     def check(self, expected: dict[str, Ids]) -> None:
         """Wait for the expected number of events, and check that they are exactly the expected ones."""
