@@ -38,7 +38,7 @@ class Platform(Rooms[Room]):
         self.databases.close()
 
 
-def open(path: str | Path = "data", *, settings: Settings | None = None) -> Platform:  # noqa: A001
+def open(path: str | Path = "data", *, settings: Settings | None = None) -> Platform:  # noqa: A001 - as users read it
     """Open a data directory, which is created if missing. For a `.toml` settings file, open its directory.
 
     Several processes may have the same directory open.

@@ -51,7 +51,7 @@ class EventChecks:
         # nor for events that become Python objects, which need much memory.
         self._read_array: Callable[[bytes], Any] | None = None
         if self._metadata is None and self._unchecked is None:
-            self._read_array = msgspec.json.Decoder(list[accepted]).decode  # type: ignore[valid-type]
+            self._read_array = msgspec.json.Decoder(list[accepted]).decode  # type: ignore[valid-type]  # a type made at run time
 
     def check(self, items: Sequence[bytes]) -> tuple[list[FoundMetadata], dict[int, str]]:
         """The metadata of the events, if they have any; and by number of an event, what is wrong with it."""

@@ -58,7 +58,7 @@ class Home:
 
     def open(self) -> Platform:
         # Imported here: it loads all rooms, and many of Spark's processes never need them.
-        from strandline.platform import Platform  # noqa: PLC0415
+        from strandline.platform import Platform  # noqa: PLC0415 - slow to load
 
         return Platform(self.data, Settings.load(flags=self.settings), system_clock())
 

@@ -72,7 +72,11 @@ class Storage(ABC):
         `waits`: the caller waits for the result next, so the storage may do the work in the caller's thread then.
         """
 
-    def try_append(self, topic: str, batches: Mapping[int, NewRecords]) -> dict[int, Placed] | None:  # noqa: ARG002
+    def try_append(
+        self,
+        topic: str,  # noqa: ARG002 - for engines that can do it
+        batches: Mapping[int, NewRecords],  # noqa: ARG002 - same
+    ) -> dict[int, Placed] | None:
         """Append in this thread, without the cost of a future. Raises the errors of `append`.
 
         None if nothing was started: because the append would have to wait, or because the topic cannot be sealed
