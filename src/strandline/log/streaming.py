@@ -131,7 +131,7 @@ _Key = TypeVar("_Key")
 _Lane = TypeVar("_Lane", bound=Lane)
 
 
-class Schedule(Generic[_Key, _Lane]):
+class SendPlan(Generic[_Key, _Lane]):
     """Collects records that were read and decides what to send now, how long to wait and when to stop.
 
     An eager stream sends records at once instead of waiting to fill a batch.
@@ -214,7 +214,7 @@ class Schedule(Generic[_Key, _Lane]):
         return max(min(due) - now_ms, 0)
 
 
-class StreamState(Schedule[int, Lane]):
+class StreamState(SendPlan[int, Lane]):
     """The schedule of a stream that starts at cursors of the client."""
 
     def __init__(

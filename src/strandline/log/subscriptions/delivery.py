@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from strandline.log.cursors import Position
 from strandline.log.reading import Batch
-from strandline.log.streaming import Lane, Schedule, StreamChunk
+from strandline.log.streaming import Lane, SendPlan, StreamChunk
 from strandline.log.subscriptions import rules
 from strandline.log.subscriptions.model import Share, Slot, StreamParameters
 
@@ -52,7 +52,7 @@ class LeasedLane(Lane):
         return chunk
 
 
-class Delivery(Schedule[Slot, LeasedLane]):
+class Delivery(SendPlan[Slot, LeasedLane]):
     def __init__(self, parameters: StreamParameters, now_ms: int, *, eager: bool = False) -> None:
         super().__init__(parameters.limits, now_ms, eager=eager)
         self._parameters = parameters
