@@ -6,6 +6,7 @@ StrandlineError
 │   ├── Incomplete     its body did not arrive in time (408)
 │   ├── Unsupported    its media type or content encoding is not supported (415)
 │   ├── TooLarge       send less at once (413)
+│   ├── BadTimestamp   a moment or a lease time is out of range (422)
 │   ├── InvalidCursor  carries the reason and, for streams, the available range (422, 412 on streams)
 │   └── PublishFailed  carries the result of every item
 ├── NotFound           the name is unknown (404)
@@ -74,6 +75,10 @@ class Unsupported(Invalid, code="unsupported_media_type", status=415):
 
 class TooLarge(Invalid, code="too_large", status=413):
     """The request is larger than the limit."""
+
+
+class BadTimestamp(Invalid, code="bad_timestamp"):
+    """The moment or the lease time is out of range."""
 
 
 class InvalidCursor(Invalid, code="invalid_cursor"):

@@ -9,6 +9,7 @@ from strandline.config import Sections
 from strandline.coordination.settings import CoordinationSettings
 from strandline.log.settings import CatalogSettings, LogSettings
 from strandline.logging_setup import LoggingSettings
+from strandline.schedule.settings import ScheduleSettings
 from strandline.server.settings import ServerSettings
 
 
@@ -19,4 +20,5 @@ class Settings(Sections):
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
     coordination: CoordinationSettings = field(default_factory=CoordinationSettings)
     archive: ArchiveSettings = field(default_factory=ArchiveSettings)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     logs: LoggingSettings = field(default_factory=LoggingSettings)

@@ -14,8 +14,13 @@ ROOMS = {
     "strandline.log.catalog": "catalog.sql",
     "strandline.log.subscriptions": "subscriptions.sql",
     "strandline.archive.ledger": "ledger.sql",
+    "strandline.schedule.storage": "schedule.sql",
 }
-ALONE = {"strandline.log.storage": "topic_file.sql", "strandline.coordination": "coordination.sql"}
+ALONE = [
+    ("strandline.log.storage", "topic_file.sql"),
+    ("strandline.coordination", "coordination.sql"),
+    ("strandline.schedule.storage", "combined.sql"),
+]
 
 
 @pytest.fixture
@@ -56,6 +61,29 @@ def test_parameters_are_written_once(package):
     )
 
 
+def test_parts_are_inserted_where_they_are_named(package):
+    """A part may contain parts, and may be for one dialect. Other text in braces stays."""
+    text = (
+        "-- part: who (sqlite)\nname = :name\n-- part: who (postgres)\nname = :name::text\n"
+        "-- part: when\nat > 5 AND {who}\n-- name: one\nSELECT '{who_else}' FROM t WHERE {when};\n"
+    )
+    (package / "a.sql").write_text(text, encoding="utf-8")
+    assert sql.load("statements", "a.sql", "sqlite") == {
+        "one": "SELECT '{who_else}' FROM t WHERE at > 5 AND name = :name;"
+    }
+    assert sql.load("statements", "a.sql", "postgres") == {
+        "one": "SELECT '{who_else}' FROM t WHERE at > 5 AND name = %(name)s::text;"
+    }
+
+
+def test_a_percent_sign_is_an_operator(package):
+    """The driver of PostgreSQL reads a single one as a placeholder if the statement has parameters."""
+    text = "-- name: one\nSELECT :a % 7;\n-- name: two\nSELECT 8 % 7;\n"
+    (package / "a.sql").write_text(text, encoding="utf-8")
+    assert sql.load("statements", "a.sql", "postgres") == {"one": "SELECT %(a)s %% 7;", "two": "SELECT 8 % 7;"}
+    assert sql.load("statements", "a.sql", "sqlite") == {"one": "SELECT :a % 7;", "two": "SELECT 8 % 7;"}
+
+
 @pytest.mark.parametrize("second", ["one", "one (sqlite)"])
 def test_a_name_used_twice_is_a_mistake(package, second):
     """The second block would replace the first, so loading fails."""
@@ -73,14 +101,14 @@ def test_both_dialects_have_the_same_statements(package):
     )
 
 
-@pytest.mark.parametrize("package", [*ROOMS, *ALONE])
-def test_every_block_of_ours_is_used(package):
+@pytest.mark.parametrize(("package", "file"), [*ROOMS.items(), *ALONE])
+def test_every_block_of_ours_is_used(package, file):
     """A statement that no code runs is dead code."""
     used = "".join(
         file.read_text(encoding="utf-8")
         for file in resources.files(package).iterdir()
         if file.name.endswith(".py")
     )
-    names = sql.load(package, {**ROOMS, **ALONE}[package], "sqlite")
+    names = sql.load(package, file, "sqlite")
     own = [name for name in names if not re.fullmatch(r"create|migration_\d+|version_before", name)]
     assert [name for name in own if f'"{name}"' not in used] == []

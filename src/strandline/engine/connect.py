@@ -14,17 +14,20 @@ class Databases:
     def __init__(self, data: Path) -> None:
         self._data = data
         self._lock = threading.Lock()
-        self._open: dict[str, Database] = {}
+        self._open: dict[tuple[str, bool], Database] = {}
         self._closed = False
 
-    def get(self, url: str, file: str) -> Database:
-        """The PostgreSQL database at `url`; if `url` is empty, that SQLite file in the data directory."""
-        key = url or file
+    def get(self, url: str, file: str, *, fixed_plans: bool = False) -> Database:
+        """The PostgreSQL database at `url`; if `url` is empty, that SQLite file in the data directory.
+
+        With `fixed_plans` a room has its own connections to a server, for statements with fixed plans.
+        """
+        key = (url or file, fixed_plans)
         with self._lock:
             if self._closed:
                 raise Unavailable("the platform is closed; open it again")
             if key not in self._open:
-                self._open[key] = _postgres(url) if url else SqliteDatabase(self._data / file)
+                self._open[key] = _postgres(url, fixed_plans) if url else SqliteDatabase(self._data / file)
             return self._open[key]
 
     def close(self) -> None:
@@ -35,7 +38,7 @@ class Databases:
             self._open.clear()
 
 
-def _postgres(url: str) -> Database:
+def _postgres(url: str, fixed_plans: bool) -> Database:
     from strandline.engine.postgres import PostgresDatabase  # noqa: PLC0415 - its driver is an extra
 
-    return PostgresDatabase(url)
+    return PostgresDatabase(url, fixed_plans=fixed_plans)

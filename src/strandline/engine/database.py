@@ -44,6 +44,13 @@ class Database(ABC):
         """Run one statement that only reads. It sees everything committed before, and never waits for a writer."""
 
     @abstractmethod
+    def change(self, statement: str, values: Values) -> Rows:
+        """Run one statement that changes rows, as a transaction of its own. It may be retried.
+
+        OutcomeUnknown if the change may or may not have taken effect; after any other error nothing was stored.
+        """
+
+    @abstractmethod
     def transaction(self, work: Callable[[Session], _T]) -> _T:
         """Run `work` atomically. It may be retried from its start, so it must have no other effects.
 
@@ -90,6 +97,10 @@ class Tables:
 
     def fetch(self, name: str, /, **values: Any) -> Rows:
         return self.database.fetch(self._statements[name], values)
+
+    def store(self, name: str, /, **values: Any) -> Rows:
+        """Run one statement that changes rows, as a transaction of its own."""
+        return self.database.change(self._statements[name], values)
 
     def transaction(self, work: Callable[[Transaction], _T]) -> _T:
         return self.database.transaction(lambda session: work(Transaction(session, self._statements)))

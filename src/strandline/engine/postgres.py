@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -44,6 +44,12 @@ _SETTINGS = {
     # A node that sleeps inside a transaction blocks others for this time, which is less than `lock_timeout`.
     "idle_in_transaction_session_timeout": 5_000,
     "search_path": "strandline",
+}
+# For statements that are planned once for all sizes of tables: every join is a loop with index lookups.
+_FIXED_PLANS = {
+    **dict.fromkeys(("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"), "off"),
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
 }
 _NOW = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _NONE: Values = {}
@@ -98,9 +104,13 @@ class PostgresDatabase(Database):
     shared = True
     boot = ""
 
-    def __init__(self, url: str) -> None:
-        """Invalid if the address cannot be used, Unavailable if no server answers there."""
-        self._parameters = _parameters(url)
+    def __init__(self, url: str, *, fixed_plans: bool = False) -> None:
+        """Invalid if the address cannot be used, Unavailable if no server answers there.
+
+        `fixed_plans` is for a room whose statements find all rows through indexes: the statistics of its tables
+        are often outdated, and a plan that reads a whole table would be slower by orders of magnitude.
+        """
+        self._parameters = _parameters(url, {**_SETTINGS, **_FIXED_PLANS} if fixed_plans else _SETTINGS)
         self._host = _where(self._parameters)
         self.where = f"PostgreSQL at {self._host}"
         self._check()
@@ -131,6 +141,9 @@ class PostgresDatabase(Database):
     def fetch(self, statement: str, values: Values) -> Rows:
         return self._run(lambda connection: PostgresSession(connection).execute(statement, values))
 
+    def change(self, statement: str, values: Values) -> Rows:
+        return self._run(lambda connection: self._change(connection, statement, values))
+
     def transaction(self, work: Callable[[Session], _T]) -> _T:
         return self._run(lambda connection: self._transact(connection, work))
 
@@ -139,6 +152,15 @@ class PostgresDatabase(Database):
 
     def lease_ms(self, session: Session | None = None) -> int | None:
         return None if session is None else int(session.execute(_NOW)[0][0])
+
+    def _change(self, connection: _Connection, statement: str, values: Values) -> Rows:
+        connection.pgconn.consume_input()  # fails here if the connection was lost while idle: nothing was sent
+        try:
+            return PostgresSession(connection).execute(statement, values)
+        except psycopg.Error as error:
+            if _lost(connection, error):
+                raise OutcomeUnknown(f"{self.where} did not confirm the change: {_text(error)}") from error
+            raise
 
     def _transact(self, connection: _Connection, work: Callable[[Session], _T]) -> _T:
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED", prepare=False)
@@ -224,7 +246,7 @@ def _text(error: psycopg.Error) -> str:
     return " ".join(str(error).split())
 
 
-def _parameters(url: str) -> dict[str, Any]:
+def _parameters(url: str, settings: Mapping[str, object]) -> dict[str, Any]:
     """The driver's connection parameters. The address may contain a secret by mistake, so no error shows it."""
     try:
         given = conninfo.conninfo_to_dict(url)
@@ -236,7 +258,7 @@ def _parameters(url: str) -> dict[str, Any]:
         raise Invalid("the PostgreSQL address must look like postgresql://user@host:5432/database")
     if bad := sorted(_OURS & given.keys()):
         raise Invalid(f"{bad[0]!r} in the PostgreSQL address is set by Strandline; remove it")
-    options = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     return {
         # With several hosts, use the one that accepts writes; replicas may lag behind.
         "target_session_attrs": "read-write",

@@ -3,7 +3,8 @@
 A block is for every database, or for one dialect: `-- name: <identifier> (postgres)`. Statements are written in
 PostgreSQL's form with named parameters, `:name`; `= ANY (:name)` compares with each item of a list. `load`
 translates these, and the few forms that SQLite does not know, for the dialect. So most statements and all tables
-are written once.
+are written once. Text that several statements have in common is a part, `-- part: <identifier>`, which statements
+and other parts contain as `{<identifier>}`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Literal
 
 Dialect = Literal["sqlite", "postgres"]
 
-_BLOCK = re.compile(r"^-- name: (\w+)(?: \((sqlite|postgres)\))?[ \t]*$", re.MULTILINE)
+_BLOCK = re.compile(r"^-- (name|part): (\w+)(?: \((sqlite|postgres)\))?[ \t]*$", re.MULTILINE)
+_PART = re.compile(r"\{(\w+)\}")
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _ANY = re.compile(r"= ANY \(:(\w+)\)")
 # Not the second colon of a cast like `x::bigint`.
@@ -22,8 +24,10 @@ _PARAMETER = re.compile(r"(?<!:):([a-z]\w*)")
 _SQLITE_FORMS = {
     "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY": "INTEGER PRIMARY KEY AUTOINCREMENT",
     ' COLLATE "C"': "",  # SQLite compares bytes anyway
+    "BYTEA": "BLOB",
     "TEXT[]": "TEXT",  # JSON, like the parameters that are lists
     " FOR NO KEY UPDATE": "",  # a transaction that writes locks the whole file
+    " FOR SHARE OF f": "",
     # A lease expires on the server's clock, or on the clock of the machine, whose time is always given.
     "coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)": ":now_ms",
 }
@@ -32,21 +36,28 @@ _SQLITE_FORMS = {
 def load(package: str, file: str, dialect: Dialect) -> dict[str, str]:
     """The statements of a `.sql` file beside the modules of `package`, by name, for one dialect."""
     text = resources.files(package).joinpath(file).read_text(encoding="utf-8")
-    blocks: dict[str, str] = {}
-    parts = _BLOCK.split(text)
-    for name, only, block in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+    blocks: dict[str, dict[str, str]] = {"name": {}, "part": {}}
+    pieces = _BLOCK.split(text)
+    for kind, name, only, block in zip(*(pieces[first::4] for first in range(1, 5)), strict=True):
         if only not in {None, dialect}:
             continue
-        if name in blocks:
+        if name in blocks[kind]:
             raise ValueError(f"{file} of {package} has two blocks named {name} for {dialect}")
-        blocks[name] = _translated(block, dialect)
-    return blocks
+        blocks[kind][name] = _COMMENT.sub("", block).strip()
+    return {name: _translated(_filled(block, blocks["part"]), dialect) for name, block in blocks["name"].items()}
 
 
-def _translated(block: str, dialect: Dialect) -> str:
-    statement = _COMMENT.sub("", block).strip()
+def _filled(block: str, parts: dict[str, str]) -> str:
+    """The block with the text of its parts. Other text in braces, like an array, stays as it is."""
+    return _PART.sub(lambda match: _filled(parts[match[1]], parts) if match[1] in parts else match[0], block)
+
+
+def _translated(statement: str, dialect: Dialect) -> str:
     if dialect == "postgres":
-        return _PARAMETER.sub(r"%(\1)s", statement.replace(" WITHOUT ROWID", ""))
+        statement = statement.replace(" WITHOUT ROWID", "")
+        # The driver looks for its placeholders only in statements with parameters.
+        escaped = statement.replace("%", "%%") if _PARAMETER.search(statement) else statement
+        return _PARAMETER.sub(r"%(\1)s", escaped)
     for theirs, ours in _SQLITE_FORMS.items():
         statement = statement.replace(theirs, ours)
     return _ANY.sub(r"IN (SELECT value FROM json_each(:\1))", statement)

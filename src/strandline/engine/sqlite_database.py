@@ -74,6 +74,9 @@ class SqliteDatabase(Database):
             else:
                 self._readers.append(connection)
 
+    def change(self, statement: str, values: Values) -> Rows:
+        return self.transaction(lambda session: session.execute(statement, values))
+
     def transaction(self, work: Callable[[Session], _T]) -> _T:
         self._refuse_closed()
         with self._turn, self._writer.transaction() as connection:

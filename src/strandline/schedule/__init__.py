@@ -1,0 +1,1 @@
+"""Messages at a moment in time, delivered under leases."""

@@ -1,0 +1,113 @@
+"""Due messages and sessions in a SQL database, for the node that delivers them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from strandline.schedule.dealing import assign
+from strandline.schedule.model import DueMessage, LeaseAct, Leased, NextDue, Taker
+from strandline.schedule.storage import rows
+from strandline.schedule.storage.messages import MessageTables, no_schedule
+from strandline.schedule.storage.port import DueMessages, Sessions
+from strandline.schedule.storage.rows import Given
+from strandline.schedule.storage.writes import Change
+
+# At most this many leases of a consumer are compared with the known ones at a time.
+_PAGE = 500
+
+
+class SqlDueMessages(DueMessages):
+    def __init__(self, tables: MessageTables) -> None:
+        self._tables = tables
+
+    def lease(self, schedule: str, takers: Sequence[Taker], max_bytes: int) -> Leased:
+        ranges = [(taker.first, taker.last) for taker in takers]
+        shown = {"ranges": ranges} if self._tables.lanes == 1 else rows.columns(("firsts", "lasts"), ranges)
+        credit = sum(taker.credit for taker in takers)
+        found = self._tables.fetch("due", schedule=schedule, credit=credit, **shown) if credit > 0 else []
+        if not found:
+            return Leased(0, [])
+        now_ms = found[0][0]
+        chosen = assign([DueMessage(*row[1:]) for row in found], takers, now_ms, max_bytes)
+        return self._leased("lease", schedule, [self._given(*pair) for pair in chosen], now_ms)
+
+    def _given(self, message: DueMessage, taker: Taker) -> Given:
+        lane = self._tables.lane(message.id)
+        return Given(message.id, lane, taker.consumer, message.version, None, taker.lease_ms, taker.epoch)
+
+    def hand_back(
+        self, schedule: str, consumer: str, epoch: int, credit: int, known: Collection[str] = ()
+    ) -> Leased:
+        items: list[Given] = []
+        after = ""
+        while len(items) < credit:
+            values = {"consumer": consumer, "after": after, "limit": _PAGE, "state": "processing"}
+            found = self._tables.fetch("list_held", schedule=schedule, **values)
+            held = [rows.message(row) for row in found]
+            items += [
+                Given(one.id, self._tables.lane(one.id), consumer, one.version, None, None, epoch)
+                for one in held
+                if one.id not in known
+            ]
+            if len(held) < _PAGE:
+                break
+            after = held[-1].id
+        return self._leased("hand_back", schedule, items[: max(credit, 0)], 0)
+
+    def _leased(self, statement: str, schedule: str, items: Sequence[Given], now_ms: int) -> Leased:
+        changed = []
+        for numbers in rows.rounds(range(len(items)), [item.id for item in items]):
+            given = [items[number] for number in numbers]
+            changed += self._tables.writes.run(Change(statement, schedule, given))
+        leases = [rows.lease(row) for row in changed if not rows.is_dead(row)]
+        fenced = frozenset[str]()
+        if len(changed) < len(items):
+            fenced = self._fenced(schedule, {one.actor: one.epoch for one in items if one.actor and one.epoch})
+        order = {item.id: number for number, item in enumerate(items)}
+        leases.sort(key=lambda lease: order[lease.message.id])
+        return Leased(now_ms, leases, fenced, len(changed) - len(leases))
+
+    def _fenced(self, schedule: str, epochs: Mapping[str, int]) -> frozenset[str]:
+        if not epochs:
+            return frozenset()
+        found: dict[str, int] = dict(self._tables.tables.fetch("epochs", schedule=schedule, consumers=[*epochs]))
+        return frozenset(consumer for consumer, epoch in epochs.items() if found.get(consumer) != epoch)
+
+    def give_back(self, schedule: str, items: Sequence[LeaseAct]) -> None:
+        given = [Given(item.id, self._tables.lane(item.id), item.consumer, item.version) for item in items]
+        for numbers in rows.rounds(range(len(items)), [item.id for item in items]):
+            self._tables.writes.run(Change("give_back", schedule, [given[number] for number in numbers]))
+
+    def next_due(self, schedule: str) -> NextDue:
+        (found,) = self._tables.fetch("next_due", schedule=schedule)
+        return NextDue(*found)
+
+
+class SqlSessions(Sessions):
+    def __init__(self, tables: MessageTables) -> None:
+        self._tables = tables
+
+    def beat(self, node: str, lives_ms: int) -> None:
+        self._change("beat", node=node, lives_ms=lives_ms)
+
+    def leave(self, node: str) -> None:
+        self._tables.tables.store("leave", node=node)
+
+    def open(self, schedule: str, consumer: str, node: str) -> int:
+        found = self._change("open_session", schedule=schedule, consumer=consumer, node=node)
+        if not found:
+            raise no_schedule(schedule)
+        return int(found[0][0])
+
+    def close(self, schedule: str, consumer: str, epoch: int) -> None:
+        self._tables.tables.store("close_session", schedule=schedule, consumer=consumer, epoch=epoch)
+
+    def attend(self, schedule: str, consumer: str, lives_ms: int) -> None:
+        if not self._change("attend", schedule=schedule, consumer=consumer, lives_ms=lives_ms):
+            raise no_schedule(schedule)
+
+    def present(self, schedule: str) -> dict[str, int]:
+        return dict(self._tables.fetch("present", schedule=schedule))
+
+    def _change(self, name: str, /, **values: object) -> list[rows.Row]:
+        return self._tables.tables.store(name, **values, **self._tables.clock.parameters())

@@ -1,0 +1,108 @@
+"""Schedules in a SQL database: a file that the processes of a machine share, or a server for several machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from strandline.engine.database import Database, Tables, Transaction
+from strandline.schedule import rules
+from strandline.schedule.model import Schedule
+from strandline.schedule.storage import rows
+from strandline.schedule.storage.due import SqlDueMessages, SqlSessions
+from strandline.schedule.storage.messages import MessageTables, SqlMessages
+from strandline.schedule.storage.port import ScheduleStore
+from strandline.schedule.storage.writes import StoreClock, open_writes
+
+# The statements name the lanes.
+_LANES = {"sqlite": 1, "postgres": 16}
+# A statement that began before a schedule was deleted has ended by then.
+_FORGET_MS = 3_600_000
+
+
+class SqlSchedules(ScheduleStore):
+    """`now` is the clock of a SQLite store, and replaces the server's clock in a test; `offset` shifts either."""
+
+    def __init__(
+        self, database: Database, now: Callable[[], int] | None = None, offset: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._database = database
+        self._tables = Tables(database, "schedule", "strandline.schedule.storage", "schedule.sql")
+        self._clock = StoreClock(now, offset)
+        self._writes = open_writes(database, self._tables, self._clock)
+        shared = MessageTables(self._tables, self._writes, self._clock, _LANES[database.dialect])
+        self._lanes = shared.lanes
+        self.messages = SqlMessages(shared)
+        self.due = SqlDueMessages(shared)
+        self.sessions = SqlSessions(shared)
+
+    def put(self, schedule: Schedule) -> bool:
+        rules.check_schedule(schedule)
+        values = msgspec.structs.asdict(schedule)
+        while True:
+            if self._tables.store("put", **values):
+                return True
+            if self._tables.store("change", **values):
+                return False
+            if (before := self.get(schedule.name)) is not None:  # otherwise it was deleted in between
+                rules.check_change(before, schedule)
+
+    def get(self, name: str) -> Schedule | None:
+        found = self._tables.fetch("schedule", name=name)
+        return Schedule(*found[0]) if found else None
+
+    def all(self) -> list[Schedule]:
+        return [Schedule(*row) for row in self._tables.fetch("schedules")]
+
+    def delete(self, name: str) -> bool:
+        return bool(self._tables.store("delete_schedule", name=name, **self._clock.parameters()))
+
+    def now_ms(self) -> int:
+        return int(self._tables.fetch("now", **self._clock.parameters())[0][0])
+
+    def fold(self) -> int:
+        return int(self._tables.store("fold")[0][0])
+
+    def purge(self, limit: int) -> int:
+        removed = 0
+        for number, gone, before_ms, now_ms, deleted_ms in self._tables.fetch(
+            "kept_schedules", **self._clock.parameters()
+        ):
+            removed += self._purge(number, bool(gone), before_ms, limit - removed)
+            forgotten_ms = now_ms - _FORGET_MS
+            if removed < limit:
+                self._tidy(number, bool(gone), forgotten_ms, may_end=bool(gone) and deleted_ms < forgotten_ms)
+        return removed
+
+    def _purge(self, number: int, gone: bool, before_ms: int, limit: int) -> int:
+        def work(tx: Transaction) -> int:
+            if gone:
+                found = tx.run("leftovers", number=number, limit=limit)
+            else:
+                found = tx.run("tombstones", number=number, before_ms=before_ms, limit=limit)
+            if found:
+                values = {"rows": found} if self._lanes == 1 else rows.columns(("lanes", "ids"), found)
+                tx.run("remove_bodies", number=number, **values)
+                tx.run("remove_messages", number=number, **values)
+            return len(found)
+
+        return self._tables.transaction(work) if limit > 0 else 0
+
+    def _tidy(self, number: int, gone: bool, before_ms: int, *, may_end: bool) -> None:
+        """Remove what else is no longer needed: empty counts of the past, consumers and nodes that are gone."""
+
+        def work(tx: Transaction) -> None:
+            tx.run("remove_slots", number=number, gone=gone, before_ms=before_ms)
+            tx.run("remove_consumers", number=number, before_ms=before_ms)
+            tx.run("remove_nodes", before_ms=before_ms)
+            if may_end:
+                tx.run("remove_schedule", number=number)
+
+        self._tables.transaction(work)
+
+    def data_version(self) -> int | None:
+        return self._database.data_version()
+
+    def close(self) -> None:
+        self._writes.close()

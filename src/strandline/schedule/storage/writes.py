@@ -1,0 +1,150 @@
+"""How a change of messages is stored: a statement of its own, or together with the changes of other callers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from strandline import failpoints
+from strandline.engine import sql
+from strandline.engine.database import Database, Rows, Tables, Transaction
+from strandline.errors import OutcomeUnknown
+from strandline.log.combining import Combiner
+from strandline.schedule.model import Body
+from strandline.schedule.storage.rows import GIVEN, NEW, Row, columns, moves
+
+_TIMEOUT_SECONDS = 30.0
+# A group holds the file's lock while it is stored.
+_MOST_IN_GROUP = 2_000
+
+
+class StoreClock:
+    """The time of a store: the server's clock, or `now`. A test shifts it by `offset`."""
+
+    def __init__(self, now: Callable[[], int] | None = None, offset: Callable[[], int] = lambda: 0) -> None:
+        self._now = now
+        self._offset = offset
+
+    def parameters(self) -> dict[str, int | None]:
+        """The parameters of the part `clock`."""
+        return {"now_ms": self._now() if self._now else None, "offset_ms": self._offset()}
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A statement that changes messages, with its items; an id occurs once. New messages have bodies."""
+
+    name: str
+    schedule: str
+    rows: Sequence[Row]
+    bodies: Mapping[str, Body] | None = None
+
+
+class Writes(ABC):
+    @abstractmethod
+    def run(self, change: Change) -> Rows:
+        """Store a change durably with its counts and bodies; returns the rows that it changed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish the changes that were begun."""
+
+
+class DirectWrites(Writes):
+    """Each change is one statement. The server combines the commits of concurrent connections by itself."""
+
+    def __init__(self, tables: Tables, clock: StoreClock) -> None:
+        self._tables = tables
+        self._clock = clock
+
+    def run(self, change: Change) -> Rows:
+        values: dict[str, Any] = columns(GIVEN if change.bodies is None else NEW, change.rows)
+        if change.bodies is not None:
+            bodies = [change.bodies[name] for name in values["ids"]]
+            values |= {"bodies": [body.content for body in bodies], "jsons": [body.is_json for body in bodies]}
+        return self._tables.store(change.name, schedule=change.schedule, **values, **self._clock.parameters())
+
+    def close(self) -> None:
+        pass
+
+
+class CombinedWrites(Writes):
+    """Concurrent changes share a transaction, and those of the same kind share their statements as well."""
+
+    def __init__(self, tables: Tables, clock: StoreClock) -> None:
+        self._tables = tables
+        self._clock = clock
+        self._own = sql.load("strandline.schedule.storage", "combined.sql", "sqlite")
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="strandline-schedule")
+        self._group = Combiner(self._store, self._threads, weight=lambda change: len(change.rows) / _MOST_IN_GROUP)
+
+    def run(self, change: Change) -> Rows:
+        try:
+            return self._group.do(change, _TIMEOUT_SECONDS)
+        except TimeoutError as error:
+            raise OutcomeUnknown(f"the change of {change.schedule} was not stored in time") from error
+
+    def _store(self, changes: Sequence[Change]) -> list[Rows]:
+        if len(changes) == 1:
+            return self._tables.transaction(lambda tx: [self._apply(tx, changes[0])])
+
+        def work(tx: Transaction) -> list[Rows]:
+            results: list[Rows] = [[] for _ in changes]
+            for together in _batches(changes):
+                first = changes[together[0]]
+                rows = [row for number in together for row in changes[number].rows]
+                bodies = None if first.bodies is None else _all_bodies(changes[number] for number in together)
+                whose = {row[0]: number for number in together for row in changes[number].rows}
+                for row in self._apply(tx, Change(first.name, first.schedule, rows, bodies)):
+                    results[whose[row[0]]].append(row)
+            return results
+
+        return self._tables.transaction(work)
+
+    def _apply(self, tx: Transaction, change: Change) -> Rows:
+        rows = tx.run(change.name, schedule=change.schedule, items=[*change.rows], **self._clock.parameters())
+        failpoints.hit("schedule.changed")
+        own = Transaction(tx.session, self._own)
+        if change.bodies is not None:
+            own.run_many("add_body", [_body_values(row, change.bodies[row[0]]) for row in rows])
+        if moved := moves(rows):
+            own.run("count", moves=moved)
+        failpoints.hit("schedule.counted")
+        return rows
+
+    def close(self) -> None:
+        self._group.finish()
+        self._threads.shutdown()
+
+
+def _batches(changes: Sequence[Change]) -> list[list[int]]:
+    """The numbers of the changes that can share a statement: of the same kind, and without a common id."""
+    batches: list[tuple[tuple[str, str], set[str], list[int]]] = []
+    for number, change in enumerate(changes):
+        kind, ids = (change.name, change.schedule), {row[0] for row in change.rows}
+        for known, taken, numbers in batches:
+            if known == kind and taken.isdisjoint(ids):
+                taken.update(ids)
+                numbers.append(number)
+                break
+        else:
+            batches.append((kind, ids, [number]))
+    return [numbers for _, _, numbers in batches]
+
+
+def _all_bodies(changes: Any) -> dict[str, Body]:
+    return {name: body for change in changes for name, body in (change.bodies or {}).items()}
+
+
+def _body_values(row: Row, body: Body) -> dict[str, Any]:
+    values = {"id": row[0], "producer_group": row[4], "schedule": row[11], "lane": row[12]}
+    return {**values, "is_json": body.is_json, "body": body.content}
+
+
+def open_writes(database: Database, tables: Tables, clock: StoreClock) -> Writes:
+    """Servers handle concurrent writers well; a SQLite file has one writer at a time."""
+    kind = DirectWrites if database.shared else CombinedWrites
+    return kind(tables, clock)

@@ -1,0 +1,30 @@
+"""Every contract test of the schedule's store runs on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from schedule_place import SchedulePlace, made
+
+from strandline.schedule.storage import ScheduleStore
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SchedulePlace]:
+    if request.param == "sqlite":
+        opened = SchedulePlace(f"sqlite:{tmp_path / 'schedule.db'}")
+    else:
+        server = request.getfixturevalue("postgres")
+        opened = SchedulePlace(server.url(server.new_database()))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def store(place: SchedulePlace) -> ScheduleStore:
+    """A store with the schedule `s`."""
+    store = place.open()
+    made(store)
+    return store
