@@ -96,9 +96,11 @@ def test_upkeep_removes_what_is_over(place, store):
     store.fold()
     place.now_ms += 2 * HOUR
     store.purge(10)
-    tables = ("schedule_slots", "schedule_nodes", "schedule_consumers")
     store.purge(10)
-    assert [place.execute(f"SELECT count(*) FROM {table}")[0][0] for table in tables] == [0, 0, 0]
+    assert place.execute(
+        "SELECT (SELECT count(*) FROM schedule_slots), (SELECT count(*) FROM schedule_nodes),"
+        " (SELECT count(*) FROM schedule_consumers)"
+    ) == [(0, 0, 0)]
 
 
 # -- counts
