@@ -61,11 +61,15 @@ class DirectWrites(Writes):
         self._clock = clock
 
     def run(self, change: Change) -> Rows:
-        values: dict[str, Any] = columns(GIVEN if change.bodies is None else NEW, change.rows)
+        # All callers lock the rows in the same order, so that they do not block each other.
+        ordered = sorted(change.rows, key=lambda row: (row[1], row[0]))
+        values: dict[str, Any] = columns(GIVEN if change.bodies is None else NEW, ordered)
         if change.bodies is not None:
             bodies = [change.bodies[name] for name in values["ids"]]
             values |= {"bodies": [body.content for body in bodies], "jsons": [body.is_json for body in bodies]}
-        return self._tables.store(change.name, schedule=change.schedule, **values, **self._clock.parameters())
+        rows = self._tables.store(change.name, schedule=change.schedule, **values, **self._clock.parameters())
+        failpoints.hit("schedule.changed")
+        return rows
 
     def close(self) -> None:
         pass
@@ -112,7 +116,7 @@ class CombinedWrites(Writes):
             own.run_many("add_body", [_body_values(row, change.bodies[row[0]]) for row in rows])
         if moved := moves(rows):
             own.run("count", moves=moved)
-        failpoints.hit("schedule.counted")
+        failpoints.hit("schedule.changed")
         return rows
 
     def close(self) -> None:
