@@ -35,8 +35,26 @@ new AS MATERIALIZED (
         AS g (id, lane, actor, moment, delay, hash, body_bytes, body_hash)
 )
 
--- part: at
-coalesce(g.moment, CASE WHEN c.now_ms + g.delay > 0 THEN c.now_ms + g.delay ELSE 0 END)
+-- part: asked
+-- The items with the time, their new moment, and the settings of the schedule.
+{clock}, {given}, asked AS {as_written} (
+    SELECT g.*, c.now_ms, s.number, s.max_future_ms, s.max_lease_ms, coalesce(s.max_attempts, 2147483647) AS attempts,
+        coalesce(g.moment, CASE WHEN c.now_ms + g.delay > 0 THEN c.now_ms + g.delay ELSE 0 END) AS new_ms
+    FROM given g, clock c, schedules s WHERE s.name = :schedule
+)
+
+-- part: as_written (sqlite)
+
+-- part: as_written (postgres)
+-- Otherwise the server may begin with the messages of the schedule.
+MATERIALIZED
+
+-- part: is_asked
+messages.schedule = g.number AND messages.lane = g.lane AND messages.id = g.id
+
+-- part: live
+-- The sum makes the partial indexes unusable.
+messages.mark + 0 = 0
 
 -- part: message
 messages.id, messages.bucket, messages.at_ms, messages.due_ms, messages.producer_group, messages.consumer,
@@ -47,9 +65,9 @@ messages.id, messages.bucket, messages.at_ms, messages.due_ms, messages.producer
 
 -- part: body
 (SELECT b.is_json FROM message_bodies b WHERE b.schedule = messages.schedule AND b.lane = messages.lane
-    AND b.id = messages.id) AS is_json,
+    AND b.producer_group = messages.producer_group AND b.id = messages.id) AS is_json,
 (SELECT b.body FROM message_bodies b WHERE b.schedule = messages.schedule AND b.lane = messages.lane
-    AND b.id = messages.id) AS body
+    AND b.producer_group = messages.producer_group AND b.id = messages.id) AS body
 
 -- part: atomically (sqlite)
 -- The caller counts what has changed, in the same transaction.
@@ -137,7 +155,10 @@ CREATE TABLE messages (
     body_hash       TEXT NOT NULL,
     PRIMARY KEY (schedule, lane, id)
 ) WITHOUT ROWID;
-CREATE INDEX messages_due ON messages (schedule, lane, mark, at_ms);
+-- The indexes are partial so that an operation, which does not name the mark in this form, can only use the key.
+-- Without statistics a server takes any index for it, and keeps that plan while the table grows.
+CREATE INDEX messages_due ON messages (schedule, lane, at_ms) WHERE mark = 0;
+CREATE INDEX messages_deleted ON messages (schedule, lane, at_ms) WHERE mark = 2;
 CREATE INDEX messages_held ON messages (schedule, lane, consumer, id) WHERE consumer IS NOT NULL AND mark = 0;
 CREATE INDEX messages_dead ON messages (schedule, lane, id) WHERE mark = 1;
 -- The group is here because these rows never change: an index on `messages` would be written with every lease.
@@ -207,13 +228,16 @@ UPDATE schedules SET name = NULL, deleted_ms = (SELECT now_ms FROM clock) WHERE 
 -- name: add
 -- A tombstone older than the dedupe window is replaced. The version of an id only grows.
 {atomically}
-WITH {clock}, {new}
+WITH {clock}, {new}, placed AS (
+    SELECT g.*, c.now_ms, s.number, s.buckets, s.max_future_ms, s.max_body_bytes,
+        coalesce(g.moment, CASE WHEN c.now_ms + g.delay > 0 THEN c.now_ms + g.delay ELSE 0 END) AS new_ms
+    FROM new g, clock c, schedules s WHERE s.name = :schedule
+)
 INSERT INTO messages (schedule, lane, bucket, at_ms, due_ms, created_ms, version, left_ms, delivery_count, mark,
     body_bytes, id, producer_group, consumer, body_hash)
-SELECT s.number, g.lane, g.hash % s.buckets, {at}, {at}, c.now_ms, c.now_ms / 1000 * 1048576, NULL, 0, 0,
+SELECT g.number, g.lane, g.hash % g.buckets, g.new_ms, g.new_ms, g.now_ms, g.now_ms / 1000 * 1048576, NULL, 0, 0,
     g.body_bytes, g.id, g.actor, NULL, g.body_hash
-FROM new g, clock c, schedules s
-WHERE s.name = :schedule AND {at} <= c.now_ms + s.max_future_ms AND g.body_bytes <= s.max_body_bytes
+FROM placed g WHERE g.new_ms <= g.now_ms + g.max_future_ms AND g.body_bytes <= g.max_body_bytes
 ON CONFLICT (schedule, lane, id) DO UPDATE SET at_ms = excluded.at_ms, due_ms = excluded.due_ms,
     created_ms = excluded.created_ms, left_ms = NULL, delivery_count = 0, mark = 0, body_bytes = excluded.body_bytes,
     producer_group = excluded.producer_group, consumer = NULL, body_hash = excluded.body_hash,
@@ -239,42 +263,41 @@ RETURNING {changed}
 -- A message that was delivered `max_attempts` times becomes dead instead. A session whose epoch was raised gets
 -- nothing, and a new session waits for this statement.
 {atomically}
-WITH {clock}, {given}, fence AS MATERIALIZED (
-    SELECT f.consumer, f.epoch FROM schedule_consumers f, schedules s
-    WHERE s.name = :schedule AND f.schedule = s.number
+WITH {asked}, fence AS MATERIALIZED (
+    SELECT f.consumer, f.epoch FROM schedule_consumers f
+    WHERE f.schedule = (SELECT number FROM schedules WHERE name = :schedule)
         AND f.consumer IN (SELECT actor FROM given WHERE epoch IS NOT NULL)
     ORDER BY f.consumer FOR SHARE OF f
 )
 UPDATE messages SET version = messages.version + 1,
     left_ms = CASE WHEN messages.consumer IS NULL THEN messages.at_ms END,
-    mark = CASE WHEN messages.delivery_count < coalesce(s.max_attempts, 2147483647) THEN 0 ELSE 1 END,
-    at_ms = CASE WHEN messages.delivery_count < coalesce(s.max_attempts, 2147483647)
-        THEN c.now_ms + g.delay ELSE messages.at_ms END,
-    consumer = CASE WHEN messages.delivery_count < coalesce(s.max_attempts, 2147483647)
+    mark = CASE WHEN messages.delivery_count < g.attempts THEN 0 ELSE 1 END,
+    at_ms = CASE WHEN messages.delivery_count < g.attempts
+        THEN g.new_ms ELSE messages.at_ms END,
+    consumer = CASE WHEN messages.delivery_count < g.attempts
         THEN g.actor ELSE messages.consumer END,
     delivery_count = messages.delivery_count
-        + CASE WHEN messages.delivery_count < coalesce(s.max_attempts, 2147483647) THEN 1 ELSE 0 END
-FROM given g, clock c, schedules s
-WHERE s.name = :schedule AND messages.schedule = s.number AND messages.lane = g.lane AND messages.id = g.id
-    AND messages.mark = 0 AND messages.at_ms <= c.now_ms
+        + CASE WHEN messages.delivery_count < g.attempts THEN 1 ELSE 0 END
+FROM asked g
+WHERE {is_asked} AND {live} AND messages.at_ms <= g.now_ms
     AND (g.version IS NULL OR messages.version = g.version)
-    AND g.delay > 5 AND g.delay <= s.max_lease_ms
+    AND g.new_ms > g.now_ms + 5 AND g.new_ms <= g.now_ms + g.max_lease_ms
     AND (g.epoch IS NULL OR EXISTS (SELECT 1 FROM fence f WHERE f.consumer = g.actor AND f.epoch = g.epoch))
 RETURNING {changed}, {body}
 {counted}
 
 -- name: hand_back
 {atomically}
-WITH {clock}, {given}, fence AS MATERIALIZED (
-    SELECT f.consumer, f.epoch FROM schedule_consumers f, schedules s
-    WHERE s.name = :schedule AND f.schedule = s.number AND f.consumer IN (SELECT actor FROM given)
+WITH {asked}, fence AS MATERIALIZED (
+    SELECT f.consumer, f.epoch FROM schedule_consumers f
+    WHERE f.schedule = (SELECT number FROM schedules WHERE name = :schedule)
+        AND f.consumer IN (SELECT actor FROM given)
     ORDER BY f.consumer FOR SHARE OF f
 )
 UPDATE messages SET version = messages.version + 1, left_ms = NULL, delivery_count = messages.delivery_count + 1
-FROM given g, clock c, schedules s
-WHERE s.name = :schedule AND messages.schedule = s.number AND messages.lane = g.lane AND messages.id = g.id
-    AND messages.mark = 0 AND messages.consumer = g.actor AND messages.at_ms > c.now_ms
-    AND messages.version = g.version AND messages.delivery_count < coalesce(s.max_attempts, 2147483647)
+FROM asked g
+WHERE {is_asked} AND {live} AND messages.consumer = g.actor AND messages.at_ms > g.now_ms
+    AND messages.version = g.version AND messages.delivery_count < g.attempts
     AND EXISTS (SELECT 1 FROM fence f WHERE f.consumer = g.actor AND f.epoch = g.epoch)
 RETURNING {changed}, {body}
 {counted}
@@ -282,93 +305,85 @@ RETURNING {changed}, {body}
 -- name: give_back
 -- The version is the proof that no other session has seen the lease.
 {atomically}
-WITH {given}
+WITH {asked}
 UPDATE messages SET version = messages.version + 1, left_ms = NULL, at_ms = messages.due_ms, consumer = NULL,
     delivery_count = messages.delivery_count - 1
-FROM given g, schedules s
-WHERE s.name = :schedule AND messages.schedule = s.number AND messages.lane = g.lane AND messages.id = g.id
-    AND messages.mark = 0 AND messages.consumer = g.actor AND messages.version = g.version
+FROM asked g
+WHERE {is_asked} AND {live} AND messages.consumer = g.actor AND messages.version = g.version
 RETURNING {changed}
 {counted}
 
 -- name: extend
 {atomically}
-WITH {clock}, {given}
-UPDATE messages SET version = messages.version + 1, left_ms = NULL, at_ms = {at}
-FROM given g, clock c, schedules s
-WHERE s.name = :schedule AND messages.schedule = s.number AND messages.lane = g.lane AND messages.id = g.id
-    AND messages.mark = 0 AND messages.consumer = g.actor AND messages.at_ms > c.now_ms
-    AND messages.version = g.version AND {at} > c.now_ms + 5 AND {at} <= c.now_ms + s.max_lease_ms
+WITH {asked}
+UPDATE messages SET version = messages.version + 1, left_ms = NULL, at_ms = g.new_ms
+FROM asked g
+WHERE {is_asked} AND {live} AND messages.consumer = g.actor AND messages.at_ms > g.now_ms
+    AND messages.version = g.version AND g.new_ms > g.now_ms + 5 AND g.new_ms <= g.now_ms + g.max_lease_ms
 RETURNING {changed}
 {counted}
 
 -- name: release
 {atomically}
-WITH {clock}, {given}
-UPDATE messages SET version = messages.version + 1, left_ms = NULL, at_ms = {at}, due_ms = {at}, consumer = NULL
-FROM given g, clock c, schedules s
-WHERE s.name = :schedule AND messages.schedule = s.number AND messages.lane = g.lane AND messages.id = g.id
-    AND messages.mark = 0 AND messages.consumer = g.actor AND messages.at_ms > c.now_ms
-    AND messages.version = g.version AND {at} > c.now_ms + 5 AND {at} <= c.now_ms + s.max_future_ms
+WITH {asked}
+UPDATE messages SET version = messages.version + 1, left_ms = NULL, at_ms = g.new_ms, due_ms = g.new_ms, consumer = NULL
+FROM asked g
+WHERE {is_asked} AND {live} AND messages.consumer = g.actor AND messages.at_ms > g.now_ms
+    AND messages.version = g.version AND g.new_ms > g.now_ms + 5 AND g.new_ms <= g.now_ms + g.max_future_ms
 RETURNING {changed}
 {counted}
 
 -- name: delete_held
 {atomically}
-WITH {clock}, {given}
-UPDATE messages SET version = messages.version + 1, left_ms = NULL, at_ms = c.now_ms, mark = 2
-FROM given g, clock c, schedules s
-WHERE s.name = :schedule AND messages.schedule = s.number AND messages.lane = g.lane AND messages.id = g.id
-    AND messages.mark = 0 AND messages.consumer = g.actor AND messages.at_ms > c.now_ms
+WITH {asked}
+UPDATE messages SET version = messages.version + 1, left_ms = NULL, at_ms = g.now_ms, mark = 2
+FROM asked g
+WHERE {is_asked} AND {live} AND messages.consumer = g.actor AND messages.at_ms > g.now_ms
     AND messages.version = g.version
 RETURNING {changed}
 {counted}
 
 -- name: delete_owned
 {atomically}
-WITH {clock}, {given}
-UPDATE messages SET version = messages.version + 1, at_ms = c.now_ms, mark = 2, consumer = NULL,
+WITH {asked}
+UPDATE messages SET version = messages.version + 1, at_ms = g.now_ms, mark = 2, consumer = NULL,
     left_ms = CASE WHEN messages.consumer IS NULL THEN messages.at_ms END
-FROM given g, clock c, schedules s
-WHERE s.name = :schedule AND messages.schedule = s.number AND messages.lane = g.lane AND messages.id = g.id
-    AND messages.mark = 0 AND messages.producer_group = g.actor
-    AND (messages.consumer IS NULL OR messages.at_ms <= c.now_ms)
+FROM asked g
+WHERE {is_asked} AND {live} AND messages.producer_group = g.actor
+    AND (messages.consumer IS NULL OR messages.at_ms <= g.now_ms)
     AND (g.version IS NULL OR messages.version = g.version)
 RETURNING {changed}
 {counted}
 
 -- name: delete_dead
 {atomically}
-WITH {clock}, {given}
-UPDATE messages SET version = messages.version + 1, left_ms = NULL, at_ms = c.now_ms, mark = 2, consumer = NULL
-FROM given g, clock c, schedules s
-WHERE s.name = :schedule AND messages.schedule = s.number AND messages.lane = g.lane AND messages.id = g.id
-    AND messages.mark = 1 AND messages.producer_group = g.actor
+WITH {asked}
+UPDATE messages SET version = messages.version + 1, left_ms = NULL, at_ms = g.now_ms, mark = 2, consumer = NULL
+FROM asked g
+WHERE {is_asked} AND messages.mark + 0 = 1 AND messages.producer_group = g.actor
     AND (g.version IS NULL OR messages.version = g.version)
 RETURNING {changed}
 {counted}
 
 -- name: move
 {atomically}
-WITH {clock}, {given}
-UPDATE messages SET version = messages.version + 1, at_ms = {at}, due_ms = {at}, consumer = NULL,
+WITH {asked}
+UPDATE messages SET version = messages.version + 1, at_ms = g.new_ms, due_ms = g.new_ms, consumer = NULL,
     left_ms = CASE WHEN messages.consumer IS NULL THEN messages.at_ms END
-FROM given g, clock c, schedules s
-WHERE s.name = :schedule AND messages.schedule = s.number AND messages.lane = g.lane AND messages.id = g.id
-    AND messages.mark = 0 AND messages.producer_group = g.actor
-    AND (messages.consumer IS NULL OR messages.at_ms <= c.now_ms)
-    AND (g.version IS NULL OR messages.version = g.version) AND {at} <= c.now_ms + s.max_future_ms
+FROM asked g
+WHERE {is_asked} AND {live} AND messages.producer_group = g.actor
+    AND (messages.consumer IS NULL OR messages.at_ms <= g.now_ms)
+    AND (g.version IS NULL OR messages.version = g.version) AND g.new_ms <= g.now_ms + g.max_future_ms
 RETURNING {changed}
 {counted}
 
 -- name: put_back
 {atomically}
-WITH {clock}, {given}
-UPDATE messages SET version = messages.version + 1, left_ms = NULL, at_ms = c.now_ms, due_ms = c.now_ms, mark = 0,
+WITH {asked}
+UPDATE messages SET version = messages.version + 1, left_ms = NULL, at_ms = g.now_ms, due_ms = g.now_ms, mark = 0,
     consumer = NULL, delivery_count = 0
-FROM given g, clock c, schedules s
-WHERE s.name = :schedule AND messages.schedule = s.number AND messages.lane = g.lane AND messages.id = g.id
-    AND messages.mark = 1 AND messages.producer_group = g.actor
+FROM asked g
+WHERE {is_asked} AND messages.mark + 0 = 1 AND messages.producer_group = g.actor
     AND (g.version IS NULL OR messages.version = g.version)
 RETURNING {changed}
 {counted}
@@ -542,7 +557,7 @@ GROUP BY (found.at_ms - :from_ms) / :step_ms, found.at_ms <= :at_ms;
 -- name: counts_dead
 WITH {s}
 SELECT 0, min(found.at_ms), count(*) {in_each_lane}
-    SELECT messages.at_ms FROM messages
+    SELECT messages.at_ms FROM messages {by_death}
     WHERE messages.schedule = (SELECT number FROM s) AND messages.lane = {lane} AND messages.mark = 1
         AND messages.at_ms >= :from_ms AND messages.at_ms < :to_ms
 ) AS found
@@ -584,19 +599,11 @@ SELECT found.* {in_each_lane}
     SELECT lane, id FROM messages WHERE schedule = :number AND lane = {lane} LIMIT :limit
 ) AS found LIMIT :limit;
 
--- name: remove_bodies (sqlite)
-DELETE FROM message_bodies WHERE schedule = :number AND lane = 0 AND id IN (SELECT value ->> 1 FROM json_each(:rows));
+-- name: remove_bodies
+DELETE FROM message_bodies WHERE schedule = :number AND lane = :lane AND id = ANY (:ids);
 
--- name: remove_bodies (postgres)
-DELETE FROM message_bodies b USING unnest(:lanes::integer[], :ids::text[]) AS r (lane, id)
-WHERE b.schedule = :number AND b.lane = r.lane AND b.id = r.id;
-
--- name: remove_messages (sqlite)
-DELETE FROM messages WHERE schedule = :number AND lane = 0 AND id IN (SELECT value ->> 1 FROM json_each(:rows));
-
--- name: remove_messages (postgres)
-DELETE FROM messages m USING unnest(:lanes::integer[], :ids::text[]) AS r (lane, id)
-WHERE m.schedule = :number AND m.lane = r.lane AND m.id = r.id;
+-- name: remove_messages
+DELETE FROM messages WHERE schedule = :number AND lane = :lane AND id = ANY (:ids);
 
 -- name: remove_slots
 DELETE FROM schedule_slots WHERE schedule = :number AND part = 0 AND (:gone OR (count = 0 AND start_ms < :before_ms));

@@ -9,7 +9,6 @@ import msgspec
 from strandline.engine.database import Database, Tables, Transaction
 from strandline.schedule import rules
 from strandline.schedule.model import Schedule
-from strandline.schedule.storage import rows
 from strandline.schedule.storage.due import SqlDueMessages, SqlSessions
 from strandline.schedule.storage.messages import MessageTables, SqlMessages
 from strandline.schedule.storage.port import ScheduleStore
@@ -32,7 +31,6 @@ class SqlSchedules(ScheduleStore):
         self._clock = StoreClock(now, offset)
         self._writes = open_writes(database, self._tables, self._clock)
         shared = MessageTables(self._tables, self._writes, self._clock, _LANES[database.dialect])
-        self._lanes = shared.lanes
         self.messages = SqlMessages(shared)
         self.due = SqlDueMessages(shared)
         self.sessions = SqlSessions(shared)
@@ -81,10 +79,10 @@ class SqlSchedules(ScheduleStore):
                 found = tx.run("leftovers", number=number, limit=limit)
             else:
                 found = tx.run("tombstones", number=number, before_ms=before_ms, limit=limit)
-            if found:
-                values = {"rows": found} if self._lanes == 1 else rows.columns(("lanes", "ids"), found)
-                tx.run("remove_bodies", number=number, **values)
-                tx.run("remove_messages", number=number, **values)
+            for lane in {lane for lane, _ in found}:
+                ids = [message_id for its_lane, message_id in found if its_lane == lane]
+                tx.run("remove_bodies", number=number, lane=lane, ids=ids)
+                tx.run("remove_messages", number=number, lane=lane, ids=ids)
             return len(found)
 
         return self._tables.transaction(work) if limit > 0 else 0
