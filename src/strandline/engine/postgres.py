@@ -154,7 +154,9 @@ class PostgresDatabase(Database):
         return None if session is None else int(session.execute(_NOW)[0][0])
 
     def _change(self, connection: _Connection, statement: str, values: Values) -> Rows:
-        connection.pgconn.consume_input()  # fails here if the connection was lost while idle: nothing was sent
+        # Fails if the connection was lost while idle: nothing was sent. First comes the server's last message.
+        for _ in range(2):
+            connection.pgconn.consume_input()
         try:
             return PostgresSession(connection).execute(statement, values)
         except psycopg.Error as error:

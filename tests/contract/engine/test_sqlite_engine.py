@@ -43,6 +43,11 @@ def test_every_commit_is_durable_by_construction(database):
     assert database.execute("PRAGMA synchronous") == [(2,)]
 
 
+def test_a_statement_is_planned_once(database):
+    """Its plan does not depend on its values; otherwise every new value would cost more than the statement."""
+    assert database._connection.config(sqlite.apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
+
+
 def test_a_transaction_is_all_or_nothing(database):
     """Any error rolls back the transaction, and the next transaction works."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from strandline.engine.database import Database, Rows
@@ -31,8 +32,11 @@ class SchedulePlace:
 
     def open(self) -> ScheduleStore:
         """Open the store with separate connections, as another process does."""
-        database = open_database(self.address)
-        self._opened.append((database, SqlSchedules(database, lambda: self.now_ms)))
+        with ExitStack() as failing:
+            database = open_database(self.address)
+            failing.callback(database.close)
+            self._opened.append((database, SqlSchedules(database, lambda: self.now_ms)))
+            failing.pop_all()
         return self._opened[-1][1]
 
     def execute(self, statement: str) -> Rows:

@@ -63,6 +63,13 @@ def test_credit_and_bytes_bound_what_is_leased(store):
     assert len(store.due.lease("s", [everything()], 1).leases) == 1, "a large message does not block"
 
 
+def test_a_session_goes_on_when_the_longest_lease_gets_shorter(store):
+    created(store, "a")
+    made(store, max_lease_ms=500)
+    (lease,) = store.due.lease("s", [everything(lease_ms=1000)], MEGABYTE).leases
+    assert lease.message.at_ms == NOON + 500
+
+
 def test_leases_that_were_never_sent_are_given_back(store):
     """They do not count as deliveries, and the message is available at its old place."""
     (lease,) = leased(store, "a")

@@ -27,13 +27,14 @@ class SqlDueMessages(DueMessages):
         found = self._tables.fetch("due", schedule=schedule, credit=credit, **shown) if credit > 0 else []
         if not found:
             return Leased(0, [])
-        now_ms = found[0][0]
-        chosen = assign([DueMessage(*row[1:]) for row in found], takers, now_ms, max_bytes)
-        return self._leased("lease", schedule, [self._given(*pair) for pair in chosen], now_ms)
+        now_ms, longest_ms = found[0][:2]
+        chosen = assign([DueMessage(*row[2:]) for row in found], takers, now_ms, max_bytes)
+        items = [self._given(message, taker, longest_ms) for message, taker in chosen]
+        return self._leased("lease", schedule, items, now_ms)
 
-    def _given(self, message: DueMessage, taker: Taker) -> Given:
-        lane = self._tables.lane(message.id)
-        return Given(message.id, lane, taker.consumer, message.version, None, taker.lease_ms, taker.epoch)
+    def _given(self, message: DueMessage, taker: Taker, longest_ms: int) -> Given:
+        lane, lease_ms = self._tables.lane(message.id), min(taker.lease_ms, longest_ms)
+        return Given(message.id, lane, taker.consumer, message.version, None, lease_ms, taker.epoch)
 
     def hand_back(
         self, schedule: str, consumer: str, epoch: int, credit: int, known: Collection[str] = ()

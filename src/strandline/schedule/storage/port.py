@@ -108,8 +108,8 @@ class DueMessages(ABC):
 
         A message goes to the consumer that its bucket is dealt to. What has been due for 5 ms goes to any of them.
         Messages with `max_attempts` deliveries become dead instead. Consumers whose epoch was raised get nothing
-        and are returned as `fenced`. Bodies are about `max_bytes` in total at most, but at least one message is
-        leased.
+        and are returned as `fenced`. No lease is longer than `max_lease_ms`. Bodies are about `max_bytes` in total
+        at most, but at least one message is leased.
         """
 
     @abstractmethod

@@ -451,7 +451,7 @@ ranges AS MATERIALIZED (SELECT value ->> 0 AS first, value ->> 1 AS last FROM js
 ranges AS MATERIALIZED (SELECT * FROM unnest(:firsts::integer[], :lasts::integer[]) AS r (first, last))
 
 -- part: s
-s AS MATERIALIZED (SELECT number, buckets FROM schedules WHERE name = :schedule)
+s AS MATERIALIZED (SELECT number, buckets, max_lease_ms FROM schedules WHERE name = :schedule)
 
 -- part: due
 due AS NOT MATERIALIZED (
@@ -470,14 +470,14 @@ LIMIT (SELECT CASE WHEN sum(r.last - r.first + 1) >= (SELECT buckets FROM s) THE
 -- name: due (sqlite)
 -- If other nodes have some of the buckets, more are read than can be taken: most of them will be taken there.
 WITH {clock}, {s}, {ranges}, {due}
-SELECT (SELECT now_ms FROM clock), d.id, d.bucket, d.at_ms, d.version, d.body_bytes
+SELECT (SELECT now_ms FROM clock), (SELECT max_lease_ms FROM s), d.id, d.bucket, d.at_ms, d.version, d.body_bytes
 FROM (SELECT * FROM due WHERE lane = 0 ORDER BY at_ms) AS d
 {may_take};
 
 -- name: due (postgres)
 -- Reads the lanes in parallel order, as far as needed: an index scan cannot merge them.
 WITH {clock}, {s}, {ranges}, {due}
-SELECT (SELECT now_ms FROM clock), d.id, d.bucket, d.at_ms, d.version, d.body_bytes
+SELECT (SELECT now_ms FROM clock), (SELECT max_lease_ms FROM s), d.id, d.bucket, d.at_ms, d.version, d.body_bytes
 FROM (
     (SELECT * FROM due WHERE lane = 0 ORDER BY at_ms) UNION ALL (SELECT * FROM due WHERE lane = 1 ORDER BY at_ms)
     UNION ALL
