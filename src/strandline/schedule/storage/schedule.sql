@@ -517,6 +517,41 @@ minutes AS MATERIALIZED (SELECT value AS minute_ms FROM json_each(:minutes))
 hours AS MATERIALIZED (SELECT hour_ms FROM unnest(:hours::bigint[]) AS h (hour_ms)),
 minutes AS MATERIALIZED (SELECT minute_ms FROM unnest(:minutes::bigint[]) AS m (minute_ms))
 
+-- part: in_hours (sqlite)
+SELECT 0, start_ms, sum(count) FROM hours CROSS JOIN schedule_slots
+WHERE schedule = (SELECT number FROM s) AND size_ms = 60000
+    AND start_ms >= hours.hour_ms AND start_ms < hours.hour_ms + 3600000
+    AND +start_ms >= :from_ms AND +start_ms <= :to_ms - 60000 AND start_ms NOT IN (SELECT minute_ms FROM minutes)
+GROUP BY start_ms
+
+-- part: in_hours (postgres)
+-- Here and below, the groups in the subquery keep the server from reading all slots or messages first.
+SELECT 0, found.start_ms, found.count FROM hours CROSS JOIN LATERAL (
+    SELECT start_ms, sum(count) AS count FROM schedule_slots
+    WHERE schedule = (SELECT number FROM s) AND size_ms = 60000
+        AND start_ms >= hours.hour_ms AND start_ms < hours.hour_ms + 3600000
+    GROUP BY start_ms
+) AS found
+WHERE found.start_ms >= :from_ms AND found.start_ms <= :to_ms - 60000
+    AND found.start_ms NOT IN (SELECT minute_ms FROM minutes)
+
+-- part: in_minutes (sqlite)
+SELECT 0, min(messages.at_ms), count(*) FROM minutes CROSS JOIN messages
+WHERE messages.schedule = (SELECT number FROM s) AND messages.lane = 0 AND messages.mark = 0
+    AND messages.at_ms >= minutes.minute_ms AND messages.at_ms < minutes.minute_ms + 60000
+    AND +messages.at_ms >= :from_ms AND +messages.at_ms < :to_ms AND messages.consumer IS NULL
+GROUP BY (messages.at_ms - :from_ms) / :step_ms, messages.at_ms <= :at_ms
+
+-- part: in_minutes (postgres)
+SELECT 0, found.at_ms, found.count
+FROM minutes CROSS JOIN generate_series(0, 15) AS l (lane) CROSS JOIN LATERAL (
+    SELECT min(messages.at_ms) AS at_ms, count(*) AS count FROM messages
+    WHERE messages.schedule = (SELECT number FROM s) AND messages.lane = l.lane AND messages.mark = 0
+        AND messages.at_ms >= minutes.minute_ms AND messages.at_ms < minutes.minute_ms + 60000
+        AND +messages.at_ms >= :from_ms AND +messages.at_ms < :to_ms AND messages.consumer IS NULL
+    GROUP BY (messages.at_ms - :from_ms) / :step_ms, messages.at_ms <= :at_ms
+) AS found
+
 -- name: counts
 -- Messages by moment: (held, a moment in the part of the range, count). Whole hours, except `hours`, in which a part
 -- of the range begins; the minutes of those, except `minutes`; and the messages of these. Then the held messages.
@@ -532,19 +567,9 @@ WHERE schedule = (SELECT number FROM s) AND size_ms = 60000 AND part > 0
     AND start_ms - start_ms % 3600000 NOT IN (SELECT hour_ms FROM hours)
 GROUP BY start_ms
 UNION ALL
-SELECT 0, start_ms, sum(count) FROM hours CROSS JOIN schedule_slots
-WHERE schedule = (SELECT number FROM s) AND size_ms = 60000
-    AND start_ms >= hours.hour_ms AND start_ms < hours.hour_ms + 3600000
-    AND +start_ms >= :from_ms AND +start_ms <= :to_ms - 60000 AND start_ms NOT IN (SELECT minute_ms FROM minutes)
-GROUP BY start_ms
+{in_hours}
 UNION ALL
-SELECT 0, min(found.at_ms), count(*) FROM minutes, (SELECT * {in_each_lane}
-        SELECT messages.at_ms, messages.consumer FROM messages
-        WHERE messages.schedule = (SELECT number FROM s) AND messages.lane = {lane} AND messages.mark = 0
-    ) AS found) AS found
-WHERE found.at_ms >= minutes.minute_ms AND found.at_ms < minutes.minute_ms + 60000 AND found.consumer IS NULL
-    AND +found.at_ms >= :from_ms AND +found.at_ms < :to_ms
-GROUP BY (found.at_ms - :from_ms) / :step_ms, found.at_ms <= :at_ms
+{in_minutes}
 UNION ALL
 SELECT 1, min(found.at_ms), count(*) {in_each_lane}
     SELECT messages.at_ms FROM messages {by_holder}
