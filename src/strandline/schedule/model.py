@@ -190,3 +190,21 @@ class ListQuery(msgspec.Struct, frozen=True):
     state: MessageState | None = None
     after: str = ""
     limit: int = 100
+
+
+class ClockOffset(msgspec.Struct, frozen=True):
+    """How far a clock is ahead of the database's, and how wrong that estimate can be."""
+
+    name: str
+    offset_ms: float
+    error_ms: float
+    measured_ms: int
+
+
+class ClockReport(msgspec.Struct, frozen=True):
+    """The clocks as one node knows them. `degraded` says why the node gives no leases, if it does not."""
+
+    node: ClockOffset
+    peers: list[ClockOffset]
+    clients: list[ClockOffset]
+    degraded: str | None = None

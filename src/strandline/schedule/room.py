@@ -1,0 +1,125 @@
+"""The schedule room as its users see it: schedules, and the messages of one schedule.
+
+One contract, kept in process (`local.py`) and over HTTP (`client/schedule.py`). Operations take batches and answer
+each item in the order asked. A create is safe to repeat if its messages have ids, and everything else because of
+the versions, so the client over HTTP retries after a broken connection.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from strandline.schedule.model import (
+    ChosenMessage,
+    ClockReport,
+    ItemAnswer,
+    Lease,
+    LeaseAct,
+    ListQuery,
+    LoadCounts,
+    NewMessage,
+    OwnerAct,
+    Schedule,
+    StoredMessage,
+)
+
+#: The longest time that one `pull` waits for a message.
+MAX_WAIT_MS = 60_000
+
+
+class LeaseFeed(Protocol):
+    """The leases that a node pushes to one consumer, at most `credit` at a time."""
+
+    def next(self, timeout: float) -> Lease | None:
+        """The next lease; None if none came in time. LeaseLost if a newer session of the consumer exists."""
+
+    def extend(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]: ...
+
+    def release(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]: ...
+
+    def delete(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]: ...
+
+    def now_ms(self) -> int:
+        """The time of the schedule's database, estimated without a request. Leases expire by that clock."""
+
+    def close(self) -> None:
+        """End the session. Leases that `next` did not return are given back and do not count as deliveries."""
+
+
+class ScheduleMessages(ABC):
+    """The messages of one schedule. `<name>.dead` is the schedule of its dead messages."""
+
+    name: str
+
+    @abstractmethod
+    def create(self, items: Sequence[NewMessage]) -> list[ItemAnswer]: ...
+
+    @abstractmethod
+    def lease(self, consumer: str, lease_ms: int, items: Sequence[ChosenMessage]) -> list[Lease | ItemAnswer]: ...
+
+    @abstractmethod
+    def pull(self, consumer: str, lease_ms: int, limit: int, wait_ms: int = 0) -> list[Lease]:
+        """New leases of due messages, oldest first; waits up to `wait_ms` until there is at least one."""
+
+    @abstractmethod
+    def subscribe(self, consumer: str, lease_ms: int, credit: int) -> LeaseFeed:
+        """Begin a push session. Fences an earlier session of the same consumer, and first returns its leases."""
+
+    @abstractmethod
+    def extend(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]: ...
+
+    @abstractmethod
+    def release(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]: ...
+
+    @abstractmethod
+    def delete(self, items: Sequence[LeaseAct | OwnerAct]) -> list[ItemAnswer]: ...
+
+    @abstractmethod
+    def move(self, items: Sequence[OwnerAct]) -> list[ItemAnswer]: ...
+
+    @abstractmethod
+    def put_back(self, items: Sequence[OwnerAct]) -> list[ItemAnswer]: ...
+
+    @abstractmethod
+    def get(self, message_id: str) -> StoredMessage: ...
+
+    @abstractmethod
+    def read(self, claim: LeaseAct | OwnerAct) -> Lease: ...
+
+    @abstractmethod
+    def list(self, query: ListQuery) -> Iterator[StoredMessage]:
+        """All messages that the query describes; `limit` is the size of a page."""
+
+    @abstractmethod
+    def counts(self, from_ms: int, to_ms: int, step_ms: int | None = None) -> LoadCounts: ...
+
+
+class Schedules(ABC):
+    """All schedules: `sl.schedules`. `sl.schedule(name)` is `sl.schedules.of(name)`."""
+
+    @abstractmethod
+    def put(self, schedule: Schedule) -> bool:
+        """Create a schedule, or replace all its settings. Returns whether it is new."""
+
+    @abstractmethod
+    def create(self, schedule: Schedule) -> None:
+        """Create a schedule. AlreadyExists if there is one with other settings."""
+
+    @abstractmethod
+    def get(self, name: str) -> Schedule: ...
+
+    @abstractmethod
+    def all(self) -> list[Schedule]: ...
+
+    @abstractmethod
+    def delete(self, name: str) -> None: ...
+
+    @abstractmethod
+    def of(self, name: str) -> ScheduleMessages:
+        """The messages of a schedule. Does not check that it exists."""
+
+    @abstractmethod
+    def clocks(self) -> ClockReport:
+        """How far the clocks of this node, its peers and its clients are from the database's."""

@@ -1,0 +1,57 @@
+"""The schedule as the server in the same process uses it: deliveries that hold no thread while they wait."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from strandline.schedule.model import Lease
+from strandline.schedule.room import ScheduleMessages, Schedules
+
+#: Gets new leases, or the error that ended the wait. Called once, in any thread.
+Pulled = Callable[[Sequence[Lease] | BaseException], None]
+
+
+class PushListener(Protocol):
+    """Gets what the broker has for one push session. Its methods return at once; any thread calls them."""
+
+    def leased(self, leases: Sequence[Lease]) -> None: ...
+
+    def fenced(self) -> None:
+        """A newer session of the same consumer exists; this one gets nothing more."""
+
+
+class PushSession(Protocol):
+    def set_credit(self, credit: int) -> None:
+        """How many leases the consumer holds at most. Does no I/O."""
+
+    def returned(self, ids: Sequence[str]) -> None:
+        """These messages were deleted or released, which gives their places back. Expired leases need no call."""
+
+    def close(self, unsent: Sequence[Lease]) -> None:
+        """End the session; leases that were never written to the socket are given back. May wait for the store."""
+
+
+class ServedMessages(ScheduleMessages):
+    @abstractmethod
+    def start_pull(
+        self, consumer: str, lease_ms: int, limit: int, wait_ms: int, done: Pulled
+    ) -> Callable[[], None]:
+        """`pull` without a thread that waits. Returns a function that ends the wait early with no leases.
+
+        May wait for the store: not for an event loop.
+        """
+
+    @abstractmethod
+    def open_push(self, consumer: str, lease_ms: int, credit: int, listener: PushListener) -> PushSession:
+        """Begin a push session. May wait for the store: not for an event loop."""
+
+
+class ServedSchedules(Schedules):
+    @abstractmethod
+    def of(self, name: str) -> ServedMessages: ...
+
+    @abstractmethod
+    def ping(self, client: str, client_ms: int, received_ms: int) -> int:
+        """Note the clock of a client; returns the time for the answer. Does no I/O."""
