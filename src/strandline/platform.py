@@ -11,6 +11,7 @@ from strandline.engine.connect import Databases
 from strandline.log.local import LocalLog
 from strandline.log.open import open_log
 from strandline.room import Room, Rooms, room
+from strandline.schedule.local import LocalMessages, LocalSchedules
 from strandline.settings import Settings
 
 
@@ -32,6 +33,13 @@ class Platform(Rooms[Room]):
     @room
     def archive(self) -> LocalArchive:
         return LocalArchive(self.log, self.databases, self.data, self.settings, self.clock)
+
+    @room
+    def schedules(self) -> LocalSchedules:
+        return LocalSchedules(self.databases, self.settings, self.clock, self.log.node)
+
+    def schedule(self, name: str) -> LocalMessages:
+        return self.schedules.of(name)
 
     def close(self) -> None:
         super().close()

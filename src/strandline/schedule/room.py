@@ -25,8 +25,11 @@ from strandline.schedule.model import (
     StoredMessage,
 )
 
-#: The longest time that one `pull` waits for a message.
+#: The longest time that one `pull` waits for a message, and the most leases that it returns.
 MAX_WAIT_MS = 60_000
+MAX_PULLED = 1_000
+#: The most leases that a push session holds.
+MAX_CREDIT = 10_000
 
 
 class LeaseFeed(Protocol):
@@ -54,7 +57,8 @@ class ScheduleMessages(ABC):
     name: str
 
     @abstractmethod
-    def create(self, items: Sequence[NewMessage]) -> list[ItemAnswer]: ...
+    def create(self, items: Sequence[NewMessage]) -> list[ItemAnswer]:
+        """Store messages. A message with an empty id gets a new one, which its answer names."""
 
     @abstractmethod
     def lease(self, consumer: str, lease_ms: int, items: Sequence[ChosenMessage]) -> list[Lease | ItemAnswer]: ...
@@ -105,7 +109,7 @@ class Schedules(ABC):
 
     @abstractmethod
     def create(self, schedule: Schedule) -> None:
-        """Create a schedule. AlreadyExists if there is one with other settings."""
+        """Create a schedule. No effect if it exists with the same settings; Conflict with others."""
 
     @abstractmethod
     def get(self, name: str) -> Schedule: ...

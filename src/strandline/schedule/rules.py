@@ -92,9 +92,14 @@ def split_view(name: str) -> tuple[str, bool]:
     return (name.removesuffix(DEAD), True) if name.endswith(DEAD) else (name, False)
 
 
+def is_name(name: str) -> bool:
+    """Whether a schedule can have this name."""
+    return _NAME.fullmatch(name) is not None and not name.endswith(DEAD)
+
+
 def check_schedule(schedule: Schedule) -> None:
     """Invalid if a name or a setting cannot be used."""
-    if not _NAME.fullmatch(schedule.name) or schedule.name.endswith(DEAD):
+    if not is_name(schedule.name):
         raise Invalid(
             f"{schedule.name!r:.60} is not a name of a schedule: use 1 to 255 letters, digits, '.', '_' and '-', "
             f"begin with a letter or digit, and do not end with {DEAD!r}"
@@ -130,6 +135,11 @@ def check_lease_ms(schedule: Schedule, lease_ms: int) -> None:
         raise BadTimestamp(
             f"lease_ms must be more than {SHORTEST_MS} and at most {schedule.max_lease_ms}, not {lease_ms}"
         )
+
+
+def check_consumer(consumer: str) -> None:
+    if problem := _bad_text("consumer", consumer):
+        raise Invalid(problem)
 
 
 def malformed(item: Item) -> str | None:

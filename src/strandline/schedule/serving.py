@@ -26,8 +26,12 @@ class PushSession(Protocol):
     def set_credit(self, credit: int) -> None:
         """How many leases the consumer holds at most. Does no I/O."""
 
-    def returned(self, ids: Sequence[str]) -> None:
-        """These messages were deleted or released, which gives their places back. Expired leases need no call."""
+    def sent(self, leases: Sequence[Lease]) -> None:
+        """These leases were written to the socket. Does no I/O.
+
+        The broker leases nothing more for a session while many bytes wait to be sent to it. A lease that is
+        deleted or released through the room, or expires, gives its place back without a call.
+        """
 
     def close(self, unsent: Sequence[Lease]) -> None:
         """End the session; leases that were never written to the socket are given back. May wait for the store."""

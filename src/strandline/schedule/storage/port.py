@@ -175,6 +175,10 @@ class ScheduleStore(ABC):
         """
 
     @abstractmethod
+    def create(self, schedule: Schedule) -> bool:
+        """Create a schedule. Returns False if there is one of that name, which is not changed."""
+
+    @abstractmethod
     def get(self, name: str) -> Schedule | None:
         """The settings of a schedule."""
 

@@ -35,13 +35,15 @@ class SqlSchedules(ScheduleStore):
         self.due = SqlDueMessages(shared)
         self.sessions = SqlSessions(shared)
 
-    def put(self, schedule: Schedule) -> bool:
+    def create(self, schedule: Schedule) -> bool:
         rules.check_schedule(schedule)
-        values = msgspec.structs.asdict(schedule)
+        return bool(self._tables.store("put", **msgspec.structs.asdict(schedule)))
+
+    def put(self, schedule: Schedule) -> bool:
         while True:
-            if self._tables.store("put", **values):
+            if self.create(schedule):
                 return True
-            if self._tables.store("change", **values):
+            if self._tables.store("change", **msgspec.structs.asdict(schedule)):
                 return False
             if (before := self.get(schedule.name)) is not None:  # otherwise it was deleted in between
                 rules.check_change(before, schedule)
