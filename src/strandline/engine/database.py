@@ -28,6 +28,25 @@ class Session(Protocol):
     def execute_many(self, statement: str, rows: Sequence[Values]) -> None: ...
 
 
+class Signals(Protocol):
+    """Short texts between the processes that use a database. A text can get lost: these are only hints.
+
+    One thread sends, and one receives. Both get Unavailable while there is no connection, and call again later.
+    """
+
+    def send(self, text: str) -> None:
+        """Send a text of at most 7,000 ASCII characters to all processes, also to this one."""
+
+    def receive(self, seconds: float) -> list[str]:
+        """Texts that have arrived; waits for one. The first call, and each after an error, begins to listen."""
+
+    def interrupt(self) -> None:
+        """End a `receive` that waits; later ones do not wait."""
+
+    def close(self) -> None:
+        """Close the connections, which no thread uses any more."""
+
+
 class Database(ABC):
     """A database and the connections of this process to it. Thread-safe."""
 
@@ -61,6 +80,10 @@ class Database(ABC):
     @abstractmethod
     def data_version(self) -> int | None:
         """A number that changes with every commit of any process; None if it would cost a round trip."""
+
+    @abstractmethod
+    def signals(self, channel: str) -> Signals | None:
+        """Texts between processes, over connections of their own; None if the database has nothing like it."""
 
     @abstractmethod
     def lease_ms(self, session: Session | None = None) -> int | None:

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import logging
 import random
+import select
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
 from strandline.config import from_environment
-from strandline.engine.database import Database, Rows, Session, Values
+from strandline.engine.database import Database, Rows, Session, Signals, Values
 from strandline.engine.sql import Dialect
 from strandline.errors import Invalid, OutcomeUnknown, StorageFull, StrandlineError, Unavailable
 
 try:
     import psycopg
+    import psycopg.sql
     import psycopg_pool
     from psycopg import conninfo
     from psycopg.abc import PQGen
@@ -97,6 +100,50 @@ class PostgresSession(Session):
             cursor.executemany(statement.encode(), rows)
 
 
+class PostgresSignals(Signals):
+    """NOTIFY and LISTEN. `connect` opens a connection and maps errors."""
+
+    def __init__(self, connect: Callable[[], _Connection], channel: str) -> None:
+        self._connect = connect
+        self._channel = channel
+        self._sender: _Connection | None = None
+        self._receiver: _Connection | None = None
+        self._woken, self._waker = socket.socketpair()
+
+    def send(self, text: str) -> None:
+        self._sender = self._sender or self._connect()
+        try:
+            self._sender.execute("SELECT pg_notify(%s, %s)", (self._channel, text))
+        except psycopg.Error as error:
+            self._sender.close()
+            self._sender = None
+            raise Unavailable(f"the signal was not sent: {_text(error)}") from error
+
+    def receive(self, seconds: float) -> list[str]:
+        try:
+            if self._receiver is None:
+                self._receiver = self._connect()
+                self._receiver.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(self._channel)))
+            server = self._receiver.pgconn
+            select.select([server.socket, self._woken.fileno()], [], [], seconds)
+            server.consume_input()
+            return [found.extra.decode() for found in iter(server.notifies, None)]
+        except psycopg.Error as error:
+            if self._receiver is not None:
+                self._receiver.close()
+                self._receiver = None
+            raise Unavailable(f"signals cannot be received: {_text(error)}") from error
+
+    def interrupt(self) -> None:
+        self._waker.close()
+
+    def close(self) -> None:
+        self._woken.close()
+        for connection in (self._sender, self._receiver):
+            if connection is not None:
+                connection.close()
+
+
 class PostgresDatabase(Database):
     """The schema `strandline` in a database that processes on several machines share."""
 
@@ -149,6 +196,9 @@ class PostgresDatabase(Database):
 
     def data_version(self) -> None:
         return None
+
+    def signals(self, channel: str) -> PostgresSignals:
+        return PostgresSignals(self._connect, channel)
 
     def lease_ms(self, session: Session | None = None) -> int | None:
         return None if session is None else int(session.execute(_NOW)[0][0])

@@ -89,6 +89,9 @@ class SqliteDatabase(Database):
     def data_version(self) -> int:
         return self._observer.data_version()
 
+    def signals(self, channel: str) -> None:  # noqa: ARG002 - the port's signature
+        return None
+
     def lease_ms(self, session: Session | None = None) -> int:  # noqa: ARG002 - the port's signature
         return clock.boot_ms()
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TypeAlias
+from weakref import WeakSet
 
 import msgspec
 
@@ -11,11 +15,14 @@ from strandline.clock import Clock
 from strandline.engine.connect import Databases
 from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 from strandline.log.node import Node
-from strandline.room import Chore, Room
+from strandline.room import Chore, CounterValues, Room
 from strandline.schedule import rules
+from strandline.schedule.broker import Broker
+from strandline.schedule.clocks import NodeClocks
+from strandline.schedule.leaser import DeliveryContext, Leaser
 from strandline.schedule.model import (
+    DEAD,
     ChosenMessage,
-    ClockOffset,
     ClockReport,
     ItemAnswer,
     Lease,
@@ -27,8 +34,9 @@ from strandline.schedule.model import (
     Schedule,
     StoredMessage,
 )
-from strandline.schedule.room import LeaseFeed
-from strandline.schedule.serving import Pulled, PushListener, PushSession, ServedMessages, ServedSchedules
+from strandline.schedule.news import open_news
+from strandline.schedule.push import LocalFeed, LocalPush
+from strandline.schedule.serving import Pulled, PushListener, ServedMessages, ServedSchedules
 from strandline.schedule.settings import ScheduleSections
 from strandline.schedule.storage import ScheduleStore
 from strandline.schedule.storage.connect import connect
@@ -38,45 +46,73 @@ _PURGE_INTERVAL_MS = 10_000
 _PURGED_AT_ONCE = 1_000
 
 
-class LocalSchedules(ServedSchedules, Room):
-    """Opens the store when it is first needed: many processes only use other rooms."""
+Answers: TypeAlias = list[ItemAnswer]
 
+
+@dataclass(frozen=True)
+class ScheduleParts:
+    """What is opened when the schedules are first needed: many processes only use other rooms."""
+
+    store: ScheduleStore
+    clocks: NodeClocks
+    broker: Broker
+
+
+class LocalSchedules(ServedSchedules, Room):
     def __init__(self, databases: Databases, settings: ScheduleSections, clock: Clock, node: Node) -> None:
         self._databases = databases
         self._settings = settings
         self._clock = clock
         self._node = node
         self._lock = threading.Lock()
-        self._store: ScheduleStore | None = None
+        self._parts: ScheduleParts | None = None
+        self.feeds: WeakSet[LocalFeed] = WeakSet()
 
     @property
-    def store(self) -> ScheduleStore:
+    def parts(self) -> ScheduleParts:
         with self._lock:
-            if self._store is None:
-                self._store = connect(self._settings, self._databases, self._clock)
-            return self._store
+            if self._parts is None:
+                self._parts = self._open()
+            return self._parts
+
+    def _open(self) -> ScheduleParts:
+        settings = self._settings.schedule
+        store = connect(self._settings, self._databases, self._clock)
+        clocks = NodeClocks(self._node.id, store, self._clock, settings.max_clock_offset_ms)
+        clocks.measure()
+        news = open_news(store, notify=settings.notify)
+        context = DeliveryContext(self._node.id, store, clocks, news, self._session_problem)
+        return ScheduleParts(store, clocks, Broker(context))
+
+    def _session_problem(self) -> str | None:
+        try:
+            sure = self._node.coordination.sure()
+        except Unavailable as error:
+            return error.detail
+        return None if sure else "it has lost its coordination session and reconnects automatically"
 
     # -- the contract
 
     def put(self, schedule: Schedule) -> bool:
-        return self.store.put(schedule)
+        return self.parts.store.put(schedule)
 
     def create(self, schedule: Schedule) -> None:
-        if not self.store.create(schedule) and self.get(schedule.name) != schedule:
+        if not self.parts.store.create(schedule) and self.get(schedule.name) != schedule:
             raise Conflict(f"the schedule {schedule.name} exists with other settings; change them with put")
 
     def get(self, name: str) -> Schedule:
-        found = self.store.get(name) if rules.is_name(name) else None
+        found = self.parts.store.get(name) if rules.is_name(name) else None
         if found is None:
             raise _no_schedule(name)
         return found
 
     def all(self) -> list[Schedule]:
-        return self.store.all()
+        return self.parts.store.all()
 
     def delete(self, name: str) -> None:
-        if not (rules.is_name(name) and self.store.delete(name)):
+        if not (rules.is_name(name) and self.parts.store.delete(name)):
             raise _no_schedule(name)
+        self.parts.broker.deleted(name)
 
     def of(self, name: str) -> LocalMessages:
         if not rules.is_name(rules.split_view(name)[0]):
@@ -84,20 +120,27 @@ class LocalSchedules(ServedSchedules, Room):
         return LocalMessages(name, self)
 
     def clocks(self) -> ClockReport:
-        offset = self._clock.now_ms() - self.store.now_ms()
-        return ClockReport(ClockOffset(self._node.id, offset, 0.0, self._clock.now_ms()), [], [])
+        self.parts.broker.start()
+        return self.parts.clocks.report(self.parts.broker.problem())
 
     def ping(self, client: str, client_ms: int, received_ms: int) -> int:
-        return self._clock.now_ms()
+        return self.parts.clocks.ping(client, client_ms, received_ms)
 
     # -- for the process that runs the room
 
     def start(self) -> None:
-        self.store.now_ms()
+        """Make this node known to the others, and measure its clock."""
+        self.parts.broker.start()
 
     def check_ready(self) -> None:
-        if self._store is not None:
-            self._store.now_ms()
+        if self._parts is None:
+            return
+        self._parts.store.now_ms()
+        if problem := self._parts.broker.problem():
+            raise Unavailable(f"this node gives no leases: {problem}", retry_after=1)
+
+    def counts(self) -> CounterValues:
+        return self._parts.broker.counts() if self._parts is not None else {}
 
     def chores(self) -> list[Chore]:
         return [
@@ -106,16 +149,22 @@ class LocalSchedules(ServedSchedules, Room):
         ]
 
     def _fold(self) -> None:
-        self.store.fold()
+        self.parts.store.fold()
 
     def _purge(self) -> None:
-        while self.store.purge(_PURGED_AT_ONCE) == _PURGED_AT_ONCE:
+        """Remove what is deleted, while the time of this node can be trusted."""
+        parts = self.parts
+        while parts.broker.problem() is None and parts.store.purge(_PURGED_AT_ONCE) == _PURGED_AT_ONCE:
             pass
 
     def close(self) -> None:
         with self._lock:
-            if self._store is not None:
-                self._store.close()
+            parts = self._parts
+        if parts is not None:
+            for feed in [*self.feeds]:
+                feed.close()
+            parts.broker.close()
+            parts.store.close()
 
 
 class LocalMessages(ServedMessages):
@@ -124,52 +173,89 @@ class LocalMessages(ServedMessages):
         self._schedules = schedules
 
     @property
+    def _parts(self) -> ScheduleParts:
+        return self._schedules.parts
+
+    @property
     def _store(self) -> ScheduleStore:
-        return self._schedules.store
+        return self._schedules.parts.store
 
     # -- changes
 
     def create(self, items: Sequence[NewMessage]) -> list[ItemAnswer]:
         if not all(item.id for item in items):
-            now_ms = self._store.now_ms()
+            now_ms = self._parts.clocks.now_ms()
             items = [item if item.id else msgspec.structs.replace(item, id=rules.new_id(now_ms)) for item in items]
-        return self._store.messages.create(self.name, items)
+        return self._appeared(self._store.messages.create(self.name, items))
 
     def lease(self, consumer: str, lease_ms: int, items: Sequence[ChosenMessage]) -> list[Lease | ItemAnswer]:
         rules.check_consumer(consumer)
-        rules.check_lease_ms(self._schedules.get(rules.split_view(self.name)[0]), lease_ms)
+        self._leaser("lease").check(lease_ms)
         return self._store.messages.lease(self.name, consumer, lease_ms, items)
 
     def extend(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]:
-        return self._store.messages.extend(self.name, items)
+        answers = self._store.messages.extend(self.name, items)
+        self._parts.broker.acted(self.name, items, answers, ends=False)
+        return answers
 
     def release(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]:
-        return self._store.messages.release(self.name, items)
+        answers = self._store.messages.release(self.name, items)
+        self._parts.broker.acted(self.name, items, answers, ends=True)
+        return self._appeared(answers)
 
     def delete(self, items: Sequence[LeaseAct | OwnerAct]) -> list[ItemAnswer]:
-        return self._store.messages.delete(self.name, items)
+        answers = self._store.messages.delete(self.name, items)
+        self._parts.broker.acted(self.name, items, answers, ends=True)
+        return answers
 
     def move(self, items: Sequence[OwnerAct]) -> list[ItemAnswer]:
-        return self._store.messages.move(self.name, items)
+        return self._appeared(self._store.messages.move(self.name, items))
 
     def put_back(self, items: Sequence[OwnerAct]) -> list[ItemAnswer]:
-        return self._store.messages.put_back(self.name, items)
+        return self._appeared(self._store.messages.put_back(self.name, items))
+
+    def _appeared(self, answers: Answers) -> Answers:
+        self._parts.broker.appeared(rules.split_view(self.name)[0], answers)
+        return answers
 
     # -- delivery
 
     def pull(self, consumer: str, lease_ms: int, limit: int, wait_ms: int = 0) -> list[Lease]:
-        raise Unavailable
+        found: SimpleQueue[Sequence[Lease] | BaseException] = SimpleQueue()
+        cancel = self.start_pull(consumer, lease_ms, limit, wait_ms, found.put)
+        try:
+            answer = found.get()
+        except BaseException:  # the user pressed Ctrl-C
+            cancel()
+            raise
+        if isinstance(answer, BaseException):
+            raise answer
+        return [*answer]
 
     def start_pull(
         self, consumer: str, lease_ms: int, limit: int, wait_ms: int, done: Pulled
     ) -> Callable[[], None]:
-        raise Unavailable
+        rules.check_consumer(consumer)
+        rules.check_pull(limit, wait_ms)
+        return self._leaser("pull").start_pull(consumer, lease_ms, limit, wait_ms, done)
 
-    def subscribe(self, consumer: str, lease_ms: int, credit: int) -> LeaseFeed:
-        raise Unavailable
+    def subscribe(self, consumer: str, lease_ms: int, credit: int) -> LocalFeed:
+        feed = LocalFeed(self, self._parts.clocks.now_ms)
+        feed.open(consumer, lease_ms, credit)
+        self._schedules.feeds.add(feed)
+        return feed
 
-    def open_push(self, consumer: str, lease_ms: int, credit: int, listener: PushListener) -> PushSession:
-        raise Unavailable
+    def open_push(self, consumer: str, lease_ms: int, credit: int, listener: PushListener) -> LocalPush:
+        rules.check_consumer(consumer)
+        rules.check_credit(credit)
+        leaser = self._leaser("subscribe")
+        return LocalPush(leaser, leaser.open_push(consumer, lease_ms, credit, listener))
+
+    def _leaser(self, what: str) -> Leaser:
+        """Conflict if the view of dead messages is meant."""
+        if self.name.endswith(DEAD):
+            raise Conflict(f"{what} is not possible with dead messages; put them back first")
+        return self._parts.broker.leaser(self.name)
 
     # -- reads
 

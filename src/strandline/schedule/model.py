@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -155,6 +156,10 @@ class Leased(msgspec.Struct, frozen=True):
     fenced: frozenset[str] = frozenset()
     #: How many messages became dead instead of being leased.
     dead: int = 0
+    #: How many messages were leased after the lease of another consumer had expired.
+    expired: int = 0
+    #: How long each leased message had been available, in the order of `leases`.
+    waited_ms: Sequence[int] = ()
 
 
 class NextDue(msgspec.Struct, frozen=True):

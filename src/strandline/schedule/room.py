@@ -24,12 +24,9 @@ from strandline.schedule.model import (
     Schedule,
     StoredMessage,
 )
+from strandline.schedule.rules import MAX_CREDIT, MAX_PULLED, MAX_WAIT_MS
 
-#: The longest time that one `pull` waits for a message, and the most leases that it returns.
-MAX_WAIT_MS = 60_000
-MAX_PULLED = 1_000
-#: The most leases that a push session holds.
-MAX_CREDIT = 10_000
+__all__ = ["MAX_CREDIT", "MAX_PULLED", "MAX_WAIT_MS", "LeaseFeed", "ScheduleMessages", "Schedules"]
 
 
 class LeaseFeed(Protocol):

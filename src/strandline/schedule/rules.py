@@ -33,6 +33,11 @@ from strandline.schedule.model import (
 #: A new moment of a lease must be later than this from now: shorter leases cannot be used.
 SHORTEST_MS = 5
 MAX_ID_CHARACTERS = 255
+#: The longest time that one `pull` waits for a message, and the most leases that it returns.
+MAX_WAIT_MS = 60_000
+MAX_PULLED = 1_000
+#: The most leases that a push session holds.
+MAX_CREDIT = 10_000
 #: Moments and settings are at most this large, so that sums of two fit in 64 bits and JSON numbers stay exact.
 MAX_MS = 2**52
 _MAX_VERSION = 2**63 - 1
@@ -113,8 +118,7 @@ def check_schedule(schedule: Schedule) -> None:
         "max_attempts": (schedule.max_attempts or 1, 1, 2**31 - 1),
     }
     for name, (value, least, most) in ranges.items():
-        if not least <= value <= most:
-            raise Invalid(f"{name} of the schedule {schedule.name} must be from {least} to {most}, not {value}")
+        _check_range(f"{name} of the schedule {schedule.name}", value, least, most)
     if schedule.max_attempts == 0:
         raise Invalid(
             f"max_attempts of the schedule {schedule.name} must be at least 1; leave it out for no limit"
@@ -140,6 +144,20 @@ def check_lease_ms(schedule: Schedule, lease_ms: int) -> None:
 def check_consumer(consumer: str) -> None:
     if problem := _bad_text("consumer", consumer):
         raise Invalid(problem)
+
+
+def check_credit(credit: int) -> None:
+    _check_range("credit", credit, 0, MAX_CREDIT)
+
+
+def check_pull(limit: int, wait_ms: int) -> None:
+    _check_range("limit", limit, 1, MAX_PULLED)
+    _check_range("wait_ms", wait_ms, 0, MAX_WAIT_MS)
+
+
+def _check_range(what: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise Invalid(f"{what} must be from {least} to {most}, not {value}")
 
 
 def malformed(item: Item) -> str | None:

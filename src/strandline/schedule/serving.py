@@ -29,12 +29,13 @@ class PushSession(Protocol):
     def sent(self, leases: Sequence[Lease]) -> None:
         """These leases were written to the socket. Does no I/O.
 
-        The broker leases nothing more for a session while many bytes wait to be sent to it. A lease that is
-        deleted or released through the room, or expires, gives its place back without a call.
+        The broker leases nothing more for a session while many bytes wait to be sent to it, and gives back what
+        was never sent. A lease that is deleted or released through the room, or expires, gives its place back
+        without a call.
         """
 
-    def close(self, unsent: Sequence[Lease]) -> None:
-        """End the session; leases that were never written to the socket are given back. May wait for the store."""
+    def close(self) -> None:
+        """End the session. Leases that were not reported as sent are given back. May wait for the store."""
 
 
 class ServedMessages(ScheduleMessages):
@@ -58,4 +59,7 @@ class ServedSchedules(Schedules):
 
     @abstractmethod
     def ping(self, client: str, client_ms: int, received_ms: int) -> int:
-        """Note the clock of a client; returns the time for the answer. Does no I/O."""
+        """Note the clock of a client. `received_ms` is when its ping arrived, on the clock of this node.
+
+        Returns the time for the answer, by the database's clock. Does no I/O.
+        """

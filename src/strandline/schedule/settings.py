@@ -15,6 +15,17 @@ class ScheduleSettings:
         "Database of the schedules: `postgresql://user:env:NAME@host:port/database` with the password in the "
         "environment variable NAME. If empty: a file in the data directory, for the processes of one machine.",
     )
+    notify: bool = setting(
+        True,
+        "Whether nodes tell each other of new messages with NOTIFY, on PostgreSQL. Without it, each node looks "
+        "every 20 ms.",
+    )
+    max_clock_offset_ms: int = setting(
+        500,
+        "A node gives no leases while its clock differs from the database's by more than this, or after the "
+        "database's time was set back by more than this.",
+        minimum=1,
+    )
 
 
 class ScheduleSections(Protocol):

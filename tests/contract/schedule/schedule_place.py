@@ -8,12 +8,23 @@ from pathlib import Path
 from strandline.engine.database import Database, Rows
 from strandline.engine.postgres import PostgresDatabase
 from strandline.engine.sqlite_database import SqliteDatabase
-from strandline.schedule.model import Body, Lease, LeaseAct, Moment, NewMessage, OwnerAct, Schedule, Taker
+from strandline.schedule.model import (
+    Body,
+    ClockOffset,
+    Lease,
+    LeaseAct,
+    Moment,
+    NewMessage,
+    OwnerAct,
+    Schedule,
+    Taker,
+)
 from strandline.schedule.storage import ScheduleStore
 from strandline.schedule.storage.sql import SqlSchedules
 
 NOON = 1_714_564_800_000
 MEGABYTE = 1_000_000
+CLOCK = ClockOffset("any", 0.0, 1.0, NOON)
 
 
 def open_database(address: str) -> Database:

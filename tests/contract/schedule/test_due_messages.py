@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from schedule_place import MEGABYTE, NOON, act, created, everything, leased, made, message, own
+from schedule_place import CLOCK, MEGABYTE, NOON, act, created, everything, leased, made, message, own
 
 from strandline.schedule.dealing import hash_of
 from strandline.schedule.model import NextDue, Taker
@@ -140,8 +140,8 @@ def test_a_newer_session_fences_the_older_one(store):
 
 def test_who_is_there(place, store):
     """A push session lives while its node does; a pull counts for a while after its last call."""
-    store.sessions.beat("node-1", 3000)
-    store.sessions.beat("node-2", 1000)
+    store.sessions.beat("node-1", 3000, CLOCK)
+    store.sessions.beat("node-2", 1000, CLOCK)
     ada, bob = store.sessions.open("s", "ada", "node-1"), store.sessions.open("s", "bob", "node-2")
     store.sessions.attend("s", "eve", 2000)
     made(store, "other")
@@ -150,7 +150,7 @@ def test_who_is_there(place, store):
     assert (store.sessions.present("s")["ada"], store.sessions.present("s")["bob"]) == (ada, bob)
     place.now_ms += 1000
     assert store.sessions.present("s").keys() == {"ada", "eve"}
-    store.sessions.beat("node-2", 5000)
+    store.sessions.beat("node-2", 5000, CLOCK)
     assert store.sessions.present("s").keys() == {"ada", "bob", "eve"}
     place.now_ms += 1000
     assert store.sessions.present("s").keys() == {"ada", "bob"}

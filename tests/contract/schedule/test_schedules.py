@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from schedule_place import MEGABYTE, NOON, act, created, everything, leased, made, message, own
+from schedule_place import CLOCK, MEGABYTE, NOON, act, created, everything, leased, made, message, own
 
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.schedule.model import ListQuery, LoadCounts, LoadStep, Schedule
@@ -90,7 +90,7 @@ def test_tombstones_are_removed_after_the_dedupe_window(place, store):
 
 def test_upkeep_removes_what_is_over(place, store):
     """Counts of the past, and consumers and nodes that left."""
-    store.sessions.beat("node", 1000)
+    store.sessions.beat("node", 1000, CLOCK)
     store.sessions.open("s", "ada", "node")
     leased(store, "a")
     store.fold()

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import msgspec
 
 from strandline.schedule.dealing import assign
-from strandline.schedule.model import DueMessage, LeaseAct, Leased, NextDue, Taker
+from strandline.schedule.model import (
+    ClockOffset,
+    DueMessage,
+    Lease,
+    LeaseAct,
+    Leased,
+    NextDue,
+    StoredMessage,
+    Taker,
+)
 from strandline.schedule.storage import rows
 from strandline.schedule.storage.messages import MessageTables, no_schedule
-from strandline.schedule.storage.port import DueMessages, Sessions
+from strandline.schedule.storage.port import DueMessages, Sessions, always
 from strandline.schedule.storage.rows import Given
 from strandline.schedule.storage.writes import Change
 
@@ -20,7 +31,9 @@ class SqlDueMessages(DueMessages):
     def __init__(self, tables: MessageTables) -> None:
         self._tables = tables
 
-    def lease(self, schedule: str, takers: Sequence[Taker], max_bytes: int) -> Leased:
+    def lease(
+        self, schedule: str, takers: Sequence[Taker], max_bytes: int, may: Callable[[int], bool] = always
+    ) -> Leased:
         ranges = [(taker.first, taker.last) for taker in takers]
         shown = {"ranges": ranges} if self._tables.lanes == 1 else rows.columns(("firsts", "lasts"), ranges)
         credit = sum(taker.credit for taker in takers)
@@ -28,9 +41,14 @@ class SqlDueMessages(DueMessages):
         if not found:
             return Leased(0, [])
         now_ms, longest_ms = found[0][:2]
+        if not may(now_ms):
+            return Leased(now_ms, [])
         chosen = assign([DueMessage(*row[2:]) for row in found], takers, now_ms, max_bytes)
         items = [self._given(message, taker, longest_ms) for message, taker in chosen]
-        return self._leased("lease", schedule, items, now_ms)
+        leased = self._leased("lease", schedule, items, now_ms)
+        since = {message.id: message.at_ms for message, _ in chosen}
+        waited = [now_ms - since[lease.message.id] for lease in leased.leases]
+        return msgspec.structs.replace(leased, waited_ms=waited)
 
     def _given(self, message: DueMessage, taker: Taker, longest_ms: int) -> Given:
         lane, lease_ms = self._tables.lane(message.id), min(taker.lease_ms, longest_ms)
@@ -39,21 +57,24 @@ class SqlDueMessages(DueMessages):
     def hand_back(
         self, schedule: str, consumer: str, epoch: int, credit: int, known: Collection[str] = ()
     ) -> Leased:
-        items: list[Given] = []
-        after = ""
-        while len(items) < credit:
+        leases: list[Lease] = []
+        after, more = "", True
+        while more and len(leases) < credit:
             values = {"consumer": consumer, "after": after, "limit": _PAGE, "state": "processing"}
-            found = self._tables.fetch("list_held", schedule=schedule, **values)
-            held = [rows.message(row) for row in found]
-            items += [
-                Given(one.id, self._tables.lane(one.id), consumer, one.version, None, None, epoch)
-                for one in held
-                if one.id not in known
-            ]
-            if len(held) < _PAGE:
-                break
-            after = held[-1].id
-        return self._leased("hand_back", schedule, items[: max(credit, 0)], 0)
+            page = [rows.message(row) for row in self._tables.fetch("list_held", schedule=schedule, **values)]
+            others = [one for one in page if one.id not in known]
+            asked = others[: credit - len(leases)]
+            leased = self._leased("hand_back", schedule, [self._held(one, epoch) for one in asked], 0)
+            leases += leased.leases
+            if leased.fenced:
+                return Leased(0, leases, leased.fenced)
+            more = len(page) == _PAGE or len(asked) < len(others)
+            after = (asked or page)[-1].id if more else ""
+        return Leased(0, leases)
+
+    def _held(self, message: StoredMessage, epoch: int) -> Given:
+        lane = self._tables.lane(message.id)
+        return Given(message.id, lane, message.consumer, message.version, None, None, epoch)
 
     def _leased(self, statement: str, schedule: str, items: Sequence[Given], now_ms: int) -> Leased:
         changed = []
@@ -66,7 +87,8 @@ class SqlDueMessages(DueMessages):
             fenced = self._fenced(schedule, {one.actor: one.epoch for one in items if one.actor and one.epoch})
         order = {item.id: number for number, item in enumerate(items)}
         leases.sort(key=lambda lease: order[lease.message.id])
-        return Leased(now_ms, leases, fenced, len(changed) - len(leases))
+        expired = sum(rows.was_held(row) for row in changed if not rows.is_dead(row))
+        return Leased(now_ms, leases, fenced, len(changed) - len(leases), expired)
 
     def _fenced(self, schedule: str, epochs: Mapping[str, int]) -> frozenset[str]:
         if not epochs:
@@ -88,8 +110,16 @@ class SqlSessions(Sessions):
     def __init__(self, tables: MessageTables) -> None:
         self._tables = tables
 
-    def beat(self, node: str, lives_ms: int) -> None:
-        self._change("beat", node=node, lives_ms=lives_ms)
+    def beat(self, node: str, lives_ms: int, clock: ClockOffset) -> None:
+        measured = {
+            "clock_offset": clock.offset_ms,
+            "clock_error": clock.error_ms,
+            "measured_ms": clock.measured_ms,
+        }
+        self._change("beat", node=node, lives_ms=lives_ms, **measured)
+
+    def nodes(self) -> list[ClockOffset]:
+        return [ClockOffset(*row) for row in self._tables.fetch("nodes")]
 
     def leave(self, node: str) -> None:
         self._tables.tables.store("leave", node=node)

@@ -10,10 +10,12 @@ effect: repeating the operation is harmless, because ids and versions show what 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from strandline.engine.database import Signals
 from strandline.schedule.model import (
     ChosenMessage,
+    ClockOffset,
     ItemAnswer,
     Lease,
     LeaseAct,
@@ -99,17 +101,24 @@ class Messages(ABC):
         """
 
 
+def always(now_ms: int) -> bool:  # noqa: ARG001 - the signature of `may`
+    return True
+
+
 class DueMessages(ABC):
     """What a node calls to deliver due messages on behalf of its consumers."""
 
     @abstractmethod
-    def lease(self, schedule: str, takers: Sequence[Taker], max_bytes: int) -> Leased:
+    def lease(
+        self, schedule: str, takers: Sequence[Taker], max_bytes: int, may: Callable[[int], bool] = always
+    ) -> Leased:
         """Lease available messages to these consumers in one statement, oldest first, within their credit.
 
         A message goes to the consumer that its bucket is dealt to. What has been due for 5 ms goes to any of them.
         Messages with `max_attempts` deliveries become dead instead. Consumers whose epoch was raised get nothing
         and are returned as `fenced`. No lease is longer than `max_lease_ms`. Bodies are about `max_bytes` in total
-        at most, but at least one message is leased.
+        at most, but at least one message is leased. If there are due messages, `may` gets the store's time before
+        anything is leased; nothing is leased if it returns False.
         """
 
     @abstractmethod
@@ -135,8 +144,12 @@ class Sessions(ABC):
     """Which consumers are there, over all nodes. A push session lives while its node's heartbeat does."""
 
     @abstractmethod
-    def beat(self, node: str, lives_ms: int) -> None:
-        """Register a node, or keep it alive for that long from now."""
+    def beat(self, node: str, lives_ms: int, clock: ClockOffset) -> None:
+        """Register a node and its clock, or keep it alive for that long from now."""
+
+    @abstractmethod
+    def nodes(self) -> list[ClockOffset]:
+        """The clocks of all nodes that are alive, by node."""
 
     @abstractmethod
     def leave(self, node: str) -> None:
@@ -208,6 +221,10 @@ class ScheduleStore(ABC):
     @abstractmethod
     def data_version(self) -> int | None:
         """A number that differs after a change by any process; None if it would cost a round trip."""
+
+    @abstractmethod
+    def signals(self) -> Signals | None:
+        """Texts between all processes that use the store; None if they cannot send any."""
 
     @abstractmethod
     def close(self) -> None:

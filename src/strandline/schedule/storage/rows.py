@@ -89,6 +89,11 @@ def is_dead(row: Row) -> bool:
     return bool(row[9] == _DEAD)
 
 
+def was_held(row: Row) -> bool:
+    """Whether a message that was leased had been leased before, and not released."""
+    return row[10] is None
+
+
 def lease(row: Row) -> Lease:
     return Lease(StoredMessage(*row[:9]), Body(bytes(row[14]), bool(row[13])))
 

@@ -183,9 +183,13 @@ CREATE TABLE schedule_slots (
     PRIMARY KEY (schedule, size_ms, start_ms, part)
 ) WITHOUT ROWID;
 CREATE INDEX schedule_slots_new ON schedule_slots (schedule, start_ms) WHERE part > 0;
+-- How far the clock of a node was ahead of the database's when it was measured, and the largest possible error.
 CREATE TABLE schedule_nodes (
-    node        TEXT PRIMARY KEY,
-    expires_ms  BIGINT NOT NULL
+    node          TEXT PRIMARY KEY,
+    expires_ms    BIGINT NOT NULL,
+    clock_offset  DOUBLE PRECISION NOT NULL,
+    clock_error   DOUBLE PRECISION NOT NULL,
+    measured_ms   BIGINT NOT NULL
 ) WITHOUT ROWID;
 -- A consumer is there while its node is, or until `until_ms`.
 CREATE TABLE schedule_consumers (
@@ -645,8 +649,15 @@ DELETE FROM schedules WHERE number = :number AND name IS NULL;
 
 -- name: beat
 WITH {clock}
-INSERT INTO schedule_nodes (node, expires_ms) SELECT :node, c.now_ms + :lives_ms FROM clock c WHERE 0 = 0
-ON CONFLICT (node) DO UPDATE SET expires_ms = excluded.expires_ms;
+INSERT INTO schedule_nodes (node, expires_ms, clock_offset, clock_error, measured_ms)
+SELECT :node, c.now_ms + :lives_ms, :clock_offset, :clock_error, :measured_ms FROM clock c WHERE 0 = 0
+ON CONFLICT (node) DO UPDATE SET expires_ms = excluded.expires_ms, clock_offset = excluded.clock_offset,
+    clock_error = excluded.clock_error, measured_ms = excluded.measured_ms;
+
+-- name: nodes
+WITH {clock}
+SELECT node, clock_offset, clock_error, measured_ms FROM schedule_nodes, clock c
+WHERE expires_ms > c.now_ms ORDER BY node;
 
 -- name: leave
 DELETE FROM schedule_nodes WHERE node = :node;

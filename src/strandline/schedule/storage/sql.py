@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from strandline.engine.database import Database, Tables, Transaction
+from strandline.engine.database import Database, Signals, Tables, Transaction
 from strandline.schedule import rules
 from strandline.schedule.model import Schedule
 from strandline.schedule.storage.due import SqlDueMessages, SqlSessions
@@ -16,6 +16,7 @@ from strandline.schedule.storage.writes import StoreClock, open_writes
 
 # The statements name the lanes.
 _LANES = {"sqlite": 1, "postgres": 16}
+_CHANNEL = "strandline_schedule"
 # A statement that began before a schedule was deleted has ended by then.
 _FORGET_MS = 3_600_000
 
@@ -103,6 +104,9 @@ class SqlSchedules(ScheduleStore):
 
     def data_version(self) -> int | None:
         return self._database.data_version()
+
+    def signals(self) -> Signals | None:
+        return self._database.signals(_CHANNEL)
 
     def close(self) -> None:
         self._writes.close()

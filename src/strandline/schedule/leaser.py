@@ -1,0 +1,432 @@
+"""Leases the due messages of one schedule for all consumers of this node, in one thread.
+
+The thread sleeps until the next message is due, until something changes, or until the next look. It runs only
+while somebody consumes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from strandline import failpoints
+from strandline.errors import NotFound, StrandlineError, Unavailable
+from strandline.schedule import rules
+from strandline.schedule.claims import Claims, Delivery, PullClaim, PushClaim
+from strandline.schedule.clocks import NodeClocks
+from strandline.schedule.dealing import GRACE_MS, deal
+from strandline.schedule.model import Lease, LeaseAct, Leased, Schedule, Taker
+from strandline.schedule.news import News
+from strandline.schedule.serving import Pulled, PushListener
+from strandline.schedule.storage import ScheduleStore
+
+log = logging.getLogger(__name__)
+
+#: A consumer that pulls counts as there for this long after its last call.
+PULL_LIVES_MS = 30_000
+#: A message that is leased later than this after it became available is late.
+LATE_MS = 25
+# Presence is written again after this time, not with every pull.
+_ATTEND_MS = 5_000
+# How often the thread looks for other sessions and changed settings.
+_REFRESH_SECONDS = 1.0
+_IDLE_SECONDS = 30.0
+_RETRY_SECONDS = 0.1
+# The thread looks at its clock at least this often, because a clock of a test can be faster.
+_LONGEST_WAIT_SECONDS = 0.1
+_MAX_BYTES = 4 << 20
+# Bodies are read with the leases that are handed back, so these come in small parts.
+_HANDED_BACK = 16
+_NEVER_MS = 1 << 62
+
+
+@dataclass(frozen=True)
+class DeliveryContext:
+    """What the leasers of a node share. `session_problem` says why the node must not lease, apart from clocks."""
+
+    node: str
+    store: ScheduleStore
+    clocks: NodeClocks
+    news: News
+    session_problem: Callable[[], str | None]
+    leased: Counter[str] = field(default_factory=Counter)
+    expired: Counter[str] = field(default_factory=Counter)
+    dead: Counter[str] = field(default_factory=Counter)
+    late: Counter[str] = field(default_factory=Counter)
+
+    def count(self, schedule: str, leased: Leased) -> None:
+        self.leased[schedule] += len(leased.leases)
+        self.expired[schedule] += leased.expired
+        self.dead[schedule] += leased.dead
+        self.late[schedule] += sum(waited > LATE_MS for waited in leased.waited_ms)
+
+    def problem(self, longest_ms: int) -> str | None:
+        """Why this node is degraded: it gives no leases."""
+        return self.session_problem() or self.clocks.problem(longest_ms)
+
+
+class Leaser:
+    """One schedule on one node. Thread-safe."""
+
+    def __init__(self, name: str, context: DeliveryContext) -> None:
+        self._name = name
+        self._context = context
+        self._store = context.store
+        self._changed = threading.Condition()
+        self._claims = Claims()
+        self._settings: Schedule | None = None
+        self._dealt: dict[str, tuple[int, int]] = {}
+        self._attended: dict[str, int] = {}
+        self._thread: threading.Thread | None = None
+        self._ended: StrandlineError | None = None
+        # What the thread does next: `lease` at once, or when the store's time is `due_ms`; `look` at the store.
+        self._lease = False
+        self._look = False
+        self._hungry = False
+        self._due_ms = _NEVER_MS
+        self._next_look = 0.0
+        self._next_refresh = 0.0
+        self._not_before = 0.0
+
+    # -- consumers
+
+    def open_push(self, consumer: str, lease_ms: int, credit: int, listener: PushListener) -> PushClaim:
+        self._check(lease_ms)
+        epoch = self._store.sessions.open(self._name, consumer, self._context.node)
+        claim = PushClaim(consumer, lease_ms, epoch, credit, listener)
+        with self._changed:
+            self._refuse_ended()
+            fenced = self._claims.add_push(claim)
+            self._next_refresh = 0
+            self._wake()
+        if fenced is not None:
+            fenced.listener.fenced()
+        return claim
+
+    def close_push(self, claim: PushClaim) -> None:
+        with self._changed:
+            self._claims.remove_push(claim)
+            unsent = claim.take_unsent()
+            self._next_refresh = 0
+            self._changed.notify()
+        self._give_back(unsent)
+        self._store.sessions.close(self._name, claim.consumer, claim.epoch)
+
+    def set_credit(self, claim: PushClaim, credit: int) -> None:
+        with self._changed:
+            claim.credit = credit
+            self._wake()
+
+    def sent(self, claim: PushClaim, leases: Sequence[Lease]) -> None:
+        with self._changed:
+            was_full = not claim.free(self._context.clocks.now_ms())
+            claim.sent(leases)
+            if was_full and claim.free(self._context.clocks.now_ms()):
+                self._wake()
+
+    def start_pull(
+        self, consumer: str, lease_ms: int, limit: int, wait_ms: int, done: Pulled
+    ) -> Callable[[], None]:
+        self._check(lease_ms)
+        now = self._context.clocks.steady()
+        self._attend(consumer, now)
+        claim = PullClaim(consumer, lease_ms, limit, now + wait_ms, done)
+        with self._changed:
+            self._refuse_ended()
+            self._claims.pulls.append(claim)
+            self._wake()
+        return lambda: self._cancel(claim)
+
+    def _attend(self, consumer: str, now: int) -> None:
+        if self._attended.get(consumer, -_ATTEND_MS) + _ATTEND_MS > now:
+            return
+        self._store.sessions.attend(self._name, consumer, PULL_LIVES_MS + _ATTEND_MS)
+        with self._changed:
+            self._attended = {who: at for who, at in self._attended.items() if at > now - PULL_LIVES_MS}
+            self._attended[consumer] = now
+            if consumer not in self._dealt:
+                self._next_refresh = 0
+
+    def _cancel(self, claim: PullClaim) -> None:
+        with self._changed:
+            waited = self._claims.remove_pull(claim)
+        if waited:
+            claim.done(())
+
+    def _check(self, lease_ms: int) -> None:
+        """Refuse only after a look at the current settings."""
+        known = self._settings
+        if known is None or not rules.SHORTEST_MS < lease_ms <= known.max_lease_ms:
+            rules.check_lease_ms(self._read_settings(), lease_ms)
+
+    def _read_settings(self) -> Schedule:
+        found = self._settings = self._store.get(self._name)
+        if found is None:
+            raise NotFound(f"there is no schedule {self._name!r}; create it first")
+        return found
+
+    def check(self, lease_ms: int) -> None:
+        """BadTimestamp if a lease cannot have this length; Unavailable while this node must not give leases."""
+        self._check(lease_ms)
+        if problem := self._context.problem(self.longest_ms):
+            raise _degraded(problem)
+
+    @property
+    def longest_ms(self) -> int:
+        return (self._settings or self._read_settings()).max_lease_ms
+
+    # -- changes of messages, by this process and by others
+
+    def expect(self, at_ms: int) -> None:
+        """A message becomes available at that time."""
+        with self._changed:
+            if self._hungry and at_ms < self._due_ms:
+                self._due_ms = at_ms
+                self._changed.notify()
+
+    def look(self) -> None:
+        """Something may have changed."""
+        with self._changed:
+            self._look = True
+            self._changed.notify()
+
+    def extended(self, act: LeaseAct, version: int, at_ms: int) -> None:
+        with self._changed:
+            if push := self._claims.pushes.get(act.consumer):
+                push.extended(act.id, version, at_ms)
+
+    def dropped(self, act: LeaseAct, version: int) -> None:
+        """The consumer does not hold the message any more."""
+        with self._changed:
+            push = self._claims.pushes.get(act.consumer)
+            if push is not None and act.id in push.held:
+                push.drop(act.id, version)
+                self._wake()
+
+    def end(self, error: StrandlineError) -> None:
+        """The schedule is deleted, or the node closes: end all pulls with the error, and all sessions."""
+        with self._changed:
+            self._ended = error
+            pulls, self._claims.pulls = self._claims.pulls, []
+            pushes = [*self._claims.pushes.values()]
+            for push in pushes:
+                self._claims.remove_push(push)
+            self._changed.notify()
+        for pull in pulls:
+            pull.done(error)
+        for push in pushes:
+            push.listener.fenced()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended is not None
+
+    def join(self) -> None:
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    # -- the thread
+
+    def _refuse_ended(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+
+    def _wake(self) -> None:
+        """Somebody may take more leases. The caller holds the lock."""
+        self._lease = True
+        if self._thread is None and self._ended is None:
+            self._thread = threading.Thread(target=self._run, name=f"strandline-leaser-{self._name}", daemon=True)
+            self._thread.start()
+        self._changed.notify()
+
+    def _run(self) -> None:
+        failing = False
+        while self._wait():
+            try:
+                self._turn()
+                failing = False
+            except Exception as error:  # the thread serves all consumers, so it goes on
+                if not failing:  # logged once, not on every attempt
+                    expected = isinstance(error, StrandlineError)
+                    log.warning("leasing of %s failed; retrying: %s", self._name, error, exc_info=not expected)
+                failing = True
+                self._failed(error)
+        self._context.news.unwant(self._name)
+
+    def _wait(self) -> bool:
+        """Wait until there is something to do; False if the thread must end."""
+        idle_from = time.monotonic()
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                if self._ended is not None or (not self._claims and now - idle_from > _IDLE_SECONDS):
+                    self._thread = None
+                    return False
+                wait = self._seconds_left(now)
+                if wait <= 0:
+                    return True
+                self._changed.wait(min(wait, _LONGEST_WAIT_SECONDS) if self._claims else _IDLE_SECONDS)
+
+    def _seconds_left(self, now: float) -> float:
+        if not self._claims:
+            return 1.0
+        if now < self._not_before:
+            return self._not_before - now
+        if self._lease or self._look:
+            return 0.0
+        clocks = self._context.clocks
+        until_due = (self._due_ms - clocks.now_ms()) / 1000
+        until_end = min((pull.ends_ms for pull in self._claims.pulls), default=_NEVER_MS) - clocks.steady()
+        return min(until_due, until_end / 1000, self._next_look - now, self._next_refresh - now)
+
+    def _turn(self) -> None:
+        if time.monotonic() >= self._next_refresh:
+            self._refresh()
+        if problem := self._context.problem(self.longest_ms):
+            self._end_pulls(_degraded(problem))
+            self._not_before = time.monotonic() + _RETRY_SECONDS
+            return
+        with self._changed:
+            now_ms = self._context.clocks.now_ms()
+            leasing = self._lease or self._due_ms <= now_ms or self._claims.untried()
+            self._lease = self._look = False
+            returning = [push for push in self._claims.pushes.values() if push.returning and push.free(now_ms)]
+            takers = self._claims.takers(self._dealt, now_ms)
+        if takers or returning:
+            self._context.news.want(self._name, self.look)
+        else:
+            self._context.news.unwant(self._name)
+        for push in returning:
+            self._hand_back(push)
+        tried_ms = self._lease_due(takers, now_ms) if takers and leasing else 0
+        self._end_pulls(())
+        self._plan(tried_ms)
+
+    def _refresh(self) -> None:
+        """Read the settings and who is there, deal the buckets, and find sessions that were fenced."""
+        self._next_refresh = time.monotonic() + _REFRESH_SECONDS
+        try:
+            settings = self._read_settings()
+        except NotFound as error:
+            self.end(error)
+            raise
+        present = self._store.sessions.present(self._name)
+        with self._changed:
+            self._dealt = deal(settings.buckets, [*present])
+            newer = {who for who, push in self._claims.pushes.items() if present.get(who, 0) > push.epoch}
+        self._fence(newer)
+
+    def _fence(self, consumers: Sequence[str] | set[str] | frozenset[str]) -> None:
+        with self._changed:
+            fenced = [push for who in consumers if (push := self._claims.pushes.get(who))]
+            for push in fenced:
+                self._claims.remove_push(push)
+        for push in fenced:
+            push.listener.fenced()
+
+    def _hand_back(self, push: PushClaim) -> None:
+        with self._changed:
+            free = min(push.free(self._context.clocks.now_ms()), _HANDED_BACK)
+            known = frozenset(push.held)
+        returned = self._store.due.hand_back(self._name, push.consumer, push.epoch, free, known)
+        with self._changed:
+            push.returning = len(returned.leases) == free and not returned.fenced
+            self._lease = True
+            if is_open := self._claims.is_open(push):
+                push.take(returned.leases)
+        failpoints.hit("schedule.handed_back")
+        pushed, unwanted = ([(push, returned.leases)], []) if is_open else ([], returned.leases)
+        self._deliver(Delivery(pushed, [], unwanted))
+        self._fence(returned.fenced)
+
+    def _lease_due(self, takers: Sequence[Taker], now_ms: int) -> int:
+        """Lease what is due. Returns the time up to which due messages were considered."""
+        clocks, longest_ms = self._context.clocks, self.longest_ms
+        sent = clocks.steady()
+
+        def may(store_ms: int) -> bool:
+            clocks.store_time.observe(sent, store_ms, clocks.steady())
+            return clocks.store_time.held_ms(longest_ms) == 0
+
+        leased = self._store.due.lease(self._name, takers, _MAX_BYTES, may)
+        failpoints.hit("schedule.leased")
+        self._context.count(self._name, leased)
+        with self._changed:
+            delivery = self._claims.place(takers, leased.leases)
+        self._deliver(delivery)
+        self._fence(leased.fenced)
+        return leased.now_ms or now_ms
+
+    def _deliver(self, delivery: Delivery) -> None:
+        """Hand leases over. A lease that has expired meanwhile, because this process was paused, is not sent."""
+        now_ms = self._context.clocks.now_ms()
+        for push, leases in delivery.pushed:
+            if active := [lease for lease in leases if lease.message.at_ms > now_ms]:
+                push.listener.leased(active)
+        for pull, leases in delivery.pulled:
+            pull.done([lease for lease in leases if lease.message.at_ms > now_ms])
+        failpoints.hit("schedule.delivered")
+        self._give_back(delivery.unwanted)
+
+    def _give_back(self, leases: Sequence[Lease]) -> None:
+        """End leases that no consumer has seen."""
+        if not leases:
+            return
+        acts = [LeaseAct(one.message.id, one.message.consumer or "", one.message.version) for one in leases]
+        self._store.due.give_back(self._name, acts)
+        self.expect(min(lease.message.due_ms for lease in leases))
+        self._context.news.announce(self._name)
+
+    def _end_pulls(self, answer: Sequence[Lease] | StrandlineError) -> None:
+        with self._changed:
+            if isinstance(answer, StrandlineError):
+                for pull in self._claims.pulls:
+                    pull.tried = True
+            ended = self._claims.ended_pulls(self._context.clocks.steady())
+        for pull in ended:
+            pull.done(answer)
+
+    def _plan(self, tried_ms: int) -> None:
+        """Decide when to lease or look again. Nothing to wait for: nobody can take a lease."""
+        with self._changed:
+            now_ms = self._context.clocks.now_ms()
+            ends = (push.frees_at_ms() for push in self._claims.pushes.values())
+            self._due_ms = min((at_ms for at_ms in ends if at_ms is not None), default=_NEVER_MS)
+            self._next_look = float("inf")
+            self._hungry = self._claims.hungry(now_ms)
+            if not self._hungry or self._lease:
+                return
+        clocks = self._context.clocks
+        sent = clocks.steady()
+        found = self._store.due.next_due(self._name)
+        clocks.store_time.observe(sent, found.now_ms, clocks.steady())
+        with self._changed:
+            self._next_look = time.monotonic() + self._context.news.look_seconds
+            due_ms = found.next_ms or _NEVER_MS
+            if found.oldest_ms is not None:
+                # It became due after the last statement, or it is reserved for another consumer.
+                due_ms = min(due_ms, found.oldest_ms + (GRACE_MS if found.oldest_ms <= tried_ms else 0))
+            self._due_ms = min(self._due_ms, due_ms)
+
+    def _failed(self, error: Exception) -> None:
+        """A statement failed: pulls get the error; leases that may be stored are handed back to sessions."""
+        known = error if isinstance(error, StrandlineError) else Unavailable("leasing failed; see the log")
+        with self._changed:
+            pulls = [pull for pull in self._claims.pulls if pull.tried]
+            for pull in pulls:
+                self._claims.remove_pull(pull)
+            for push in self._claims.pushes.values():
+                push.returning = True
+            self._lease = True
+            self._not_before = time.monotonic() + _RETRY_SECONDS
+        for pull in pulls:
+            pull.done(known)
+
+
+def _degraded(problem: str) -> Unavailable:
+    return Unavailable(f"this node gives no leases: {problem}", retry_after=1)
