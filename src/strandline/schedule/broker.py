@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 
 from strandline.engine.heartbeat import Heartbeat
-from strandline.errors import NotFound, Unavailable
+from strandline.errors import NotFound, StrandlineError, Unavailable
 from strandline.room import CounterMetric, CounterValues
 from strandline.schedule.leaser import LATE_MS, DeliveryContext, Leaser
 from strandline.schedule.model import ItemAnswer, LeaseAct, Schedule
 from strandline.schedule.news import LOOK_SECONDS
+
+log = logging.getLogger(__name__)
 
 #: The sessions of a node that dies count as there for this long.
 NODE_LIVES_MS = 10_000
@@ -109,7 +112,10 @@ class Broker:
         return {metric: dict(getattr(self._context, name)) for name, metric in _COUNTERS.items()}
 
     def close(self) -> None:
+        """Idempotent."""
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
             leasers, self._leasers = [*self._leasers.values()], {}
         closed = Unavailable("the node is closing; connect to another one", retry_after=1)
@@ -120,4 +126,7 @@ class Broker:
         self._context.news.close()
         if self._heartbeat is not None:
             self._heartbeat.stop()
-            self._context.store.sessions.leave(self._context.node)
+            try:
+                self._context.store.sessions.leave(self._context.node)
+            except StrandlineError as error:
+                log.warning("the sessions of this node count as there until they expire: %s", error)

@@ -36,6 +36,8 @@ _ATTEND_MS = 5_000
 _REFRESH_SECONDS = 1.0
 _IDLE_SECONDS = 30.0
 _RETRY_SECONDS = 0.1
+# Messages that become due one after the other are leased together: each statement costs a commit.
+_PACE_SECONDS = 0.002
 # The thread looks at its clock at least this often, because a clock of a test can be faster.
 _LONGEST_WAIT_SECONDS = 0.1
 _MAX_BYTES = 4 << 20
@@ -91,6 +93,7 @@ class Leaser:
         self._next_look = 0.0
         self._next_refresh = 0.0
         self._not_before = 0.0
+        self._leased_at = 0.0
 
     # -- consumers
 
@@ -280,7 +283,7 @@ class Leaser:
         if self._lease or self._look:
             return 0.0
         clocks = self._context.clocks
-        until_due = (self._due_ms - clocks.now_ms()) / 1000
+        until_due = max((self._due_ms - clocks.now_ms()) / 1000, self._leased_at + _PACE_SECONDS - now)
         until_end = min((pull.ends_ms for pull in self._claims.pulls), default=_NEVER_MS) - clocks.steady()
         return min(until_due, until_end / 1000, self._next_look - now, self._next_refresh - now)
 
@@ -348,6 +351,7 @@ class Leaser:
         """Lease what is due. Returns the time up to which due messages were considered."""
         clocks, longest_ms = self._context.clocks, self.longest_ms
         sent = clocks.steady()
+        self._leased_at = time.monotonic()
 
         def may(store_ms: int) -> bool:
             clocks.store_time.observe(sent, store_ms, clocks.steady())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from broker_place import BrokerPlace
 from schedule_place import SchedulePlace, made
 
 from strandline.schedule.storage import ScheduleStore
@@ -28,3 +29,15 @@ def store(place: SchedulePlace) -> ScheduleStore:
     store = place.open()
     made(store)
     return store
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerPlace]:
+    """Nodes that deliver, with the real time."""
+    url = ""
+    if request.param == "postgres":
+        server = request.getfixturevalue("postgres")
+        url = server.url(server.new_database())
+    opened = BrokerPlace(tmp_path / "data", url)
+    yield opened
+    opened.close()

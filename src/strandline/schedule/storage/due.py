@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
+from strandline import failpoints
 from strandline.schedule.dealing import assign
 from strandline.schedule.model import (
     ClockOffset,
@@ -43,6 +44,7 @@ class SqlDueMessages(DueMessages):
         now_ms, longest_ms = found[0][:2]
         if not may(now_ms):
             return Leased(now_ms, [])
+        failpoints.hit("schedule.due")
         chosen = assign([DueMessage(*row[2:]) for row in found], takers, now_ms, max_bytes)
         items = [self._given(message, taker, longest_ms) for message, taker in chosen]
         leased = self._leased("lease", schedule, items, now_ms)
