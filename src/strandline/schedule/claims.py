@@ -100,7 +100,7 @@ class PullClaim:
 
 
 @dataclass(frozen=True)
-class Delivery:
+class PlacedLeases:
     """Leases by receiver, and the leases that nobody waits for any more."""
 
     pushed: list[tuple[PushClaim, list[Lease]]]
@@ -173,7 +173,7 @@ class Claims:
                 pull.tried = True
         return [*found.values()]
 
-    def place(self, takers: Sequence[Taker], leases: Sequence[Lease]) -> Delivery:
+    def place(self, takers: Sequence[Taker], leases: Sequence[Lease]) -> PlacedLeases:
         """Give new leases to those who asked for them; the pulls that get some are removed."""
         of: dict[str, list[Lease]] = {}
         for lease in leases:
@@ -193,7 +193,7 @@ class Claims:
             unwanted += found
         for pull in () if leases else self._postponed:
             pull.tried = True  # nothing is due that it could get
-        return Delivery(pushed, pulled, unwanted)
+        return PlacedLeases(pushed, pulled, unwanted)
 
     def _place_pulls(
         self, taker: Taker, leases: list[Lease], pulled: list[tuple[PullClaim, list[Lease]]]

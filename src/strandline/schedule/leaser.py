@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from strandline import failpoints
 from strandline.errors import NotFound, StrandlineError, Unavailable
 from strandline.schedule import rules
-from strandline.schedule.claims import Claims, Delivery, PullClaim, PushClaim
+from strandline.schedule.claims import Claims, PlacedLeases, PullClaim, PushClaim
 from strandline.schedule.clocks import NodeClocks
 from strandline.schedule.dealing import GRACE_MS, deal
 from strandline.schedule.model import Lease, LeaseAct, Leased, Schedule, Taker
@@ -84,11 +84,15 @@ class Leaser:
         self._dealt: dict[str, tuple[int, int]] = {}
         self._attended: dict[str, int] = {}
         self._thread: threading.Thread | None = None
+        self._wakes_at = float("inf")
+        # Held by the thread that looks and leases: this one, or one that pulls.
+        self._turns = threading.Lock()
         self._ended: StrandlineError | None = None
         # What the thread does next: `lease` at once, or when the store's time is `due_ms`; `look` at the store.
         self._lease = False
         self._look = False
         self._hungry = False
+        self._failing = False
         self._due_ms = _NEVER_MS
         self._next_look = 0.0
         self._next_refresh = 0.0
@@ -141,7 +145,8 @@ class Leaser:
         with self._changed:
             self._refuse_ended()
             self._claims.pulls.append(claim)
-            self._wake()
+            self._lease = True
+        self._help()
         return lambda: self._cancel(claim)
 
     def _attend(self, consumer: str, now: int) -> None:
@@ -229,9 +234,12 @@ class Leaser:
         return self._ended is not None
 
     def join(self) -> None:
+        """Wait until no thread uses the store any more, after `end`."""
         thread = self._thread
         if thread is not None:
             thread.join()
+        with self._turns:
+            pass
 
     # -- the thread
 
@@ -242,24 +250,43 @@ class Leaser:
     def _wake(self) -> None:
         """Somebody may take more leases. The caller holds the lock."""
         self._lease = True
+        self._wake_thread()
+
+    def _wake_thread(self) -> None:
+        """Let the thread see that it has something to do earlier than it knows. The caller holds the lock."""
         if self._thread is None and self._ended is None:
             self._thread = threading.Thread(target=self._run, name=f"strandline-leaser-{self._name}", daemon=True)
             self._thread.start()
         self._changed.notify()
 
-    def _run(self) -> None:
-        failing = False
-        while self._wait():
+    def _help(self) -> None:
+        """Do the work of the thread now, unless another thread does it: most pulls are answered without a wait."""
+        if self._turns.acquire(blocking=False):
             try:
-                self._turn()
-                failing = False
-            except Exception as error:  # the thread serves all consumers, so it goes on
-                if not failing:  # logged once, not on every attempt
-                    expected = isinstance(error, StrandlineError)
-                    log.warning("leasing of %s failed; retrying: %s", self._name, error, exc_info=not expected)
-                failing = True
-                self._failed(error)
+                self._try_turn()
+            finally:
+                self._turns.release()
+        with self._changed:
+            now = time.monotonic()
+            if self._claims and now + self._seconds_left(now) < self._wakes_at:
+                self._wake_thread()
+
+    def _run(self) -> None:
+        while self._wait():
+            with self._turns:
+                self._try_turn()
         self._context.news.unwant(self._name)
+
+    def _try_turn(self) -> None:
+        try:
+            self._turn()
+            self._failing = False
+        except Exception as error:  # all consumers depend on this, so it goes on
+            if not self._failing:  # logged once, not on every attempt
+                expected = isinstance(error, StrandlineError)
+                log.warning("leasing of %s failed; retrying: %s", self._name, error, exc_info=not expected)
+            self._failing = True
+            self._failed(error)
 
     def _wait(self) -> bool:
         """Wait until there is something to do; False if the thread must end."""
@@ -269,15 +296,17 @@ class Leaser:
                 now = time.monotonic()
                 if self._ended is not None or (not self._claims and now - idle_from > _IDLE_SECONDS):
                     self._thread = None
+                    self._wakes_at = float("inf")
                     return False
                 wait = self._seconds_left(now)
                 if wait <= 0:
                     return True
+                self._wakes_at = now + wait
                 self._changed.wait(min(wait, _LONGEST_WAIT_SECONDS) if self._claims else _IDLE_SECONDS)
 
     def _seconds_left(self, now: float) -> float:
         if not self._claims:
-            return 1.0
+            return float("inf")
         if now < self._not_before:
             return self._not_before - now
         if self._lease or self._look:
@@ -300,10 +329,6 @@ class Leaser:
             self._lease = self._look = False
             returning = [push for push in self._claims.pushes.values() if push.returning and push.free(now_ms)]
             takers = self._claims.takers(self._dealt, now_ms)
-        if takers or returning:
-            self._context.news.want(self._name, self.look)
-        else:
-            self._context.news.unwant(self._name)
         for push in returning:
             self._hand_back(push)
         tried_ms = self._lease_due(takers, now_ms) if takers and leasing else 0
@@ -344,7 +369,7 @@ class Leaser:
                 push.take(returned.leases)
         failpoints.hit("schedule.handed_back")
         pushed, unwanted = ([(push, returned.leases)], []) if is_open else ([], returned.leases)
-        self._deliver(Delivery(pushed, [], unwanted))
+        self._deliver(PlacedLeases(pushed, [], unwanted))
         self._fence(returned.fenced)
 
     def _lease_due(self, takers: Sequence[Taker], now_ms: int) -> int:
@@ -361,21 +386,21 @@ class Leaser:
         failpoints.hit("schedule.leased")
         self._context.count(self._name, leased)
         with self._changed:
-            delivery = self._claims.place(takers, leased.leases)
-        self._deliver(delivery)
+            placed = self._claims.place(takers, leased.leases)
+        self._deliver(placed)
         self._fence(leased.fenced)
         return leased.now_ms or now_ms
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, placed: PlacedLeases) -> None:
         """Hand leases over. A lease that has expired meanwhile, because this process was paused, is not sent."""
         now_ms = self._context.clocks.now_ms()
-        for push, leases in delivery.pushed:
+        for push, leases in placed.pushed:
             if active := [lease for lease in leases if lease.message.at_ms > now_ms]:
                 push.listener.leased(active)
-        for pull, leases in delivery.pulled:
+        for pull, leases in placed.pulled:
             pull.done([lease for lease in leases if lease.message.at_ms > now_ms])
         failpoints.hit("schedule.delivered")
-        self._give_back(delivery.unwanted)
+        self._give_back(placed.unwanted)
 
     def _give_back(self, leases: Sequence[Lease]) -> None:
         """End leases that no consumer has seen."""
@@ -402,9 +427,13 @@ class Leaser:
             ends = (push.frees_at_ms() for push in self._claims.pushes.values())
             self._due_ms = min((at_ms for at_ms in ends if at_ms is not None), default=_NEVER_MS)
             self._next_look = float("inf")
-            self._hungry = self._claims.hungry(now_ms)
-            if not self._hungry or self._lease:
-                return
+            was_hungry, self._hungry = self._hungry, self._claims.hungry(now_ms)
+        if not self._hungry and was_hungry:
+            self._context.news.unwant(self._name)
+        if not self._hungry or self._lease:
+            return
+        # Before the look, so that no change between the look and the next wait is missed.
+        self._context.news.want(self._name, self.look)
         clocks = self._context.clocks
         sent = clocks.steady()
         found = self._store.due.next_due(self._name)

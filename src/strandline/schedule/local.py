@@ -80,7 +80,7 @@ class LocalSchedules(ServedSchedules, Room):
         store = connect(self._settings, self._databases, self._clock)
         clocks = NodeClocks(self._node.id, store, self._clock, settings.max_clock_offset_ms)
         clocks.measure()
-        news = open_news(store, notify=settings.notify)
+        news = open_news(store, settings.news)
         context = DeliveryContext(self._node.id, store, clocks, news, self._session_problem)
         return ScheduleParts(store, clocks, Broker(context))
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from strandline.engine.database import Signals
-from strandline.errors import StrandlineError
+from strandline.errors import Invalid, StrandlineError
 from strandline.schedule.storage import ScheduleStore
 
 log = logging.getLogger(__name__)
@@ -187,8 +187,11 @@ class NoNews(News):
         """Other processes look."""
 
 
-def open_news(store: ScheduleStore, *, notify: bool) -> News:
+def open_news(store: ScheduleStore, how: str) -> News:
+    """`how` is the setting `schedule.news`."""
+    if how not in {"notify", "look"}:
+        raise Invalid(f"schedule.news must be 'notify' or 'look', not {how!r:.60}")
     if store.data_version() is not None:
         return FileNews(store)
-    signals = store.signals() if notify else None
+    signals = store.signals() if how == "notify" else None
     return NoNews() if signals is None else SignalledNews(signals)

@@ -15,10 +15,10 @@ class ScheduleSettings:
         "Database of the schedules: `postgresql://user:env:NAME@host:port/database` with the password in the "
         "environment variable NAME. If empty: a file in the data directory, for the processes of one machine.",
     )
-    notify: bool = setting(
-        True,
-        "Whether nodes tell each other of new messages with NOTIFY, on PostgreSQL. Without it, each node looks "
-        "every 20 ms.",
+    news: str = setting(
+        "notify",
+        "How nodes learn of new messages on PostgreSQL: `notify` (they send each other NOTIFY and look every "
+        "200 ms) or `look` (every 20 ms; for servers and connection pools without LISTEN).",
     )
     max_clock_offset_ms: int = setting(
         500,

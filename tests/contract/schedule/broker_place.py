@@ -34,10 +34,10 @@ class BrokerPlace:
         self._closing = ExitStack()
         self._count = 0
 
-    def node(self, clock: Clock | None = None, *, notify: bool = True) -> Platform:
+    def node(self, clock: Clock | None = None, *, news: str = "notify") -> Platform:
         self._count += 1
         folder = self._folder / f"node-{self._count}" if self.url else self._folder
-        settings = Settings(schedule=ScheduleSettings(url=self.url, notify=notify))
+        settings = Settings(schedule=ScheduleSettings(url=self.url, news=news))
         platform = self._closing.enter_context(Platform(folder, settings, clock or SystemClock()))
         if self._count == 1:
             platform.schedules.create(Schedule("s"))

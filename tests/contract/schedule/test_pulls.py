@@ -31,10 +31,10 @@ def test_a_pull_waits_until_a_message_is_due(nodes):
     assert messages.pull("ada", 30_000, 10, 10) == []
 
 
-@pytest.mark.parametrize("notify", [True, False])
-def test_a_pull_learns_of_a_message_that_another_node_creates(nodes, notify):
-    messages = nodes.node(notify=notify).schedule("s")
-    other = nodes.node(notify=notify).schedule("s")
+@pytest.mark.parametrize("news", ["notify", "look"])
+def test_a_pull_learns_of_a_message_that_another_node_creates(nodes, news):
+    messages = nodes.node(news=news).schedule("s")
+    other = nodes.node(news=news).schedule("s")
     answer = Answer()
     messages.start_pull("ada", MINUTE, 10, MINUTE, answer)
     add(other, "a")
@@ -77,7 +77,7 @@ def test_waiting_pulls_hold_no_threads(nodes):
     answers = [Answer() for _ in range(100)]
     for number, answer in enumerate(answers):
         messages.start_pull(f"c{number}", MINUTE, 1, MINUTE, answer)
-    assert threading.active_count() <= before + 1
+    assert threading.active_count() < before + 10
     add(messages, *(f"m{n}" for n in range(100)))
     until(lambda: all(answer.found for answer in answers), "the leases")
     assert sorted(name for answer in answers for name in names(answer.found[0])) == sorted(
