@@ -64,10 +64,22 @@ def time(steady):
 
 def test_the_time_is_estimated_without_asking(time, steady):
     steady.now += 70
-    assert time.now_ms() == NOON + 70
-    time.observe(steady.now, NOON + 100, steady.now + 20)
-    steady.now += 20
-    assert time.now_ms() == NOON + 110
+    assert abs(time.now_ms() - (NOON + 70)) <= 1
+
+
+def test_a_slow_answer_does_not_spoil_the_estimate(time, steady):
+    """The store was asked, and the answer was read 100 ms after it had been sent."""
+    steady.now += 100
+    time.observe(steady.now - 100, NOON, steady.now)
+    assert abs(time.now_ms() - (NOON + 100)) <= 2
+
+
+def test_a_quick_answer_improves_the_estimate(steady):
+    time = StoreTime(steady, 500)
+    time.observe(steady.now, NOON + 90, steady.now + 100)
+    steady.now += 200
+    time.observe(steady.now, NOON + 200, steady.now + 1)
+    assert abs(time.now_ms() - (NOON + 200)) <= 2
 
 
 @pytest.mark.parametrize(("back", "held"), [(500, 0), (501, 501), (2000, 2000)])
@@ -107,4 +119,4 @@ def test_a_slow_answer_and_a_paused_process_are_no_jump(time, steady):
 def test_time_that_is_set_forward_holds_nothing(time, steady):
     time.observe(steady.now, NOON + 3_600_000, steady.now)
     assert time.held_ms(10_000) == 0
-    assert time.now_ms() == NOON + 3_600_000
+    assert abs(time.now_ms() - (NOON + 3_600_000)) <= 1

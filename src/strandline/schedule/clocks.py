@@ -17,6 +17,8 @@ from strandline.schedule.storage import ScheduleStore
 _SAMPLES = 8
 # Clocks have a resolution of one millisecond.
 _RESOLUTION_MS = 1.0
+# How fast two clocks may diverge without being set.
+_DRIFT = 0.0002
 _MAX_CLIENTS = 1_000
 
 
@@ -65,7 +67,7 @@ class StoreTime:
         self._limit_ms = limit_ms
         self._lock = threading.Lock()
         self._last: tuple[int, int] | None = None
-        self._ahead_ms = 0
+        self._ahead = (float("-inf"), float("inf"))
         self._jump_ms = 0
         self._jumped_at = 0
 
@@ -80,12 +82,19 @@ class StoreTime:
                     self._jump_ms, self._jumped_at = max(jump_ms, self._held_ms(received)), received
                 elif received < last_received:
                     return
+            self._narrow(sent, store_ms, received)
             self._last = (store_ms, received)
-            self._ahead_ms = store_ms - (sent + received) // 2
+
+    def _narrow(self, sent: int, store_ms: int, received: int) -> None:
+        """How far the store is ahead of the steady clock: each observation is a range, and all must agree."""
+        low, high = store_ms - received, store_ms + 1 - sent
+        drift = (received - self._last[1]) * _DRIFT + _RESOLUTION_MS if self._last is not None else 0.0
+        least, most = max(low, self._ahead[0] - drift), min(high, self._ahead[1] + drift)
+        self._ahead = (least, most) if least <= most else (low, high)  # otherwise the time was set
 
     def now_ms(self) -> int:
         """Wrong before the first observation."""
-        return self._steady() + self._ahead_ms
+        return self._steady() + round(sum(self._ahead) / 2)
 
     def held_ms(self, longest_ms: int) -> int:
         """For how long no leases may be given because the time was set back."""

@@ -331,9 +331,12 @@ class Leaser:
             takers = self._claims.takers(self._dealt, now_ms)
         for push in returning:
             self._hand_back(push)
-        tried_ms = self._lease_due(takers, now_ms) if takers and leasing else 0
+        leased = self._lease_due(takers) if takers and leasing else None
         self._end_pulls(())
-        self._plan(tried_ms)
+        if leased is not None and leased.leases:
+            self._plan_more()
+        else:
+            self._plan(tried_ms=0 if leased is None else leased.now_ms or now_ms)
 
     def _refresh(self) -> None:
         """Read the settings and who is there, deal the buckets, and find sessions that were fenced."""
@@ -372,8 +375,7 @@ class Leaser:
         self._deliver(PlacedLeases(pushed, [], unwanted))
         self._fence(returned.fenced)
 
-    def _lease_due(self, takers: Sequence[Taker], now_ms: int) -> int:
-        """Lease what is due. Returns the time up to which due messages were considered."""
+    def _lease_due(self, takers: Sequence[Taker]) -> Leased:
         clocks, longest_ms = self._context.clocks, self.longest_ms
         sent = clocks.steady()
         self._leased_at = time.monotonic()
@@ -389,7 +391,7 @@ class Leaser:
             placed = self._claims.place(takers, leased.leases)
         self._deliver(placed)
         self._fence(leased.fenced)
-        return leased.now_ms or now_ms
+        return leased
 
     def _deliver(self, placed: PlacedLeases) -> None:
         """Hand leases over. A lease that has expired meanwhile, because this process was paused, is not sent."""
@@ -420,18 +422,19 @@ class Leaser:
         for pull in ended:
             pull.done(answer)
 
-    def _plan(self, tried_ms: int) -> None:
-        """Decide when to lease or look again. Nothing to wait for: nobody can take a lease."""
+    def _plan_more(self) -> None:
+        """Messages were leased, and there may be more: lease again soon, without a look."""
         with self._changed:
-            now_ms = self._context.clocks.now_ms()
-            ends = (push.frees_at_ms() for push in self._claims.pushes.values())
-            self._due_ms = min((at_ms for at_ms in ends if at_ms is not None), default=_NEVER_MS)
+            self._due_ms = self._freed_ms() if not self._is_hungry() else 0
             self._next_look = float("inf")
-            was_hungry, self._hungry = self._hungry, self._claims.hungry(now_ms)
-        if not self._hungry and was_hungry:
-            self._context.news.unwant(self._name)
-        if not self._hungry or self._lease:
-            return
+
+    def _plan(self, tried_ms: int) -> None:
+        """Look when the next message is due. Messages that were due at `tried_ms` are reserved for others."""
+        with self._changed:
+            self._due_ms = self._freed_ms()
+            self._next_look = float("inf")
+            if not self._is_hungry() or self._lease:
+                return
         # Before the look, so that no change between the look and the next wait is missed.
         self._context.news.want(self._name, self.look)
         clocks = self._context.clocks
@@ -442,9 +445,20 @@ class Leaser:
             self._next_look = time.monotonic() + self._context.news.look_seconds
             due_ms = found.next_ms or _NEVER_MS
             if found.oldest_ms is not None:
-                # It became due after the last statement, or it is reserved for another consumer.
                 due_ms = min(due_ms, found.oldest_ms + (GRACE_MS if found.oldest_ms <= tried_ms else 0))
             self._due_ms = min(self._due_ms, due_ms)
+
+    def _freed_ms(self) -> int:
+        """When the first session that is full gets a place back by itself."""
+        ends = (push.frees_at_ms() for push in self._claims.pushes.values())
+        return min((at_ms for at_ms in ends if at_ms is not None), default=_NEVER_MS)
+
+    def _is_hungry(self) -> bool:
+        """Whether anybody could take a lease now. News are only wanted if so."""
+        was_hungry, self._hungry = self._hungry, self._claims.hungry(self._context.clocks.now_ms())
+        if was_hungry and not self._hungry:
+            self._context.news.unwant(self._name)
+        return self._hungry
 
     def _failed(self, error: Exception) -> None:
         """A statement failed: pulls get the error; leases that may be stored are handed back to sessions."""

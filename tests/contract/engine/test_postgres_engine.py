@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from lossy_proxy import LossyProxy
-from services import DEADLINE_S, free_port
+from services import DEADLINE_S, free_port, until
 from services.postgres import GUARDED, PostgresServer
 from strandline.engine import postgres as engine
 from strandline.engine.database import Session
@@ -21,6 +21,10 @@ from strandline.errors import Conflict, Invalid, OutcomeUnknown, StorageFull, Un
 COMMIT = b"COMMIT\0"
 INSERT = "INSERT INTO notes VALUES (%(text)s)"
 LOCK = "SELECT 1 FROM notes WHERE note = %(text)s FOR UPDATE"
+END_ALL = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
 FAIL = "DO $$ BEGIN RAISE EXCEPTION 'as the test wants it' USING ERRCODE = '{}'; END $$"
 
 
@@ -208,11 +212,7 @@ def test_connections_that_died_are_replaced(postgres, database, db):
     for thread in threads:
         thread.join()
     for _ in range(3):
-        postgres.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()",
-            database,
-        )
+        postgres.execute(END_ALL, database)
         assert notes(db) == []
 
 
@@ -265,6 +265,51 @@ def test_of_several_hosts_the_one_that_answers_is_taken(postgres, database):
     db = PostgresDatabase(url)
     assert notes(db) == []
     db.close()
+
+
+@pytest.fixture
+def signals(db):
+    sending, receiving = db.signals("news"), db.signals("news")
+    yield sending, receiving
+    for one in (sending, receiving):
+        one.interrupt()
+        one.close()
+
+
+def test_a_signal_reaches_those_who_listen(signals):
+    sending, receiving = signals
+    sending.send("lost: nobody listens yet")
+    assert receiving.receive(0) == []
+    sending.send("one")
+    sending.send("")
+    found = []
+    until(lambda: found.extend(receiving.receive(1)) or len(found) == 2, "both signals")
+    assert found == ["one", ""]
+
+
+def test_signals_go_on_after_their_connections_were_lost(postgres, database, signals):
+    sending, receiving = signals
+    receiving.receive(0)
+    sending.send("one")
+    until(lambda: receiving.receive(1) == ["one"], "the first signal")
+    postgres.execute(END_ALL, database)
+    with pytest.raises(Unavailable):
+        sending.send("two")
+    with pytest.raises(Unavailable):
+        until(lambda: receiving.receive(1), "the lost connection")
+    assert receiving.receive(0) == []
+    sending.send("three")
+    until(lambda: receiving.receive(1) == ["three"], "the third signal")
+
+
+def test_a_wait_for_signals_can_be_interrupted(signals):
+    """Otherwise the test would take as long as the wait."""
+    _, receiving = signals
+    receiving.receive(0)
+    thread = threading.Thread(target=receiving.receive, args=(DEADLINE_S,))
+    thread.start()
+    receiving.interrupt()
+    thread.join()
 
 
 def test_closed_is_unavailable(db):
