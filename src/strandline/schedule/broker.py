@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from strandline.engine.heartbeat import Heartbeat
 from strandline.errors import NotFound, StrandlineError, Unavailable
 from strandline.room import CounterMetric, CounterValues
-from strandline.schedule.leaser import LATE_MS, DeliveryContext, Leaser
+from strandline.schedule.context import LATE_MS, DeliveryContext
+from strandline.schedule.leaser import Leaser
 from strandline.schedule.model import ItemAnswer, LeaseAct, Schedule
 from strandline.schedule.news import LOOK_SECONDS
 
@@ -73,8 +74,8 @@ class Broker:
         first_ms = min(moments)
         if leaser := self._leasers.get(schedule):
             leaser.expect(first_ms)
-        # Later messages are found in time by looking.
-        if first_ms <= self._context.clocks.now_ms() + LOOK_SECONDS * 1000:
+        # Later messages are found in time by looking, even if one look is delayed.
+        if first_ms <= self._context.clocks.now_ms() + 2 * LOOK_SECONDS * 1000:
             self._context.news.announce(schedule)
 
     def acted(self, schedule: str, acts: Sequence[object], answers: Sequence[ItemAnswer], *, ends: bool) -> None:

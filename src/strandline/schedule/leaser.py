@@ -9,66 +9,33 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from strandline import failpoints
 from strandline.errors import NotFound, StrandlineError, Unavailable
 from strandline.schedule import rules
+from strandline.schedule.agenda import NEVER_MS, Agenda
 from strandline.schedule.claims import Claims, PlacedLeases, PullClaim, PushClaim
-from strandline.schedule.clocks import NodeClocks
+from strandline.schedule.context import DeliveryContext
 from strandline.schedule.dealing import GRACE_MS, deal
 from strandline.schedule.model import Lease, LeaseAct, Leased, Schedule, Taker
-from strandline.schedule.news import News
 from strandline.schedule.serving import Pulled, PushListener
-from strandline.schedule.storage import ScheduleStore
 
 log = logging.getLogger(__name__)
 
 #: A consumer that pulls counts as there for this long after its last call.
 PULL_LIVES_MS = 30_000
-#: A message that is leased later than this after it became available is late.
-LATE_MS = 25
 # Presence is written again after this time, not with every pull.
 _ATTEND_MS = 5_000
 # How often the thread looks for other sessions and changed settings.
 _REFRESH_SECONDS = 1.0
 _IDLE_SECONDS = 30.0
 _RETRY_SECONDS = 0.1
-# Messages that become due one after the other are leased together: each statement costs a commit.
-_PACE_SECONDS = 0.002
 # The thread looks at its clock at least this often, because a clock of a test can be faster.
 _LONGEST_WAIT_SECONDS = 0.1
 _MAX_BYTES = 4 << 20
 # Bodies are read with the leases that are handed back, so these come in small parts.
 _HANDED_BACK = 16
-_NEVER_MS = 1 << 62
-
-
-@dataclass(frozen=True)
-class DeliveryContext:
-    """What the leasers of a node share. `session_problem` says why the node must not lease, apart from clocks."""
-
-    node: str
-    store: ScheduleStore
-    clocks: NodeClocks
-    news: News
-    session_problem: Callable[[], str | None]
-    leased: Counter[str] = field(default_factory=Counter)
-    expired: Counter[str] = field(default_factory=Counter)
-    dead: Counter[str] = field(default_factory=Counter)
-    late: Counter[str] = field(default_factory=Counter)
-
-    def count(self, schedule: str, leased: Leased) -> None:
-        self.leased[schedule] += len(leased.leases)
-        self.expired[schedule] += leased.expired
-        self.dead[schedule] += leased.dead
-        self.late[schedule] += sum(waited > LATE_MS for waited in leased.waited_ms)
-
-    def problem(self, longest_ms: int) -> str | None:
-        """Why this node is degraded: it gives no leases."""
-        return self.session_problem() or self.clocks.problem(longest_ms)
 
 
 class Leaser:
@@ -88,16 +55,10 @@ class Leaser:
         # Held by the thread that looks and leases: this one, or one that pulls.
         self._turns = threading.Lock()
         self._ended: StrandlineError | None = None
-        # What the thread does next: `lease` at once, or when the store's time is `due_ms`; `look` at the store.
-        self._lease = False
-        self._look = False
+        self._agenda = Agenda()
+        # Whether anybody could take a lease, when that was last looked at.
         self._hungry = False
         self._failing = False
-        self._due_ms = _NEVER_MS
-        self._next_look = 0.0
-        self._next_refresh = 0.0
-        self._not_before = 0.0
-        self._leased_at = 0.0
 
     # -- consumers
 
@@ -108,17 +69,17 @@ class Leaser:
         with self._changed:
             self._refuse_ended()
             fenced = self._claims.add_push(claim)
-            self._next_refresh = 0
+            self._agenda.refresh_at = 0
             self._wake()
         if fenced is not None:
-            fenced.listener.fenced()
+            _call(fenced.listener.fenced)
         return claim
 
     def close_push(self, claim: PushClaim) -> None:
         with self._changed:
             self._claims.remove_push(claim)
             unsent = claim.take_unsent()
-            self._next_refresh = 0
+            self._agenda.refresh_at = 0
             self._changed.notify()
         self._give_back(unsent)
         self._store.sessions.close(self._name, claim.consumer, claim.epoch)
@@ -145,7 +106,7 @@ class Leaser:
         with self._changed:
             self._refuse_ended()
             self._claims.pulls.append(claim)
-            self._lease = True
+            self._agenda.lease = True
         self._help()
         return lambda: self._cancel(claim)
 
@@ -157,7 +118,7 @@ class Leaser:
             self._attended = {who: at for who, at in self._attended.items() if at > now - PULL_LIVES_MS}
             self._attended[consumer] = now
             if consumer not in self._dealt:
-                self._next_refresh = 0
+                self._agenda.refresh_at = 0
 
     def _cancel(self, claim: PullClaim) -> None:
         with self._changed:
@@ -192,14 +153,13 @@ class Leaser:
     def expect(self, at_ms: int) -> None:
         """A message becomes available at that time."""
         with self._changed:
-            if self._hungry and at_ms < self._due_ms:
-                self._due_ms = at_ms
+            if self._hungry and self._agenda.expect(at_ms):
                 self._changed.notify()
 
     def look(self) -> None:
         """Something may have changed."""
         with self._changed:
-            self._look = True
+            self._agenda.look = True
             self._changed.notify()
 
     def extended(self, act: LeaseAct, version: int, at_ms: int) -> None:
@@ -225,9 +185,9 @@ class Leaser:
                 self._claims.remove_push(push)
             self._changed.notify()
         for pull in pulls:
-            pull.done(error)
+            _call(pull.done, error)
         for push in pushes:
-            push.listener.fenced()
+            _call(push.listener.fenced)
 
     @property
     def ended(self) -> bool:
@@ -249,7 +209,7 @@ class Leaser:
 
     def _wake(self) -> None:
         """Somebody may take more leases. The caller holds the lock."""
-        self._lease = True
+        self._agenda.lease = True
         self._wake_thread()
 
     def _wake_thread(self) -> None:
@@ -307,26 +267,22 @@ class Leaser:
     def _seconds_left(self, now: float) -> float:
         if not self._claims:
             return float("inf")
-        if now < self._not_before:
-            return self._not_before - now
-        if self._lease or self._look:
-            return 0.0
         clocks = self._context.clocks
-        until_due = max((self._due_ms - clocks.now_ms()) / 1000, self._leased_at + _PACE_SECONDS - now)
-        until_end = min((pull.ends_ms for pull in self._claims.pulls), default=_NEVER_MS) - clocks.steady()
-        return min(until_due, until_end / 1000, self._next_look - now, self._next_refresh - now)
+        left = self._agenda.seconds_left(now, clocks.now_ms())
+        if not self._claims.pulls or now < self._agenda.not_before:
+            return left
+        return min(left, (min(pull.ends_ms for pull in self._claims.pulls) - clocks.steady()) / 1000)
 
     def _turn(self) -> None:
-        if time.monotonic() >= self._next_refresh:
+        if time.monotonic() >= self._agenda.refresh_at:
             self._refresh()
         if problem := self._context.problem(self.longest_ms):
             self._end_pulls(_degraded(problem))
-            self._not_before = time.monotonic() + _RETRY_SECONDS
+            self._agenda.not_before = time.monotonic() + _RETRY_SECONDS
             return
         with self._changed:
             now_ms = self._context.clocks.now_ms()
-            leasing = self._lease or self._due_ms <= now_ms or self._claims.untried()
-            self._lease = self._look = False
+            leasing = self._agenda.begin(now_ms) or self._claims.untried()
             returning = [push for push in self._claims.pushes.values() if push.returning and push.free(now_ms)]
             takers = self._claims.takers(self._dealt, now_ms)
         for push in returning:
@@ -340,7 +296,7 @@ class Leaser:
 
     def _refresh(self) -> None:
         """Read the settings and who is there, deal the buckets, and find sessions that were fenced."""
-        self._next_refresh = time.monotonic() + _REFRESH_SECONDS
+        self._agenda.refresh_at = time.monotonic() + _REFRESH_SECONDS
         try:
             settings = self._read_settings()
         except NotFound as error:
@@ -358,7 +314,7 @@ class Leaser:
             for push in fenced:
                 self._claims.remove_push(push)
         for push in fenced:
-            push.listener.fenced()
+            _call(push.listener.fenced)
 
     def _hand_back(self, push: PushClaim) -> None:
         with self._changed:
@@ -367,7 +323,7 @@ class Leaser:
         returned = self._store.due.hand_back(self._name, push.consumer, push.epoch, free, known)
         with self._changed:
             push.returning = len(returned.leases) == free and not returned.fenced
-            self._lease = True
+            self._agenda.lease = True
             if is_open := self._claims.is_open(push):
                 push.take(returned.leases)
         failpoints.hit("schedule.handed_back")
@@ -378,7 +334,7 @@ class Leaser:
     def _lease_due(self, takers: Sequence[Taker]) -> Leased:
         clocks, longest_ms = self._context.clocks, self.longest_ms
         sent = clocks.steady()
-        self._leased_at = time.monotonic()
+        self._agenda.leased_at = time.monotonic()
 
         def may(store_ms: int) -> bool:
             clocks.store_time.observe(sent, store_ms, clocks.steady())
@@ -398,9 +354,9 @@ class Leaser:
         now_ms = self._context.clocks.now_ms()
         for push, leases in placed.pushed:
             if active := [lease for lease in leases if lease.message.at_ms > now_ms]:
-                push.listener.leased(active)
+                _call(push.listener.leased, active)
         for pull, leases in placed.pulled:
-            pull.done([lease for lease in leases if lease.message.at_ms > now_ms])
+            _call(pull.done, [lease for lease in leases if lease.message.at_ms > now_ms])
         failpoints.hit("schedule.delivered")
         self._give_back(placed.unwanted)
 
@@ -420,20 +376,18 @@ class Leaser:
                     pull.tried = True
             ended = self._claims.ended_pulls(self._context.clocks.steady())
         for pull in ended:
-            pull.done(answer)
+            _call(pull.done, answer)
 
     def _plan_more(self) -> None:
         """Messages were leased, and there may be more: lease again soon, without a look."""
         with self._changed:
-            self._due_ms = self._freed_ms() if not self._is_hungry() else 0
-            self._next_look = float("inf")
+            self._agenda.wait_for(0 if self._is_hungry() else self._freed_ms())
 
     def _plan(self, tried_ms: int) -> None:
         """Look when the next message is due. Messages that were due at `tried_ms` are reserved for others."""
         with self._changed:
-            self._due_ms = self._freed_ms()
-            self._next_look = float("inf")
-            if not self._is_hungry() or self._lease:
+            self._agenda.wait_for(self._freed_ms())
+            if not self._is_hungry() or self._agenda.lease:
                 return
         # Before the look, so that no change between the look and the next wait is missed.
         self._context.news.want(self._name, self.look)
@@ -441,17 +395,18 @@ class Leaser:
         sent = clocks.steady()
         found = self._store.due.next_due(self._name)
         clocks.store_time.observe(sent, found.now_ms, clocks.steady())
+        due_ms = found.next_ms or NEVER_MS
+        if found.oldest_ms is not None:
+            due_ms = min(due_ms, found.oldest_ms + (GRACE_MS if found.oldest_ms <= tried_ms else 0))
         with self._changed:
-            self._next_look = time.monotonic() + self._context.news.look_seconds
-            due_ms = found.next_ms or _NEVER_MS
-            if found.oldest_ms is not None:
-                due_ms = min(due_ms, found.oldest_ms + (GRACE_MS if found.oldest_ms <= tried_ms else 0))
-            self._due_ms = min(self._due_ms, due_ms)
+            self._agenda.wait_for(
+                min(self._agenda.due_ms, due_ms), time.monotonic() + self._context.news.look_seconds
+            )
 
     def _freed_ms(self) -> int:
         """When the first session that is full gets a place back by itself."""
         ends = (push.frees_at_ms() for push in self._claims.pushes.values())
-        return min((at_ms for at_ms in ends if at_ms is not None), default=_NEVER_MS)
+        return min((at_ms for at_ms in ends if at_ms is not None), default=NEVER_MS)
 
     def _is_hungry(self) -> bool:
         """Whether anybody could take a lease now. News are only wanted if so."""
@@ -469,10 +424,18 @@ class Leaser:
                 self._claims.remove_pull(pull)
             for push in self._claims.pushes.values():
                 push.returning = True
-            self._lease = True
-            self._not_before = time.monotonic() + _RETRY_SECONDS
+            self._agenda.lease = True
+            self._agenda.not_before = time.monotonic() + _RETRY_SECONDS
         for pull in pulls:
-            pull.done(known)
+            _call(pull.done, known)
+
+
+def _call(receiver: Callable[..., None], *values: object) -> None:
+    """A receiver that fails must not keep the others from their leases."""
+    try:
+        receiver(*values)
+    except Exception:
+        log.exception("a consumer could not be told about its leases")
 
 
 def _degraded(problem: str) -> Unavailable:

@@ -19,7 +19,8 @@ from strandline.room import Chore, CounterValues, Room
 from strandline.schedule import rules
 from strandline.schedule.broker import Broker
 from strandline.schedule.clocks import NodeClocks
-from strandline.schedule.leaser import DeliveryContext, Leaser
+from strandline.schedule.context import DeliveryContext
+from strandline.schedule.leaser import Leaser
 from strandline.schedule.model import (
     DEAD,
     ChosenMessage,

@@ -45,12 +45,15 @@ class ServedMessages(ScheduleMessages):
     ) -> Callable[[], None]:
         """`pull` without a thread that waits. Returns a function that ends the wait early with no leases.
 
-        May wait for the store: not for an event loop.
+        May wait for the store: not for an event loop. `done` may be called before this returns.
         """
 
     @abstractmethod
     def open_push(self, consumer: str, lease_ms: int, credit: int, listener: PushListener) -> PushSession:
-        """Begin a push session. May wait for the store: not for an event loop."""
+        """Begin a push session. May wait for the store: not for an event loop.
+
+        The listener may be called before this returns.
+        """
 
 
 class ServedSchedules(Schedules):

@@ -1,4 +1,4 @@
-"""A node whose time cannot be trusted, or that has lost its session, gives no leases until it recovers."""
+"""Clocks. A node whose time cannot be trusted, or that has lost its session, gives no leases until it recovers."""
 
 from __future__ import annotations
 
@@ -62,6 +62,35 @@ def test_a_node_whose_clock_is_off(server):
     add(messages, "c")
     until(lambda: {"a", "c"} <= {*names(listener.leases)}, "the recovery")
     node.schedules.check_ready()
+
+
+def test_the_clocks_of_clients_are_compared_with_the_database(server):
+    """The clock of the node does not matter: it is 300 ms ahead here."""
+    clock = SetClock()
+    clock.shift_ms = 300
+    node = server.node(clock)
+    node.schedules.start()
+    error_ms = node.schedules.clocks().node.error_ms + 2
+    for delay_ms in (40, 0, 5):
+        before_ms, received_ms = SystemClock().now_ms(), clock.now_ms()
+        answered = node.schedules.ping("sdk", received_ms + 700 - delay_ms, received_ms)
+        assert before_ms - error_ms <= answered <= SystemClock().now_ms() + error_ms
+    report = node.schedules.clocks()
+    assert [one.name for one in report.clients] == ["sdk"]
+    assert abs(report.node.offset_ms - 300) <= report.node.error_ms + 1
+    assert abs(report.clients[0].offset_ms - 1000) <= report.node.error_ms + 1
+    assert report.degraded is None
+
+
+def test_only_the_last_clients_are_kept(nodes):
+    room = nodes.node().schedules
+    for number in range(1_100):
+        room.ping(f"client-{number}", 0, 0)
+    room.ping("client-100", 0, 0)
+    found = [one.name for one in room.clocks().clients]
+    assert len(found) == 1_000
+    assert found[-1] == "client-100"
+    assert found[0] == "client-101"
 
 
 @pytest.fixture

@@ -204,6 +204,21 @@ def test_what_waits_to_be_sent_is_bounded_in_bytes(nodes):
     until(lambda: len(slow.leases) > before, "another lease")
 
 
+class BrokenListener(Listener):
+    def leased(self, leases):
+        super().leased(leases)
+        raise RuntimeError("as the test wants it")
+
+
+def test_a_listener_that_fails_does_not_affect_others(nodes):
+    messages = nodes.messages()
+    broken, healthy = BrokenListener(), Listener()
+    messages.open_push("ada", MINUTE, 5, broken)
+    messages.open_push("bob", MINUTE, 5, healthy)
+    add(messages, *(f"m{n}" for n in range(10)))
+    until(lambda: len(broken.leases) == len(healthy.leases) == 5, "all leases")
+
+
 def test_the_deletion_of_a_schedule_ends_its_sessions(nodes):
     here, there = nodes.node(), nodes.node()
     feeds = [node.schedule("s").subscribe(f"c{n}", MINUTE, 1) for n, node in enumerate((here, there))]
