@@ -66,9 +66,10 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 def _types(endpoints: Sequence[Endpoint]) -> list[Any]:
     found: dict[str, Any] = {str(Problem): Problem}
     for endpoint in endpoints:
-        own = (endpoint.body, endpoint.query, *endpoint.json_parameters.values(), *endpoint.returns.values())
+        body = _body(endpoint)
+        own = (body, endpoint.query, *endpoint.json_parameters.values(), *endpoint.returns.values())
         for kind in own:
-            if kind is not None and not isinstance(kind, RAW):
+            if kind is not None and not isinstance(kind, dict):
                 found[str(kind)] = kind
     return list(found.values())
 
@@ -81,10 +82,15 @@ def _operation(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
         "parameters": [*_path(endpoint), *_query(endpoint, known), *_headers(endpoint, known)],
         "responses": _responses(endpoint, known),
     }
-    if endpoint.body is not None:
-        schema = endpoint.body.schema if isinstance(endpoint.body, RAW) else known[str(endpoint.body)]
+    if (body := _body(endpoint)) is not None:
+        schema = body if isinstance(body, dict) else known[str(body)]
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return operation
+
+
+def _body(endpoint: Endpoint) -> Any:
+    """The type of the body, or its JSON schema."""
+    return endpoint.body.schema if isinstance(endpoint.body, RAW) else endpoint.body
 
 
 def _path(endpoint: Endpoint) -> list[dict[str, Any]]:

@@ -125,6 +125,7 @@ class Call(msgspec.Struct, Generic[_Room_co], frozen=True):
     query: Any
     room_name: str
     reply: Reply
+    receive: Receive
 
     async def run(self, call: Callable[..., _T], *arguments: Any) -> _T:
         """Run a blocking call in a thread. It must wait for nothing but the database of the room."""
@@ -194,7 +195,7 @@ def declaring(endpoints: list[Endpoint], tag: str) -> Callable[..., Callable[[Ha
 
 
 class RAW:
-    """A body that is passed on as bytes. `schema` describes it in the OpenAPI document."""
+    """A body that is passed on as bytes. `schema`, a JSON schema or a type, describes it in the OpenAPI document."""
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
@@ -214,7 +215,7 @@ def serving(endpoint: Endpoint, state: ServerState) -> Serve:
         headers = dict(reversed(scope["headers"]))  # of a repeated header the first one counts
         body = await _body(endpoint, state, receive, headers, held) if endpoint.body is not None else None
         name = endpoint.room or "server"
-        return await endpoint.handler(Call(state, room, scope, parameters, headers, body, query, name, reply))
+        return await endpoint.handler(Call(state, room, scope, parameters, headers, body, query, name, reply, receive))
 
     async def serve(scope: Scope, receive: Receive, send: Send, parameters: Mapping[str, str]) -> None:
         started = time.perf_counter()

@@ -1,0 +1,109 @@
+"""The route that leases messages: due ones, with a long poll that holds no thread, or chosen ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw
+from starlette.responses import Response
+
+from strandline.errors import Invalid
+from strandline.schedule.model import ChosenMessage, ItemAnswer, Lease
+from strandline.schedule.room import MAX_PULLED, MAX_WAIT_MS
+from strandline.schedule.serving import ServedMessages, ServedSchedules
+from strandline.server import bodies
+from strandline.server import schedule_items as items
+from strandline.server.routing import RAW, Call, Endpoint, declaring, json_response
+from strandline.server.schedule_routes import Text, refuse_if_draining
+
+ENDPOINTS: list[Endpoint] = []
+_endpoint = declaring(ENDPOINTS, "schedules")
+_T = TypeVar("_T")
+
+
+class LeaseRequest(msgspec.Struct, Generic[_T], frozen=True):
+    """Either `limit`, to lease due messages, or `items`, to lease chosen messages."""
+
+    consumer: Text
+    lease_ms: int
+    limit: Annotated[int, Meta(ge=1, le=MAX_PULLED)] | None = None
+    wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] = 0
+    items: Annotated[list[_T], Meta(min_length=1, max_length=items.MAX_ITEMS)] | None = None
+
+
+class LeaseAnswers(msgspec.Struct, frozen=True):
+    """Leases; of chosen messages, also the answers that refuse the other ones."""
+
+    items: list[items.LeaseView | ItemAnswer]
+
+
+@_endpoint(
+    "POST", "/schedules/{name}/leases", "Lease due messages, or chosen ones",
+    {200: items.LeaseList, 207: dict[str, list[dict[str, Any]]], 422: items.AnswerList},
+    body=RAW(LeaseRequest[ChosenMessage]), problems=(409, 507),
+)  # fmt: skip
+async def lease_messages(call: Call[ServedSchedules]) -> Response:
+    refuse_if_draining(call.state)
+    request = bodies.decode(call.body, LeaseRequest[Raw])
+    if (request.limit is None) == (request.items is None):
+        raise Invalid("a lease needs either a limit, for due messages, or items, for chosen ones")
+    messages = call.room.of(call.path("name"))
+    if request.items is not None:
+        return await call.run(_lease_chosen, messages, request)
+    leases = await _pull(call, messages, request)
+    return json_response(items.LeaseList([items.lease_view(lease) for lease in leases]))
+
+
+def _lease_chosen(messages: ServedMessages, request: LeaseRequest[Raw]) -> Response:
+    batch = items.read_items(request.items or (), ChosenMessage, items.chosen)
+    found = messages.lease(request.consumer, request.lease_ms, batch.accepted)
+    answers = [items.lease_view(one, "ok") if isinstance(one, Lease) else one for one in batch.answers(found)]
+    return json_response({"items": answers}, items.status_of(answers))
+
+
+async def _pull(
+    call: Call[ServedSchedules], messages: ServedMessages, request: LeaseRequest[Raw]
+) -> Sequence[Lease]:
+    """Wait until there are leases, the time is over, the client is gone or the node stops."""
+    tasks: list[asyncio.Task[None]] = []
+
+    def start(done: Callable[[Sequence[Lease] | BaseException], None]) -> None:
+        tasks.append(asyncio.create_task(_begin(call, partial(_start, messages, request, done), done)))
+
+    try:
+        found: Sequence[Lease] = await call.state.answers.of(start)
+        return found
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _start(messages: ServedMessages, request: LeaseRequest[Raw], done: Callable[[Any], None]) -> Callable[[], None]:
+    return messages.start_pull(request.consumer, request.lease_ms, request.limit or 1, request.wait_ms, done)
+
+
+async def _begin(
+    call: Call[ServedSchedules], start: Callable[[], Callable[[], None]], done: Callable[[Any], None]
+) -> None:
+    """Start a pull, and stop it when nobody will need its leases."""
+    try:
+        stop = await call.run(start)
+    except Exception as error:  # noqa: BLE001 - the waiting request gets it
+        done(error)
+        return
+    ends = [asyncio.create_task(wait) for wait in (call.state.draining.wait(), _disconnected(call))]
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        call.state.pools.of_streams(["the schedules"]).start(stop)
+    finally:
+        for end in ends:
+            end.cancel()
+
+
+async def _disconnected(call: Call[ServedSchedules]) -> None:
+    while (await call.receive())["type"] != "http.disconnect":
+        pass
