@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 import pytest
 
 from strandline.server.route_table import Route, RouteTable
@@ -30,6 +32,21 @@ def test_a_path_has_its_route(path, route, parameters):
     found = TABLE.find(path)
     assert found is not None
     assert (found[0].path, found[1]) == (route, parameters)
+
+
+@pytest.mark.parametrize(
+    ("raw_path", "hour"),
+    [
+        (b"/archive/orders/hours/a%2Fb", "a/b"),
+        (b"/archive/orders/hours/%2f%2F/", "//"),
+        (b"/archive/orders/hours/%C3%BC%2F%20%25", "ü/ %"),
+    ],
+)
+def test_an_encoded_slash_does_not_end_a_part(raw_path, hour):
+    """The value of a parameter can contain any character."""
+    found = TABLE.find(unquote(raw_path.decode()), raw_path)
+    assert found is not None
+    assert found[1] == {"name": "orders", "hour": hour}
 
 
 @pytest.mark.parametrize(

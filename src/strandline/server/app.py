@@ -16,8 +16,11 @@ from strandline.server import (
     archive_routes,
     event_routes,
     event_type_routes,
+    lease_routes,
     openapi,
     ops_routes,
+    schedule_routes,
+    schedule_socket,
     start_page,
     stream_routes,
     subscription_routes,
@@ -32,6 +35,7 @@ from strandline.server.routing import Call, Endpoint, ServerState, serving
 ROUTES: dict[str, tuple[ModuleType, ...]] = {
     "log": (event_type_routes, timeline_routes, event_routes, subscription_routes, stream_routes, start_page),
     "archive": (archive_routes,),
+    "schedules": (schedule_routes, lease_routes, schedule_socket),
 }
 
 
@@ -63,6 +67,8 @@ def build(state: ServerState, host: str) -> ASGIApp:
     guard = Guard(host, state.settings.hosts)
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            scope["method"] = "GET"  # of every handshake
         if len(scope["path"]) > 1:  # some existing clients append a slash
             scope["path"] = scope["path"].rstrip("/") or "/"
         state.open_requests += 1
@@ -82,7 +88,7 @@ def build(state: ServerState, host: str) -> ASGIApp:
 
 
 async def _dispatch(table: RouteTable, scope: Scope, receive: Receive, send: Send) -> None:
-    found = table.find(scope["path"])
+    found = table.find(scope["path"], scope["raw_path"])
     if found is None:
         refusal = problem(404, f"there is no route {scope['path']}; /openapi.json lists all routes")
     else:

@@ -145,16 +145,16 @@ def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"the body is larger than {limit} bytes; split it into smaller requests")
 
 
-def decode(body: bytes, kind: Any) -> Any:
+def decode(body: bytes, kind: Any, what: str = "body") -> Any:
     """The JSON body as a value. Raises Malformed if it is not JSON, Invalid if it does not match `kind`."""
     try:
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as error:
             msgspec.json.decode(body)  # raises DecodeError if the rest is not JSON
-            raise Invalid(f"the body is not valid: {error}") from None
+            raise Invalid(f"the {what} is not valid: {error}") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise Malformed(f"the body is not JSON: {error}") from None
+        raise Malformed(f"the {what} is not JSON: {error}") from None
 
 
 def decode_query(values: dict[str, Any], kind: Any) -> Any:

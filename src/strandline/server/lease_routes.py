@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -12,9 +11,9 @@ from msgspec import Meta, Raw
 from starlette.responses import Response
 
 from strandline.errors import Invalid
-from strandline.schedule.model import ChosenMessage, ItemAnswer, Lease
+from strandline.schedule.model import ChosenMessage, Lease
 from strandline.schedule.room import MAX_PULLED, MAX_WAIT_MS
-from strandline.schedule.serving import ServedMessages, ServedSchedules
+from strandline.schedule.serving import Pulled, ServedMessages, ServedSchedules
 from strandline.server import bodies
 from strandline.server import schedule_items as items
 from strandline.server.routing import RAW, Call, Endpoint, declaring, json_response
@@ -33,12 +32,6 @@ class LeaseRequest(msgspec.Struct, Generic[_T], frozen=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_PULLED)] | None = None
     wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] = 0
     items: Annotated[list[_T], Meta(min_length=1, max_length=items.MAX_ITEMS)] | None = None
-
-
-class LeaseAnswers(msgspec.Struct, frozen=True):
-    """Leases; of chosen messages, also the answers that refuse the other ones."""
-
-    items: list[items.LeaseView | ItemAnswer]
 
 
 @_endpoint(
@@ -71,8 +64,8 @@ async def _pull(
     """Wait until there are leases, the time is over, the client is gone or the node stops."""
     tasks: list[asyncio.Task[None]] = []
 
-    def start(done: Callable[[Sequence[Lease] | BaseException], None]) -> None:
-        tasks.append(asyncio.create_task(_begin(call, partial(_start, messages, request, done), done)))
+    def start(done: Pulled) -> None:
+        tasks.append(asyncio.create_task(_watch(call, messages, request, done)))
 
     try:
         found: Sequence[Lease] = await call.state.answers.of(start)
@@ -82,20 +75,19 @@ async def _pull(
             task.cancel()
 
 
-def _start(messages: ServedMessages, request: LeaseRequest[Raw], done: Callable[[Any], None]) -> Callable[[], None]:
-    return messages.start_pull(request.consumer, request.lease_ms, request.limit or 1, request.wait_ms, done)
-
-
-async def _begin(
-    call: Call[ServedSchedules], start: Callable[[], Callable[[], None]], done: Callable[[Any], None]
+async def _watch(
+    call: Call[ServedSchedules], messages: ServedMessages, request: LeaseRequest[Raw], done: Pulled
 ) -> None:
-    """Start a pull, and stop it when nobody will need its leases."""
+    """Start a pull, and stop it when nobody needs its leases any more."""
+    asked = (request.consumer, request.lease_ms, request.limit, request.wait_ms, done)
     try:
-        stop = await call.run(start)
+        stop = await call.run(messages.start_pull, *asked)
     except Exception as error:  # noqa: BLE001 - the waiting request gets it
         done(error)
         return
-    ends = [asyncio.create_task(wait) for wait in (call.state.draining.wait(), _disconnected(call))]
+    if not request.wait_ms:
+        return
+    ends = [asyncio.ensure_future(end) for end in (call.state.draining.wait(), _disconnected(call))]
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         call.state.pools.of_streams(["the schedules"]).start(stop)

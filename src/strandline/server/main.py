@@ -59,14 +59,14 @@ async def _serve(
     for room in platform.rooms.values():
         await asyncio.to_thread(room.start)
     settings = connections.fitted(platform.settings.server)
-    state = ServerState(platform.rooms, settings)
+    state = ServerState(platform.rooms, settings, platform.clock)
     state.sends_anywhere = True  # Granian does
     server: Any = GranianServer(
         build(state, host),
         bound,
         interface=Interfaces.ASGINL,
         http=HTTPModes.http1,
-        websockets=False,
+        websockets=True,
         backlog=_BACKLOG,
         backpressure=settings.max_connections,
         http1_settings=HTTP1Settings(max_buffer_size=_HEADER_BUFFER),

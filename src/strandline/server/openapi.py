@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ _PROBLEMS = {
     415: "The body is not JSON by its Content-Type, or its Content-Encoding is not supported",
     421: "The node does not answer to the host of the request; see the setting `server.hosts`",
     422: "The request breaks a rule; `detail` says which",
+    426: "The path is a WebSocket; the request has no handshake",
     431: "The request head is too large",
     503: "Temporarily unavailable",
     504: "The outcome is unknown: it may or may not have happened; read before you retry",
@@ -39,6 +41,7 @@ _PATTERNS = {
     "partition": "^[0-9]+$",
     "version": r"^(latest|\d+\.\d+\.\d+)$",
     "hour": HOUR_PATTERN,
+    "message_id": "^.+$",
 }
 
 
@@ -151,7 +154,7 @@ def _headers(endpoint: Endpoint, known: dict[str, Any]) -> list[dict[str, Any]]:
 def _responses(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for status, kind in endpoint.returns.items():
-        answer: dict[str, Any] = {"description": "Done" if status < 300 else "The result of every event"}  # noqa: PLR2004
+        answer: dict[str, Any] = {"description": _done(status)}
         if kind is not None:
             answer["content"] = {endpoint.media_type.split(";")[0]: {"schema": known[str(kind)]}}
         if endpoint.binary_type is not None:
@@ -165,6 +168,12 @@ def _responses(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
         if status in _RETRY_AFTER:
             entry["headers"] = {"Retry-After": _header("integer", "Seconds to wait before the next attempt.")}
     return dict(sorted(found.items()))
+
+
+def _done(status: int) -> str:
+    if status == HTTPStatus.SWITCHING_PROTOCOLS:
+        return "The connection is a WebSocket now"
+    return "Done" if status < HTTPStatus.MULTIPLE_CHOICES else "The result of every item"
 
 
 def _problems(endpoint: Endpoint) -> list[int]:

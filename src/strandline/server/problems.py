@@ -18,6 +18,7 @@ _CODES = {
     404: "not_found",
     405: "method_not_allowed",
     421: "misdirected",
+    426: "upgrade_required",
     431: "header_too_large",
 }
 

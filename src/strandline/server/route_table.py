@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from starlette.types import Receive, Scope, Send
 
@@ -51,15 +52,23 @@ class RouteTable:
         node.route = route
         self._names[route.path] = names
 
-    def find(self, path: str) -> tuple[Route, dict[str, str]] | None:
-        """The route of a path and the parameters of the path. A parameter is one part that is not empty."""
+    def find(self, path: str, raw_path: bytes = b"") -> tuple[Route, dict[str, str]] | None:
+        """The route of a path and the parameters of the path. A parameter is one part that is not empty.
+
+        `raw_path` is the path as it was sent: a slash that is encoded there does not end a part.
+        """
         values: list[str] = []
-        route = _descend(self._root, _parts(path), 0, values)
+        parts = _decoded_parts(raw_path) if b"%2f" in raw_path.lower() else _parts(path)
+        route = _descend(self._root, parts, 0, values)
         return None if route is None else (route, dict(zip(self._names[route.path], values, strict=True)))
 
 
 def _parts(path: str) -> list[str]:
     return path.split("/")[1:]
+
+
+def _decoded_parts(raw_path: bytes) -> list[str]:
+    return [unquote(part) for part in _parts(raw_path.decode("latin-1").rstrip("/"))]
 
 
 def _descend(node: _Node, parts: Sequence[str], depth: int, values: list[str]) -> Route | None:

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from strandline.clock import Clock
 from strandline.errors import Malformed, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.room import Room
 from strandline.server import bodies
@@ -43,9 +44,10 @@ _SPARE_SHARES = 16
 class ServerState:
     """State that all routes of a server process share."""
 
-    def __init__(self, rooms: Mapping[str, Room], settings: ServerSettings) -> None:
+    def __init__(self, rooms: Mapping[str, Room], settings: ServerSettings, clock: Clock) -> None:
         self.rooms = rooms
         self.settings = settings
+        self.clock = clock
         self.request_log = RequestLog(settings.logged_status)
         self.answers = Answers()
         self.pools = Pools(settings.threads, settings.max_waiting_calls, self.answers)
@@ -94,6 +96,19 @@ class ServerState:
         finally:
             for wait in waits:
                 wait.cancel()
+
+    def refused_stream(self) -> Response | None:
+        """The answer to a new stream if there are too many; Unavailable if streams hold too many bytes."""
+        if self.open_streams >= self.settings.max_streams:
+            return problem(
+                503,
+                f"{self.open_streams} streams are open, the limit of this node; use another node or retry later",
+                code="too_many_streams",
+                headers={"Retry-After": "5"},
+            )
+        if self.buffered.held >= self.buffered.limit:
+            raise self.buffered.exceeded()
+        return None
 
     def stream_share(self) -> int:
         """The bytes that each stream may read and buffer."""
@@ -154,7 +169,7 @@ class Endpoint:
     Query parameters in `repeated` may occur several times. `json_parameters` are the parameters of `query` and
     `headers` whose text is JSON, with their types. `problems` are the statuses of errors, without those that
     any request, body, query or path parameter can cause. `room` is the room that the handler gets;
-    `app.py` sets it.
+    `app.py` sets it. With `socket` the path is for WebSockets: the handler gets their handshakes, too.
     """
 
     method: str
@@ -174,6 +189,7 @@ class Endpoint:
     binary_type: str | None = None
     error_status: Mapping[str, int] = field(default_factory=dict)
     room: str | None = None
+    socket: bool = False
 
 
 def declaring(endpoints: list[Endpoint], tag: str) -> Callable[..., Callable[[Handler], Handler]]:
@@ -195,7 +211,7 @@ def declaring(endpoints: list[Endpoint], tag: str) -> Callable[..., Callable[[Ha
 
 
 class RAW:
-    """A body that is passed on as bytes. `schema`, a JSON schema or a type, describes it in the OpenAPI document."""
+    """A body that is passed on as bytes. `schema` describes it for OpenAPI: a JSON schema or a type."""
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
@@ -211,11 +227,15 @@ def serving(endpoint: Endpoint, state: ServerState) -> Serve:
     async def handle(
         scope: Scope, receive: Receive, reply: Reply, parameters: Mapping[str, str], held: Holding
     ) -> Response:
+        if scope["type"] == "websocket" and not endpoint.socket:
+            raise Malformed("this path has no WebSocket; send an HTTP request without an Upgrade header")
         query = bodies.decode_query(_query(endpoint, scope), endpoint.query) if endpoint.query else None
         headers = dict(reversed(scope["headers"]))  # of a repeated header the first one counts
         body = await _body(endpoint, state, receive, headers, held) if endpoint.body is not None else None
         name = endpoint.room or "server"
-        return await endpoint.handler(Call(state, room, scope, parameters, headers, body, query, name, reply, receive))
+        return await endpoint.handler(
+            Call(state, room, scope, parameters, headers, body, query, name, reply, receive)
+        )
 
     async def serve(scope: Scope, receive: Receive, send: Send, parameters: Mapping[str, str]) -> None:
         started = time.perf_counter()

@@ -110,14 +110,14 @@ async def _change(
     call: Call[ServedSchedules],
     kind: type[_Given],
     convert: Callable[[_Given], _Item],
-    apply: Callable[[ServedMessages, Sequence[_Item]], Sequence[ItemAnswer]],
+    operation: Callable[[ServedMessages], Callable[[Sequence[_Item]], Sequence[ItemAnswer]]],
 ) -> Response:
     def work() -> Response:
         batch = items.read_batch(call.body, kind, convert)
         messages = call.room.of(call.path("name"))
         if not batch.accepted:
             call.room.get(split_view(messages.name)[0])  # NotFound if there is no such schedule
-        answers = batch.answers(apply(messages, batch.accepted) if batch.accepted else ())
+        answers = batch.answers(operation(messages)(batch.accepted) if batch.accepted else ())
         return json_response(items.AnswerList(answers), items.status_of(answers))
 
     return await call.run(work)
@@ -126,32 +126,32 @@ async def _change(
 @_changing("messages", "Create messages", items.CreateItem)
 async def create_messages(call: Call[ServedSchedules]) -> Response:
     refuse_if_draining(call.state)
-    return await _change(call, items.CreateItem, items.new_message, ServedMessages.create)
+    return await _change(call, items.CreateItem, items.new_message, lambda messages: messages.create)
 
 
 @_changing("extend", "Extend leases", items.HolderItem)
 async def extend_leases(call: Call[ServedSchedules]) -> Response:
-    return await _change(call, items.HolderItem, items.holder_act, ServedMessages.extend)
+    return await _change(call, items.HolderItem, items.holder_act, lambda messages: messages.extend)
 
 
 @_changing("release", "End leases; the messages become due at the given moments", items.HolderItem)
 async def release_leases(call: Call[ServedSchedules]) -> Response:
-    return await _change(call, items.HolderItem, items.holder_act, ServedMessages.release)
+    return await _change(call, items.HolderItem, items.holder_act, lambda messages: messages.release)
 
 
 @_changing("delete", "Delete messages, as the holder of their leases or as their owner", items.DeleteItem)
 async def delete_messages(call: Call[ServedSchedules]) -> Response:
-    return await _change(call, items.DeleteItem, items.delete_act, ServedMessages.delete)
+    return await _change(call, items.DeleteItem, items.delete_act, lambda messages: messages.delete)
 
 
 @_changing("move", "Move messages to other moments, as their owner", items.OwnerItem)
 async def move_messages(call: Call[ServedSchedules]) -> Response:
-    return await _change(call, items.OwnerItem, items.owner_move, ServedMessages.move)
+    return await _change(call, items.OwnerItem, items.owner_move, lambda messages: messages.move)
 
 
 @_changing("put-back", "Make dead messages available again; the name ends with `.dead`", items.OwnerItem)
 async def put_back_messages(call: Call[ServedSchedules]) -> Response:
-    return await _change(call, items.OwnerItem, items.owner_act, ServedMessages.put_back)
+    return await _change(call, items.OwnerItem, items.owner_act, lambda messages: messages.put_back)
 
 
 # -- reads

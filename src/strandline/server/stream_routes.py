@@ -21,7 +21,6 @@ from strandline.room import CounterMetric
 from strandline.server.byte_budget import Holding
 from strandline.server.event_routes import decode_cursors
 from strandline.server.event_stream import EventStream
-from strandline.server.problems import problem
 from strandline.server.routing import Call, Endpoint, declaring, log
 from strandline.server.storage_calls import run_in_storages, stream_pool
 from strandline.server.stream_encoders import (
@@ -151,15 +150,8 @@ async def _push(
     id_header: str | None = None,
 ) -> Response:
     state = call.state
-    if state.open_streams >= state.settings.max_streams:
-        return problem(
-            503,
-            f"{state.open_streams} streams are open, the limit of this node; use another node or retry later",
-            code="too_many_streams",
-            headers={"Retry-After": "5"},
-        )
-    if state.buffered.held >= state.buffered.limit:
-        raise state.buffered.exceeded()
+    if (refused := state.refused_stream()) is not None:
+        return refused
     wake = asyncio.Event()
     loop = asyncio.get_running_loop()
     with ExitStack() as opened:

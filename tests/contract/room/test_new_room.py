@@ -144,7 +144,7 @@ def platform(tmp_path) -> Iterator[WiderPlatform]:
 
 @pytest.fixture
 def state(platform) -> Iterator[ServerState]:
-    state = ServerState(platform.rooms, platform.settings.server)
+    state = ServerState(platform.rooms, platform.settings.server, platform.clock)
     yield state
     state.pools.close()
 

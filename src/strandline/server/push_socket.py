@@ -1,0 +1,323 @@
+"""One push session over a WebSocket: leases go out, what the consumer does with them comes in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack, suppress
+from itertools import islice
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from strandline.errors import Invalid, StrandlineError, TooLarge
+from strandline.schedule.model import ItemAnswer, Lease, LeaseAct
+from strandline.schedule.serving import PushSession, ServedMessages, ServedSchedules
+from strandline.server import schedule_frames as frames
+from strandline.server.routing import INLINE_BYTES, Call
+from strandline.server.schedule_frames import Act, PingBody
+
+log = logging.getLogger("strandline.http")
+
+#: The codes with which the server closes a session.
+GONE, STALLED, FAILED, RESTARTING, SILENT, FENCED = 1000, 1008, 1011, 1012, 4408, 4409
+_REASONS = {
+    GONE: "",
+    STALLED: "the client does not read what it gets",
+    FAILED: "internal error; the log of the node has the details",
+    RESTARTING: "this node is stopping; connect to another node",
+    SILENT: "no frame for 30 s; send pings",
+    FENCED: "a newer session of this consumer exists",
+}
+#: A client that sends no frame for this long is gone. Pings of the WebSocket protocol do not reach us.
+SILENCE_S = 30.0
+# The frames that wait for the store or for the client may have this size before no more are received.
+_MOST_WAITING = 1 << 20
+# Frames that are written without waiting for each other: how many, and their size.
+_BURST_FRAMES, _BURST_SIZE = 32, 1 << 16
+# How long the last frames may take.
+_CLOSING_S = 1.0
+
+
+class PushSocket(Response):
+    """Accepts the WebSocket, serves it to its end, and gives back the leases that were not written to it.
+
+    A receive is always pending, because Granian answers pings and notices the end of a connection only then. It
+    pauses while the client reads nothing of what it asked for.
+    """
+
+    def __init__(self, call: Call[ServedSchedules], messages: ServedMessages, consumer: str) -> None:
+        super().__init__(status_code=101)
+        self._call = call
+        self._state = call.state
+        self._messages = messages
+        self._consumer = consumer
+        self._outbox = _Outbox(call)
+        self._acts: deque[Act] = deque()
+        self._act_came = asyncio.Event()
+        self._eased = asyncio.Event()
+        self._waiting = 0  # the size of the frames that are not handled or not answered yet
+        self._pool = call.state.pools.of_streams(["the schedules"])
+        self._opened = ExitStack()
+
+    async def open(self, lease_ms: int, credit: int) -> None:
+        """Begin the session, before the handshake is answered: an error refuses the WebSocket."""
+        with ExitStack() as opening:
+            # Counted before it is opened, so that a drain waits for it and the limit includes it.
+            opening.enter_context(self._state.counted_stream())
+            opened = self._messages.open_push
+            self._session = await self._call.run(opened, self._consumer, lease_ms, credit, self._outbox)
+            opening.callback(self._pool.start, lambda: self._outbox.close(self._session))
+            self._opened = opening.pop_all()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
+        with self._opened:
+            await receive()  # the handshake
+            await send({"type": "websocket.accept"})
+            code = await self._serve(receive, send)
+        # Also if the client is gone: otherwise Granian keeps a connection on which something waits to be written.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSING_S):
+                await send({"type": "websocket.close", "code": code, "reason": _REASONS[code]})
+
+    async def _serve(self, receive: Receive, send: Send) -> int:
+        """Returns the code to close with."""
+        parts: list[Coroutine[Any, Any, int]]
+        parts = [self._listen(receive), self._work(), self._write(send), self._drain()]
+        tasks = [asyncio.create_task(part) for part in parts]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return next(iter(done)).result()
+        except Exception:
+            log.exception("a push session of %r failed", self._consumer)
+            return FAILED
+        finally:
+            for task in tasks:
+                task.cancel()
+            # Granian closes the connection only after the pending receive has ended.
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _drain(self) -> int:
+        """When the node stops: no more leases, but the results of what was asked before."""
+        await self._state.draining.wait()
+        self._outbox.stop_leases()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSING_S):
+                while self._waiting:
+                    self._eased.clear()
+                    await self._eased.wait()
+        return RESTARTING
+
+    # -- what comes in
+
+    async def _listen(self, receive: Receive) -> int:
+        while True:
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    message = await receive()
+            except TimeoutError:
+                return SILENT
+            if message["type"] == "websocket.disconnect":
+                return GONE
+            try:
+                await self._handle(message)
+            except StrandlineError as error:
+                self._reply(frames.failed(error))
+            while self._waiting > _MOST_WAITING:
+                self._eased.clear()
+                await self._eased.wait()
+
+    async def _handle(self, message: Message) -> None:
+        received_ms = self._state.clock.now_ms()
+        text, limit = message.get("text"), self._state.settings.max_body_bytes
+        if text is None:
+            raise Invalid("the frame is binary; send frames as text")
+        if len(text) > limit:
+            raise TooLarge(f"the frame is larger than {limit} bytes; split it into smaller frames")
+        if len(text) > INLINE_BYTES:
+            found = await self._state.pool_of_bodies.run(frames.read, text, self._consumer)
+        else:
+            found = frames.read(text, self._consumer)
+        if isinstance(found, Act):
+            self._state.bodies.hold(found.size)
+            self._waiting += found.size
+            self._acts.append(found)
+            self._act_came.set()
+        elif isinstance(found, PingBody):
+            server_ms = self._call.room.ping(self._consumer, int(found.client_ms), received_ms)
+            self._reply(frames.pong(found, server_ms))
+        else:
+            self._session.set_credit(found)
+
+    def _reply(self, text: str) -> None:
+        self._waiting += len(text)
+        self._outbox.reply(text)
+
+    # -- what the consumer asks for
+
+    async def _work(self) -> int:
+        while True:
+            await self._act_came.wait()
+            self._act_came.clear()
+            while self._acts:
+                await self._work_on(self._next_acts())
+
+    def _next_acts(self) -> list[Act]:
+        """The next acts of one kind: what arrived during the last call shares the next one."""
+        group = [self._acts.popleft()]
+        while self._acts and self._acts[0].kind == group[0].kind and len(group) < _BURST_FRAMES:
+            group.append(self._acts.popleft())
+        return group
+
+    async def _work_on(self, group: Sequence[Act]) -> None:
+        try:
+            replies = await self._pool.run(self._apply, group)
+        except StrandlineError as error:
+            replies = [frames.failed(error, act) for act in group]
+        finally:
+            size = sum(act.size for act in group)
+            self._state.bodies.release(size)
+        for text in replies:
+            self._reply(text)
+        self._ease(size)
+
+    def _apply(self, group: Sequence[Act]) -> list[str]:
+        kind, asked = group[0].kind, [item for act in group for item in act.batch.accepted]
+        operations: dict[str, Callable[[Sequence[LeaseAct]], Sequence[ItemAnswer]]]
+        operations = {
+            "extend": self._messages.extend,
+            "release": self._messages.release,
+            "delete": self._messages.delete,
+        }
+        answers = iter(operations[kind](asked) if asked else ())
+        return [
+            frames.results(act.ref, act.batch.answers([*islice(answers, len(act.batch.accepted))]))
+            for act in group
+        ]
+
+    def _ease(self, size: int) -> None:
+        self._waiting -= size
+        self._eased.set()
+
+    # -- what goes out
+
+    async def _write(self, send: Send) -> int:
+        """Write frames as they come, until the session is fenced or the client reads nothing for too long."""
+        patience = self._state.settings.stalled_client_ms / 1000
+        try:
+            while True:
+                burst = await self._outbox.next()
+                async with asyncio.timeout(patience):
+                    await _send_all(send, [text for text, _ in burst])
+                if leases := [lease for _, lease in burst if lease is not None]:
+                    self._session.sent(leases)
+                self._ease(sum(len(text) for text, lease in burst if lease is None))
+                if self._outbox.fenced_now:
+                    return FENCED
+        except TimeoutError:
+            return STALLED
+
+
+async def _send_all(send: Send, texts: Sequence[str]) -> None:
+    """Write frames in their order. The next one does not wait until the event loop knows of the one before."""
+    sending = [asyncio.ensure_future(send({"type": "websocket.send", "text": text})) for text in texts]
+    try:
+        for one in sending:
+            await one
+    finally:
+        for one in sending:
+            one.cancel()
+
+
+class _Outbox:
+    """What waits to be written: replies first, then leases. It is the listener of the session."""
+
+    def __init__(self, call: Call[ServedSchedules]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._buffered = call.state.buffered
+        self._replies: deque[str] = deque()
+        self._leases: deque[Lease] = deque()
+        self._with_leases = True
+        self._fenced = False
+        self.fenced_now = False
+        self._changed = asyncio.Event()
+        self._woken = False
+
+    # -- called by any thread
+
+    def leased(self, leases: Sequence[Lease]) -> None:
+        self._buffered.hold_anyway(_memory(leases))
+        self._leases.extend(leases)
+        self._wake()
+
+    def fenced(self) -> None:
+        self._fenced = True
+        self._wake()
+
+    def _wake(self) -> None:
+        # Checked after the change: the loop resets the mark before it looks for changes.
+        if not self._woken:
+            self._woken = True
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+                self._loop.call_soon_threadsafe(self._wake_up)
+
+    def close(self, session: PushSession) -> None:
+        """End the session. Leases that come while it ends are given back, too."""
+        unsent = self._take_unsent()
+        while True:
+            session.close(unsent)
+            unsent = self._take_unsent()
+            if not unsent:
+                return
+
+    def _take_unsent(self) -> list[Lease]:
+        unsent = [self._leases.popleft() for _ in range(len(self._leases))]
+        self._buffered.release(_memory(unsent))
+        return unsent
+
+    # -- called on the event loop
+
+    def _wake_up(self) -> None:
+        self._woken = False
+        self._changed.set()
+
+    def reply(self, text: str) -> None:
+        self._replies.append(text)
+        self._changed.set()
+
+    def stop_leases(self) -> None:
+        """Write no more leases."""
+        self._with_leases = False
+
+    async def next(self) -> list[tuple[str, Lease | None]]:
+        """The next frames to write, in a short burst. The last one of a fenced session says so."""
+        while True:
+            self._changed.clear()
+            if burst := self._burst():
+                return burst
+            if self._fenced:
+                self.fenced_now = True
+                return [(frames.FENCED, None)]
+            await self._changed.wait()
+
+    def _burst(self) -> list[tuple[str, Lease | None]]:
+        found: list[tuple[str, Lease | None]] = []
+        size = 0
+        while len(found) < _BURST_FRAMES and size < _BURST_SIZE:
+            if self._replies:
+                found.append((self._replies.popleft(), None))
+            elif self._leases and self._with_leases and not self._fenced:
+                lease = self._leases.popleft()
+                self._buffered.release(_memory([lease]))
+                found.append((frames.lease(lease), lease))
+            else:
+                break
+            size += len(found[-1][0])
+        return found
+
+
+def _memory(leases: Sequence[Lease]) -> int:
+    return sum(len(lease.body.content) for lease in leases)
