@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack, suppress
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from strandline.errors import Invalid, StrandlineError, TooLarge
 from strandline.schedule.model import ItemAnswer, Lease, LeaseAct
-from strandline.schedule.serving import PushSession, ServedMessages, ServedSchedules
+from strandline.schedule.serving import ServedMessages, ServedSchedules
 from strandline.server import schedule_frames as frames
 from strandline.server.routing import INLINE_BYTES, Call
 from strandline.server.schedule_frames import Act, PingBody
@@ -40,6 +40,9 @@ _MOST_WAITING = 1 << 20
 _BURST_FRAMES, _BURST_SIZE = 32, 1 << 16
 # How long the last frames may take.
 _CLOSING_S = 1.0
+
+#: The text of a frame, and the lease that it has, if any.
+_Frame: TypeAlias = tuple[str, Lease | None]
 
 
 class PushSocket(Response):
@@ -70,8 +73,14 @@ class PushSocket(Response):
             opening.enter_context(self._state.counted_stream())
             opened = self._messages.open_push
             self._session = await self._call.run(opened, self._consumer, lease_ms, credit, self._outbox)
-            opening.callback(self._pool.start, lambda: self._outbox.close(self._session))
+            opening.callback(self._pool.start, self._end)
             self._opened = opening.pop_all()
+
+    def _end(self) -> None:
+        try:
+            self._session.close()
+        finally:
+            self._outbox.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
         with self._opened:
@@ -206,30 +215,28 @@ class PushSocket(Response):
 
     async def _write(self, send: Send) -> int:
         """Write frames as they come, until the session is fenced or the client reads nothing for too long."""
-        patience = self._state.settings.stalled_client_ms / 1000
         try:
             while True:
-                burst = await self._outbox.next()
-                async with asyncio.timeout(patience):
-                    await _send_all(send, [text for text, _ in burst])
-                if leases := [lease for _, lease in burst if lease is not None]:
-                    self._session.sent(leases)
-                self._ease(sum(len(text) for text, lease in burst if lease is None))
-                if self._outbox.fenced_now:
+                await self._write_burst(send, await self._outbox.next())
+                if self._outbox.ended:
                     return FENCED
         except TimeoutError:
             return STALLED
 
-
-async def _send_all(send: Send, texts: Sequence[str]) -> None:
-    """Write frames in their order. The next one does not wait until the event loop knows of the one before."""
-    sending = [asyncio.ensure_future(send({"type": "websocket.send", "text": text})) for text in texts]
-    try:
-        for one in sending:
-            await one
-    finally:
-        for one in sending:
-            one.cancel()
+    async def _write_burst(self, send: Send, burst: Sequence[_Frame]) -> None:
+        """Write frames in their order. The next one does not wait until the event loop knows of the one before."""
+        sending = [asyncio.ensure_future(send({"type": "websocket.send", "text": text})) for text, _ in burst]
+        written = 0
+        try:
+            async with asyncio.timeout(self._state.settings.stalled_client_ms / 1000):
+                for written, one in enumerate(sending, 1):  # noqa: B007 - the client may have a part of the last one
+                    await one
+        finally:
+            for one in sending:
+                one.cancel()
+            if leases := [lease for _, lease in burst[:written] if lease is not None]:
+                self._session.sent(leases)
+        self._ease(sum(len(text) for text, lease in burst if lease is None))
 
 
 class _Outbox:
@@ -242,7 +249,8 @@ class _Outbox:
         self._leases: deque[Lease] = deque()
         self._with_leases = True
         self._fenced = False
-        self.fenced_now = False
+        #: Whether the last frame was taken.
+        self.ended = False
         self._changed = asyncio.Event()
         self._woken = False
 
@@ -264,19 +272,10 @@ class _Outbox:
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
                 self._loop.call_soon_threadsafe(self._wake_up)
 
-    def close(self, session: PushSession) -> None:
-        """End the session. Leases that come while it ends are given back, too."""
-        unsent = self._take_unsent()
-        while True:
-            session.close(unsent)
-            unsent = self._take_unsent()
-            if not unsent:
-                return
-
-    def _take_unsent(self) -> list[Lease]:
+    def close(self) -> None:
+        """Drop the leases that were not written. Nothing follows them."""
         unsent = [self._leases.popleft() for _ in range(len(self._leases))]
         self._buffered.release(_memory(unsent))
-        return unsent
 
     # -- called on the event loop
 
@@ -292,19 +291,19 @@ class _Outbox:
         """Write no more leases."""
         self._with_leases = False
 
-    async def next(self) -> list[tuple[str, Lease | None]]:
+    async def next(self) -> list[_Frame]:
         """The next frames to write, in a short burst. The last one of a fenced session says so."""
         while True:
             self._changed.clear()
             if burst := self._burst():
                 return burst
             if self._fenced:
-                self.fenced_now = True
+                self.ended = True
                 return [(frames.FENCED, None)]
             await self._changed.wait()
 
-    def _burst(self) -> list[tuple[str, Lease | None]]:
-        found: list[tuple[str, Lease | None]] = []
+    def _burst(self) -> list[_Frame]:
+        found: list[_Frame] = []
         size = 0
         while len(found) < _BURST_FRAMES and size < _BURST_SIZE:
             if self._replies:
