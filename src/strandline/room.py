@@ -28,8 +28,19 @@ class CounterMetric:
     label: str
 
 
+@dataclass(frozen=True)
+class GaugeMetric:
+    """A Prometheus gauge with one label."""
+
+    name: str
+    help: str
+    label: str
+
+
 #: The value of each counter for each value of its label.
 CounterValues = Mapping[CounterMetric, Mapping[str, int]]
+#: The value of each gauge for each value of its label.
+GaugeValues = Mapping[GaugeMetric, Mapping[str, float]]
 
 
 class Room(ABC):
@@ -48,6 +59,10 @@ class Room(ABC):
 
     def counts(self) -> CounterValues:
         """A snapshot of the counters since the room was opened. Never blocks."""
+        return {}
+
+    def gauges(self) -> GaugeValues:
+        """Values as they are now, or as they were last measured. Never blocks."""
         return {}
 
     def give_up(self) -> None:  # noqa: B027 - most rooms start every call at once

@@ -16,7 +16,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics(Collector):
-    """The metrics of the server, the counters of its route modules, and the counters of the rooms."""
+    """The metrics of the server, the counters of its route modules, and the counters and gauges of the rooms."""
 
     def __init__(self, rooms: Collection[Room], pools: Pools) -> None:
         self._registry = CollectorRegistry()
@@ -59,7 +59,7 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """The calls of all pools, and the counters of route modules and rooms, for the registry."""
+        """The calls of all pools, the counters of route modules, and the counters and gauges of rooms."""
         calls = GaugeMetricFamily(
             "strandline_blocking_calls", "Calls in threads, by what they wait for.", labels=["pool", "state"]
         )
@@ -73,3 +73,9 @@ class Metrics(Collector):
                 for label, value in values.items():
                     family.add_metric([label], value)
                 yield family
+        for room in self._rooms:
+            for gauge, readings in room.gauges().items():
+                gauges = GaugeMetricFamily(gauge.name, gauge.help, labels=[gauge.label])
+                for label, reading in readings.items():
+                    gauges.add_metric([label], reading)
+                yield gauges

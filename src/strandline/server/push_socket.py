@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from strandline.errors import Invalid, StrandlineError, TooLarge
 from strandline.schedule.model import ItemAnswer, Lease, LeaseAct
-from strandline.schedule.serving import ServedMessages, ServedSchedules
+from strandline.schedule.serving import PushSession, ServedMessages, ServedSchedules
 from strandline.server import schedule_frames as frames
 from strandline.server.routing import INLINE_BYTES, Call
 from strandline.server.schedule_frames import Act, PingBody
@@ -30,7 +30,7 @@ _REASONS = {
     FAILED: "internal error; the log of the node has the details",
     RESTARTING: "this node is stopping; connect to another node",
     SILENT: "no frame for 30 s; send pings",
-    FENCED: "a newer session of this consumer exists",
+    FENCED: "a newer session of this consumer exists, or the schedule was deleted",
 }
 #: A client that sends no frame for this long is gone. Pings of the WebSocket protocol do not reach us.
 SILENCE_S = 30.0
@@ -71,8 +71,8 @@ class PushSocket(Response):
         with ExitStack() as opening:
             # Counted before it is opened, so that a drain waits for it and the limit includes it.
             opening.enter_context(self._state.counted_stream())
-            opened = self._messages.open_push
-            self._session = await self._call.run(opened, self._consumer, lease_ms, credit, self._outbox)
+            asked = (self._consumer, lease_ms, credit, self._outbox)
+            self._session = self._outbox.session = await self._call.run(self._messages.open_push, *asked)
             opening.callback(self._pool.start, self._end)
             self._opened = opening.pop_all()
 
@@ -242,8 +242,11 @@ class PushSocket(Response):
 class _Outbox:
     """What waits to be written: replies first, then leases. It is the listener of the session."""
 
+    session: PushSession
+
     def __init__(self, call: Call[ServedSchedules]) -> None:
         self._loop = asyncio.get_running_loop()
+        self._now_ms = call.state.clock.now_ms
         self._buffered = call.state.buffered
         self._replies: deque[str] = deque()
         self._leases: deque[Lease] = deque()
@@ -309,13 +312,19 @@ class _Outbox:
             if self._replies:
                 found.append((self._replies.popleft(), None))
             elif self._leases and self._with_leases and not self._fenced:
-                lease = self._leases.popleft()
-                self._buffered.release(_memory([lease]))
-                found.append((frames.lease(lease), lease))
+                found += self._lease()
             else:
                 break
-            size += len(found[-1][0])
+            size += len(found[-1][0]) if found else 0
         return found
+
+    def _lease(self) -> list[_Frame]:
+        lease = self._leases.popleft()
+        self._buffered.release(_memory([lease]))
+        if lease.message.at_ms > self._now_ms():
+            return [(frames.lease(lease), lease)]
+        self.session.sent([lease])  # it has expired while it waited, so the message is for others now
+        return []
 
 
 def _memory(leases: Sequence[Lease]) -> int:
