@@ -161,6 +161,14 @@ def test_an_unknown_schedule_is_not_found(server, path, body):
     assert_problem(CLIENT.post(f"{server.url}/schedules/unknown/{path}", json=body), 404, "not_found")
 
 
+def test_a_pull_of_an_unknown_schedule_leaves_no_trace(server):
+    """The node stays ready, and reports its clocks."""
+    body = {"consumer": "c", "lease_ms": 1000, "limit": 1, "wait_ms": 60_000}
+    assert_problem(CLIENT.post(f"{server.url}/schedules/nowhere/leases", json=body), 404, "not_found")
+    assert CLIENT.get(f"{server.url}/ready").status_code == 200
+    assert CLIENT.get(f"{server.url}/clocks").status_code == 200
+
+
 # -- create
 
 
