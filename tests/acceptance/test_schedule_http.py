@@ -428,6 +428,7 @@ def test_a_body_is_only_for_the_owner_and_the_holder(room):
         {"consumer": "c"},
         {"version": 1},
         {"consumer": "c", "version": "x"},
+        {"consumer": "c", "version": "null"},
         {"consumer": "c", "version": -1},
         {"consumer": "", "version": 1},
         {"consumer": "c", "version": 1, "producer_group": "g"},
@@ -475,6 +476,7 @@ def test_lists_have_pages(room):
         {"limit": 1001},
         {"limit": "x"},
         {"state": "late"},
+        {"state": "null"},
         {"after": "a\0"},
         {"consumer": "c", "producer_group": "g"},
     ],
@@ -516,6 +518,7 @@ def test_counts_by_state_and_step(room):
         {"from": 0, "to": 10**30},
         {"from": 0, "to": 1, "step": 0},
         {"from": 0, "to": 1, "step": "x"},
+        {"from": 0, "to": 1, "step": "null"},
     ],
 )
 def test_counts_of_no_range_are_refused(room, query):
@@ -766,7 +769,7 @@ def test_clocks_are_reported(server):
 def test_all_routes_are_in_the_openapi_document(server):
     """A client can be generated from it."""
     paths = CLIENT.get(f"{server.url}/openapi.json").json()["paths"]
-    one = "/schedules/{name}"
+    one = "/schedules/{schedule}"
     expected = {
         "/schedules": {"get"},
         one: {"get", "put", "delete"},

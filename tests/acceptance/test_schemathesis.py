@@ -34,6 +34,7 @@ BATCH = jsonschema_rs.validator_for(
     {"$ref": "#/components/schemas/StreamBatch", "components": DOCUMENT["components"]}
 )
 STREAM = "/event-types/{name}/events"
+LEASES = "/schedules/{schedule}/leases"
 
 
 def _about_known(document: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +51,8 @@ def _about_known(document: dict[str, Any]) -> dict[str, Any]:
             for parameter in operation["parameters"]:
                 if parameter["name"] == "name":
                     parameter["schema"] = {"enum": [*KNOWN]}
+                if parameter["name"] == "schedule":
+                    parameter["schema"] = {"enum": ["known", "known.dead"]}
                 if parameter["name"] == "X-Nakadi-Cursors":
                     parameter["content"]["application/json"]["schema"]["items"] = nowhere
     return bound
@@ -87,6 +90,20 @@ BEYOND_SCHEMA = {
     "GET /archive/{name}/hours": ["422"],
     "GET /archive/{name}/hours/{hour}": ["422"],
     "POST /archive/{name}/hours/{hour}/verify": ["422"],
+    # Names do not end with `.dead`, and settings have ranges; a lease time is within the schedule's limit.
+    "PUT /schedules/{schedule}": ["422"],
+    "POST /schedules/{schedule}/leases": ["422"],
+    # Items are answered one by one: 422 if none succeeded.
+    **{
+        f"POST /schedules/{{schedule}}/{path}": ["422"]
+        for path in ("messages", "extend", "release", "delete", "move", "put-back")
+    },
+    # A claim or a list is by group or by consumer; a range starts before it ends.
+    "GET /schedules/{schedule}/messages/{message_id}": ["422"],
+    "GET /schedules/{schedule}/messages": ["422"],
+    "GET /schedules/{schedule}/counts": ["422"],
+    # These requests are no handshakes.
+    "GET /schedules/{schedule}/subscribe": ["426"],
     # A storage that is in use or is the default cannot be removed; the status is Nakadi's.
     "DELETE /storages/{id}": ["400"],
 }
@@ -128,6 +145,7 @@ def stocked_server(tmp_path_factory) -> Iterator[Server]:
     with Server(tmp_path_factory.mktemp("stocked") / "data") as started:
         for name, definition in KNOWN.items():
             assert CLIENT.post(f"{started.url}/event-types", json={"name": name, **definition}).status_code == 201
+        assert CLIENT.put(f"{started.url}/schedules/known", json={}).status_code == 201
         events = [{"n": n} for n in range(4)]
         assert CLIENT.post(f"{started.url}/event-types/plain/events", json=events).status_code == 200
         yield started
@@ -156,6 +174,18 @@ def test_requests_about_known_event_types_are_answered_as_documented(case: Case,
     _send(case, stocked_server)
 
 
+def _not_about_one_schedule(context: HasAPIOperation) -> bool:
+    """Excluded: what creates or deletes a schedule, and the WebSocket, which needs a handshake."""
+    path, method = context.operation.path, context.operation.method.upper()
+    return "{schedule}" not in path or method in {"PUT", "DELETE"} or path.endswith("/subscribe")
+
+
+@known_request.exclude(_not_about_one_schedule).parametrize()
+def test_requests_about_a_known_schedule_are_answered_as_documented(case: Case, stocked_server: Server):
+    """Every answer to a request about an existing schedule, or its dead messages, matches the document."""
+    _send(case, stocked_server)
+
+
 def _not_about_one_subscription(context: HasAPIOperation) -> bool:
     """Excluded: streams, because a request that is valid by chance would open one for an hour, and deletion."""
     path, method = context.operation.path, context.operation.method.upper()
@@ -176,6 +206,8 @@ def _send(case: Case, server: Server) -> None:
     if case.path == STREAM and case.method == "GET" and not case.meta.is_negative_at(ParameterLocation.QUERY):
         # Without these limits the stream lasts an hour.
         case.query = {**(case.query or {}), "stream_timeout": 1, "batch_flush_timeout": 1}
+    if case.path == LEASES and isinstance(case.body, dict) and isinstance(case.body.get("wait_ms"), int):
+        case.body["wait_ms"] = min(case.body["wait_ms"], 10)
     response = case.call_and_validate(base_url=server.url)
     if response.status_code >= 400 and case.method != "HEAD":
         _check_error(response.headers["content-type"][0], response.json(), response.status_code)
@@ -185,8 +217,8 @@ def _send(case: Case, server: Server) -> None:
 
 
 def _check_error(media_type: str, body: Any, status: int) -> None:
-    """Errors are problem documents, except a refused publish, which has a result for every event."""
-    if isinstance(body, list):
+    """Errors are problem documents, except a refused batch, which has a result for every item."""
+    if isinstance(body, list) or "items" in body:
         assert media_type == "application/json"
         assert status == 422
     else:

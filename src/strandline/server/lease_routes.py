@@ -35,7 +35,7 @@ class LeaseRequest(msgspec.Struct, Generic[_T], frozen=True):
 
 
 @_endpoint(
-    "POST", "/schedules/{name}/leases", "Lease due messages, or chosen ones",
+    "POST", "/schedules/{schedule}/leases", "Lease due messages, or chosen ones",
     {200: items.LeaseList, 207: dict[str, list[dict[str, Any]]], 422: items.AnswerList},
     body=RAW(LeaseRequest[ChosenMessage]), problems=(409, 507),
 )  # fmt: skip
@@ -44,7 +44,7 @@ async def lease_messages(call: Call[ServedSchedules]) -> Response:
     request = bodies.decode(call.body, LeaseRequest[Raw])
     if (request.limit is None) == (request.items is None):
         raise Invalid("a lease needs either a limit, for due messages, or items, for chosen ones")
-    messages = call.room.of(call.path("name"))
+    messages = call.room.of(call.path("schedule"))
     if request.items is not None:
         return await call.run(_lease_chosen, messages, request)
     leases = await _pull(call, messages, request)

@@ -41,6 +41,7 @@ _PATTERNS = {
     "partition": "^[0-9]+$",
     "version": r"^(latest|\d+\.\d+\.\d+)$",
     "hour": HOUR_PATTERN,
+    "schedule": r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
     "message_id": "^.+$",
 }
 
@@ -133,7 +134,7 @@ def _parameter(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
     choices = [choice for choice in schema.pop("anyOf", []) if choice.get("type") != "null"]
     for choice in choices:
         schema.update(choice)
-    if field.default is not msgspec.NODEFAULT and field.default is not None:
+    if field.default not in {msgspec.NODEFAULT, msgspec.UNSET, None}:
         schema["default"] = field.default
     return schema
 

@@ -45,7 +45,7 @@ class Act(msgspec.Struct, frozen=True):
 
     kind: ActKind
     ref: Ref
-    batch: items.Batch[LeaseAct]
+    batch: items.ItemBatch[LeaseAct]
     size: int
 
 

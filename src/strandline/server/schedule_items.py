@@ -141,7 +141,7 @@ def _moment(at_ms: int | None, in_ms: int | None) -> Moment | None:
     return None if in_ms is None else Moment(in_ms, relative=True)
 
 
-class Batch(Generic[_Item]):
+class ItemBatch(Generic[_Item]):
     """The items of one request; the malformed ones are answered already."""
 
     def __init__(self, read: Sequence[_Item | ItemAnswer]) -> None:
@@ -154,7 +154,7 @@ class Batch(Generic[_Item]):
         return [item if isinstance(item, ItemAnswer) else next(rest) for item in self._read]
 
 
-def read_batch(body: bytes | Raw, kind: type[_Given], convert: Callable[[_Given], _Item]) -> Batch[_Item]:
+def read_batch(body: bytes | Raw, kind: type[_Given], convert: Callable[[_Given], _Item]) -> ItemBatch[_Item]:
     """The items of a body. Malformed or Invalid if the body itself cannot be used."""
     try:
         items: Sequence[_Given | Raw] = _decoder(kind).decode(body).items
@@ -165,8 +165,8 @@ def read_batch(body: bytes | Raw, kind: type[_Given], convert: Callable[[_Given]
 
 def read_items(
     items: Sequence[_Given | Raw], kind: type[_Given], convert: Callable[[_Given], _Item]
-) -> Batch[_Item]:
-    return Batch([_read(item, kind, convert) for item in items])
+) -> ItemBatch[_Item]:
+    return ItemBatch([_read(item, kind, convert) for item in items])
 
 
 def _read(item: _Given | Raw, kind: type[_Given], convert: Callable[[_Given], _Item]) -> _Item | ItemAnswer:

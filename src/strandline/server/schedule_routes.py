@@ -29,7 +29,7 @@ from strandline.server.routing import RAW, Call, Endpoint, ServerState, declarin
 
 ENDPOINTS: list[Endpoint] = []
 _endpoint = declaring(ENDPOINTS, "schedules")
-_MESSAGE = "/schedules/{name}/messages/{message_id}"
+_MESSAGE = "/schedules/{schedule}/messages/{message_id}"
 
 #: A consumer, a producer group or an id.
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARACTERS, pattern=r"^[^\x00]+$")]
@@ -69,25 +69,25 @@ async def list_schedules(call: Call[ServedSchedules]) -> Response:
 
 
 @_endpoint(
-    "PUT", "/schedules/{name}", "Create a schedule, or replace all its settings", {200: Schedule, 201: Schedule},
-    body=SettingsOfSchedule, problems=(409, 507),
+    "PUT", "/schedules/{schedule}", "Create a schedule, or replace all its settings",
+    {200: Schedule, 201: Schedule}, body=SettingsOfSchedule, problems=(409, 507),
 )  # fmt: skip
 async def put_schedule(call: Call[ServedSchedules]) -> Response:
     given = msgspec.structs.asdict(call.body)
-    if given.pop("name") not in {None, call.path("name")}:
+    if given.pop("name") not in {None, call.path("schedule")}:
         raise Invalid("the name in the body is not the name in the path; a schedule cannot be renamed")
-    schedule = Schedule(call.path("name"), **given)
+    schedule = Schedule(call.path("schedule"), **given)
     return json_response(schedule, 201 if await call.run(call.room.put, schedule) else 200)
 
 
-@_endpoint("GET", "/schedules/{name}", "The settings of a schedule", Schedule)
+@_endpoint("GET", "/schedules/{schedule}", "The settings of a schedule", Schedule)
 async def get_schedule(call: Call[ServedSchedules]) -> Response:
-    return json_response(await call.run(call.room.get, call.path("name")))
+    return json_response(await call.run(call.room.get, call.path("schedule")))
 
 
-@_endpoint("DELETE", "/schedules/{name}", "Delete a schedule with its messages", {204: None}, problems=(507,))
+@_endpoint("DELETE", "/schedules/{schedule}", "Delete a schedule with its messages", {204: None}, problems=(507,))
 async def delete_schedule(call: Call[ServedSchedules]) -> Response:
-    await call.run(call.room.delete, call.path("name"))
+    await call.run(call.room.delete, call.path("schedule"))
     return Response(status_code=204)
 
 
@@ -103,7 +103,7 @@ def _changing(path: str, summary: str, kind: Any) -> Callable[..., Any]:
     """Declares a route that takes items of that kind and answers each."""
     answers = {200: items.AnswerList, 207: items.AnswerList, 422: items.AnswerList}
     body = RAW(items.ItemList[kind])
-    return _endpoint("POST", f"/schedules/{{name}}/{path}", summary, answers, body=body, problems=(409, 507))
+    return _endpoint("POST", f"/schedules/{{schedule}}/{path}", summary, answers, body=body, problems=(409, 507))
 
 
 async def _change(
@@ -114,7 +114,7 @@ async def _change(
 ) -> Response:
     def work() -> Response:
         batch = items.read_batch(call.body, kind, convert)
-        messages = call.room.of(call.path("name"))
+        messages = call.room.of(call.path("schedule"))
         if not batch.accepted:
             call.room.get(split_view(messages.name)[0])  # NotFound if there is no such schedule
         answers = batch.answers(operation(messages)(batch.accepted) if batch.accepted else ())
@@ -162,12 +162,12 @@ class ClaimQuery(msgspec.Struct, frozen=True):
 
     producer_group: Text | None = None
     consumer: Text | None = None
-    version: _Version | None = None
+    version: _Version | UnsetType = UNSET  # None would accept the text "null"
 
     def of(self, message_id: str) -> OwnerAct | LeaseAct | None:
         if self.producer_group is not None and self.consumer is None:
             return OwnerAct(message_id, self.producer_group)
-        if self.consumer is not None and self.version is not None and self.producer_group is None:
+        if self.consumer is not None and self.version is not UNSET and self.producer_group is None:
             return LeaseAct(message_id, self.consumer, self.version)
         if self == ClaimQuery():
             return None
@@ -192,7 +192,7 @@ class MessageList(msgspec.Struct, frozen=True, omit_defaults=True):
 async def get_message(call: Call[ServedSchedules]) -> Response:
     message_id = call.path("message_id")
     claim = call.query.of(message_id)
-    messages = call.room.of(call.path("name"))
+    messages = call.room.of(call.path("schedule"))
     if claim is None:
         return json_response(await call.run(messages.get, message_id))
     found = await call.run(messages.read, claim)
@@ -204,21 +204,23 @@ async def get_message(call: Call[ServedSchedules]) -> Response:
 class MessagesQuery(msgspec.Struct, frozen=True):
     producer_group: Text | None = None
     consumer: Text | None = None
-    state: MessageState | None = None
+    state: MessageState | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     after: Text | None = None
 
 
 @_endpoint(
-    "GET", "/schedules/{name}/messages", "Messages by id: all, of a producer group or of a consumer", MessageList,
-    query=MessagesQuery,
+    "GET", "/schedules/{schedule}/messages", "Messages by id: all, of a producer group or of a consumer",
+    MessageList, query=MessagesQuery,
 )  # fmt: skip
 async def list_messages(call: Call[ServedSchedules]) -> Response:
-    given, messages = call.query, call.room.of(call.path("name"))
+    given, messages = call.query, call.room.of(call.path("schedule"))
     if given.producer_group is not None and given.consumer is not None:
         raise Invalid("messages are listed by producer_group or by consumer, not by both")
     # One more than asked for shows whether there are more.
-    query = ListQuery(given.producer_group, given.consumer, given.state, given.after or "", given.limit + 1)
+    query = ListQuery(
+        given.producer_group, given.consumer, given.state or None, given.after or "", given.limit + 1
+    )
 
     def read() -> MessageList:
         found = [*islice(messages.list(query), query.limit)]
@@ -231,7 +233,7 @@ async def list_messages(call: Call[ServedSchedules]) -> Response:
 class CountsQuery(msgspec.Struct, frozen=True, rename={"from_ms": "from", "to_ms": "to", "step_ms": "step"}):
     from_ms: _Ms
     to_ms: _Ms
-    step_ms: Annotated[int, Meta(ge=1, le=MAX_MS)] | None = None
+    step_ms: Annotated[int, Meta(ge=1, le=MAX_MS)] | UnsetType = UNSET
 
 
 class StepView(msgspec.Struct, frozen=True, rename={"from_ms": "from"}):
@@ -250,13 +252,13 @@ class CountsView(msgspec.Struct, frozen=True):
 
 
 @_endpoint(
-    "GET", "/schedules/{name}/counts", "How many messages a time range has, by state and by step", CountsView,
+    "GET", "/schedules/{schedule}/counts", "How many messages a time range has, by state and by step", CountsView,
     query=CountsQuery,
 )  # fmt: skip
 async def count_messages(call: Call[ServedSchedules]) -> Response:
-    given, messages = call.query, call.room.of(call.path("name"))
-    found = await call.run(messages.counts, given.from_ms, given.to_ms, given.step_ms)
-    steps = UNSET if given.step_ms is None else [_step(step) for step in found.steps]
+    given, messages = call.query, call.room.of(call.path("schedule"))
+    found = await call.run(messages.counts, given.from_ms, given.to_ms, given.step_ms or None)
+    steps = [_step(step) for step in found.steps] if given.step_ms else UNSET
     return json_response(CountsView(found.total, found.waiting, found.processing, found.available, steps))
 
 

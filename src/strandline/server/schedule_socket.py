@@ -26,16 +26,16 @@ class SubscribeQuery(msgspec.Struct, frozen=True):
 
 
 @_endpoint(
-    "GET", "/schedules/{name}/subscribe", "A WebSocket that gets leases and takes extend, release and delete",
+    "GET", "/schedules/{schedule}/subscribe", "A WebSocket that gets leases and takes extend, release and delete",
     {101: None}, query=SubscribeQuery, problems=(409, 426), socket=True,
 )  # fmt: skip
 async def subscribe(call: Call[ServedSchedules]) -> Response:
+    messages, given = call.room.of(call.path("schedule")), call.query
     if call.scope["type"] != "websocket":
         return problem(426, "this path is a WebSocket; connect to it with ws://", headers={"Upgrade": "websocket"})
     refuse_if_draining(call.state)
     if (refused := call.state.refused_stream()) is not None:
         return refused
-    messages, given = call.room.of(call.path("name")), call.query
     socket = PushSocket(call, messages, given.consumer)
     await socket.open(given.lease_ms, given.credit)
     return socket
