@@ -207,6 +207,15 @@ def test_every_message_of_a_burst_is_pushed_once(url):
     assert sorted(found) == sorted(f"m{n}" for n in range(2000))
 
 
+def test_what_was_asked_before_the_end_is_done(url):
+    """A client need not wait for the results."""
+    create(url, *({"id": f"m{n}"} for n in range(200)))
+    with subscribed(url, credit=200) as session:
+        for lease in session.leases(200):
+            session.send(delete={"items": [{"id": lease["id"], "version": lease["version"]}]})
+    until(lambda: states(url)["total"] == 0, "the deletes")
+
+
 # -- credit
 
 

@@ -77,7 +77,13 @@ class PushSocket(Response):
             self._opened = opening.pop_all()
 
     def _end(self) -> None:
+        """Do what the consumer asked for before it left, and end the session."""
         try:
+            while self._acts:
+                group = self._next_acts()
+                self._state.bodies.release(sum(act.size for act in group))
+                with suppress(StrandlineError):
+                    self._apply(group)
             self._session.close()
         finally:
             self._outbox.close()
@@ -95,7 +101,7 @@ class PushSocket(Response):
     async def _serve(self, receive: Receive, send: Send) -> int:
         """Returns the code to close with."""
         parts: list[Coroutine[Any, Any, int]]
-        parts = [self._listen(receive), self._work(), self._write(send), self._drain()]
+        parts = [self._listen(receive), self._work(), self._write(send), self._drain(), self._fence()]
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -119,6 +125,12 @@ class PushSocket(Response):
                     self._eased.clear()
                     await self._eased.wait()
         return RESTARTING
+
+    async def _fence(self) -> int:
+        """When the session is fenced: the client may have stopped reading before that."""
+        await self._outbox.fencing.wait()
+        await asyncio.sleep(_CLOSING_S)
+        return FENCED
 
     # -- what comes in
 
@@ -252,6 +264,7 @@ class _Outbox:
         self._leases: deque[Lease] = deque()
         self._with_leases = True
         self._fenced = False
+        self.fencing = asyncio.Event()
         #: Whether the last frame was taken.
         self.ended = False
         self._changed = asyncio.Event()
@@ -285,6 +298,8 @@ class _Outbox:
     def _wake_up(self) -> None:
         self._woken = False
         self._changed.set()
+        if self._fenced:
+            self.fencing.set()
 
     def reply(self, text: str) -> None:
         self._replies.append(text)

@@ -33,7 +33,10 @@ class ServerSettings:
         10_000, "Most open connections; further ones wait. At most half of the process's open files.", minimum=16
     )
     max_streams: int = setting(
-        1_000, "Most open streams; more are answered 503. At most half of the connections.", minimum=1
+        1_000,
+        "Most open streams, push sessions of schedules included; more are answered 503. At most half of the "
+        "connections.",
+        minimum=1,
     )
     max_stream_bytes: int = setting(
         200_000_000,
