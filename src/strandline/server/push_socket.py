@@ -18,7 +18,7 @@ from strandline.schedule.model import ItemAnswer, Lease, LeaseAct
 from strandline.schedule.serving import PushSession, ServedMessages, ServedSchedules
 from strandline.server import schedule_frames as frames
 from strandline.server.routing import INLINE_BYTES, Call
-from strandline.server.schedule_frames import Act, PingBody
+from strandline.server.schedule_frames import Act, ActKind, PingBody
 
 log = logging.getLogger("strandline.http")
 
@@ -83,7 +83,7 @@ class PushSocket(Response):
                 group = self._next_acts()
                 self._state.bodies.release(sum(act.size for act in group))
                 with suppress(StrandlineError):
-                    self._apply(group)
+                    self._operation(group[0].kind)([item for act in group for item in act.batch.accepted])
             self._session.close()
         finally:
             self._outbox.close()
@@ -194,8 +194,13 @@ class PushSocket(Response):
         return group
 
     async def _work_on(self, group: Sequence[Act]) -> None:
+        asked = [item for act in group for item in act.batch.accepted]
+        change = self._operation(group[0].kind)
         try:
-            replies = await self._pool.run(self._apply, group)
+            key = (self._messages.name, change.__name__)
+            calls, pool = self._state.shared_calls, self._state.pool_of_room(self._call.room_name)
+            found = await calls.run(pool, key, change, asked) if asked else ()
+            replies = _results(group, found)
         except StrandlineError as error:
             replies = [frames.failed(error, act) for act in group]
         finally:
@@ -205,19 +210,9 @@ class PushSocket(Response):
             self._reply(text)
         self._ease(size)
 
-    def _apply(self, group: Sequence[Act]) -> list[str]:
-        kind, asked = group[0].kind, [item for act in group for item in act.batch.accepted]
-        operations: dict[str, Callable[[Sequence[LeaseAct]], Sequence[ItemAnswer]]]
-        operations = {
-            "extend": self._messages.extend,
-            "release": self._messages.release,
-            "delete": self._messages.delete,
-        }
-        answers = iter(operations[kind](asked) if asked else ())
-        return [
-            frames.results(act.ref, act.batch.answers([*islice(answers, len(act.batch.accepted))]))
-            for act in group
-        ]
+    def _operation(self, kind: ActKind) -> Callable[[Sequence[LeaseAct]], Sequence[ItemAnswer]]:
+        messages = self._messages
+        return {"extend": messages.extend, "release": messages.release, "delete": messages.delete}[kind]
 
     def _ease(self, size: int) -> None:
         self._waiting -= size
@@ -249,6 +244,12 @@ class PushSocket(Response):
             if leases := [lease for _, lease in burst[:written] if lease is not None]:
                 self._session.sent(leases)
         self._ease(sum(len(text) for text, lease in burst if lease is None))
+
+
+def _results(group: Sequence[Act], answers: Sequence[ItemAnswer]) -> list[str]:
+    """The result of each act, from the answers to all their accepted items."""
+    rest = iter(answers)
+    return [frames.results(act.ref, act.batch.answers([*islice(rest, len(act.batch.accepted))])) for act in group]
 
 
 class _Outbox:

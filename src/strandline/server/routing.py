@@ -29,6 +29,7 @@ from strandline.server.reply import Reply
 from strandline.server.request_log import RequestLog
 from strandline.server.route_table import Serve
 from strandline.server.settings import ServerSettings
+from strandline.server.shared_calls import SharedCalls
 
 log = logging.getLogger("strandline.http")
 _T = TypeVar("_T")
@@ -51,6 +52,7 @@ class ServerState:
         self.request_log = RequestLog(settings.logged_status)
         self.answers = Answers()
         self.pools = Pools(settings.threads, settings.max_waiting_calls, self.answers)
+        self.shared_calls = SharedCalls(settings.max_waiting_calls)
         #: The server's `send` may be called in any thread; see `Reply`.
         self.sends_anywhere = False
         #: The bodies of all requests that are not answered yet.

@@ -25,7 +25,7 @@ from strandline.schedule.model import (
 from strandline.schedule.rules import MAX_ID_CHARACTERS, MAX_MS, split_view
 from strandline.schedule.serving import ServedMessages, ServedSchedules
 from strandline.server import schedule_items as items
-from strandline.server.routing import RAW, Call, Endpoint, ServerState, declaring, json_response
+from strandline.server.routing import INLINE_BYTES, RAW, Call, Endpoint, ServerState, declaring, json_response
 
 ENDPOINTS: list[Endpoint] = []
 _endpoint = declaring(ENDPOINTS, "schedules")
@@ -112,15 +112,20 @@ async def _change(
     convert: Callable[[_Given], _Item],
     operation: Callable[[ServedMessages], Callable[[Sequence[_Item]], Sequence[ItemAnswer]]],
 ) -> Response:
-    def work() -> Response:
+    if len(call.body) > INLINE_BYTES:
+        batch = await call.state.pool_of_bodies.run(items.read_batch, call.body, kind, convert)
+    else:
         batch = items.read_batch(call.body, kind, convert)
-        messages = call.room.of(call.path("schedule"))
-        if not batch.accepted:
-            call.room.get(split_view(messages.name)[0])  # NotFound if there is no such schedule
-        answers = batch.answers(operation(messages)(batch.accepted) if batch.accepted else ())
-        return json_response(items.AnswerList(answers), items.status_of(answers))
-
-    return await call.run(work)
+    messages = call.room.of(call.path("schedule"))
+    found: Sequence[ItemAnswer] = ()
+    if batch.accepted:
+        change = operation(messages)
+        pool, key = call.state.pool_of_room(call.room_name), (messages.name, change.__name__)
+        found = await call.state.shared_calls.run(pool, key, change, batch.accepted)
+    else:
+        await call.run(call.room.get, split_view(messages.name)[0])  # NotFound if there is no such schedule
+    answers = batch.answers(found)
+    return json_response(items.AnswerList(answers), items.status_of(answers))
 
 
 @_changing("messages", "Create messages", items.CreateItem)
