@@ -766,6 +766,19 @@ def test_clocks_are_reported(server):
     assert abs(report["node"]["offset_ms"]) < 500
 
 
+def test_leases_are_counted_in_the_metrics(server):
+    """By schedule: given, expired, late, and messages that became dead."""
+    room = Room(server, "counted", max_attempts=1)
+    room.create({"id": "x"})
+    assert len(room.pull(lease_ms=6)) == 1
+    until(lambda: not room.pull() and not room.get("/messages").json()["items"], "the death of the message")
+    text = CLIENT.get(f"{server.url}/metrics").text
+    assert 'strandline_schedule_leased_total{schedule="counted"} 1.0' in text
+    assert 'strandline_schedule_dead_total{schedule="counted"} 1.0' in text
+    for name in ("expired_leases", "late"):
+        assert f"# TYPE strandline_schedule_{name}_total counter" in text
+
+
 def test_all_routes_are_in_the_openapi_document(server):
     """A client can be generated from it."""
     paths = CLIENT.get(f"{server.url}/openapi.json").json()["paths"]
