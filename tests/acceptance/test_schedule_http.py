@@ -26,9 +26,14 @@ DEFAULTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("schedule") / "data", logs_level="warning") as started:
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A node on each engine."""
+    flags = {"logs_level": "warning"}
+    if request.param == "postgresql":
+        postgres = request.getfixturevalue("postgres")
+        flags["schedule_url"] = postgres.url(postgres.new_database())
+    with Server(tmp_path_factory.mktemp("schedule") / "data", **flags) as started:
         yield started
         assert '"level": "error"' not in started.log_file.read_text()
 
