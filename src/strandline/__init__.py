@@ -12,12 +12,15 @@ if TYPE_CHECKING:
     from strandline.client import connect
     from strandline.log import EventType, Schema
     from strandline.platform import open  # noqa: A004 - `strandline.open` is the name users read
+    from strandline.schedule import Message, Schedule
 else:
     # The command line must not wait for Arrow to print its help.
     __getattr__ = lazy(
         __name__,
         {
             "EventType": "strandline.log.model",
+            "Message": "strandline.schedule.message",
+            "Schedule": "strandline.schedule.model",
             "Schema": "strandline.log.model",
             "connect": "strandline.client",
             "open": "strandline.platform",
@@ -26,4 +29,4 @@ else:
 
 __version__ = "0.1.0"
 
-__all__ = ["EventType", "Schema", "StrandlineError", "__version__", "connect", "open"]
+__all__ = ["EventType", "Message", "Schedule", "Schema", "StrandlineError", "__version__", "connect", "open"]

@@ -7,10 +7,12 @@ the versions, so the client over HTTP retries after a broken connection.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from strandline.schedule.consumer import ScheduleConsumer
 from strandline.schedule.model import (
     ChosenMessage,
     ClockReport,
@@ -25,8 +27,12 @@ from strandline.schedule.model import (
     StoredMessage,
 )
 from strandline.schedule.rules import MAX_CREDIT, MAX_PULLED, MAX_WAIT_MS
+from strandline.schedule.worker import DEFAULT_RETRY, Handler, MessageWorker, Retry
 
-__all__ = ["MAX_CREDIT", "MAX_PULLED", "MAX_WAIT_MS", "LeaseFeed", "ScheduleMessages", "Schedules"]
+__all__ = ["LEASE_MS", "MAX_CREDIT", "MAX_PULLED", "MAX_WAIT_MS", "LeaseFeed", "ScheduleMessages", "Schedules"]
+
+#: How long the leases of a consumer last, unless it asks for another time.
+LEASE_MS = 30_000
 
 
 class LeaseFeed(Protocol):
@@ -43,6 +49,10 @@ class LeaseFeed(Protocol):
 
     def now_ms(self) -> int:
         """The time of the schedule's database, estimated without a request. Leases expire by that clock."""
+
+    def stop(self) -> None:
+        """Ask for no more leases. No effect where leases that nobody takes do not count as deliveries."""
+        return
 
     def close(self) -> None:
         """End the session. Leases that `next` did not return are given back and do not count as deliveries."""
@@ -95,6 +105,33 @@ class ScheduleMessages(ABC):
 
     @abstractmethod
     def counts(self, from_ms: int, to_ms: int, step_ms: int | None = None) -> LoadCounts: ...
+
+    def consume(self, consumer: str, *, lease_ms: int = LEASE_MS, credit: int = 1) -> ScheduleConsumer:
+        """Iterate over leases of due messages. Each must be deleted or released before it expires.
+
+        A consumer that restarts with the same name first gets its active leases back. `credit` is how many leases
+        it holds at most: with more than one, leases wait in this process while an earlier one is worked on.
+        """
+        return ScheduleConsumer(self, consumer, lease_ms, credit)
+
+    def work(
+        self,
+        handler: Handler,
+        consumer: str,
+        *,
+        threads: int = 1,
+        lease_ms: int = LEASE_MS,
+        retry: Retry = DEFAULT_RETRY,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """Call `handler(lease)` for every due message, in `threads` threads, until `stop` is set or Ctrl-C.
+
+        The lease is extended while the handler runs, and the message is deleted when the handler returns. After an
+        exception the message is delivered again later, as `retry` says. A handler that raises `GiveUp` makes it
+        dead, if the schedule has `max_attempts`. Handlers that run are finished before `work` returns.
+        """
+        with self.consume(consumer, lease_ms=lease_ms, credit=threads) as leases:
+            MessageWorker(leases, handler, retry, threads, stop or threading.Event()).run()
 
 
 class Schedules(ABC):

@@ -1,0 +1,90 @@
+"""What producers and workers write: messages, moments, refusals, pauses between attempts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import msgspec
+import pytest
+
+from strandline.errors import BadTimestamp, Conflict, Forbidden, Invalid, LeaseLost, NotFound
+from strandline.schedule import Message, Retry, moment_of, raise_for_failed
+from strandline.schedule.message import value_of
+from strandline.schedule.model import NOW, Body, ItemAnswer, Moment
+
+NOON = 1_714_564_800_000
+
+
+def test_a_message_is_due_at_a_datetime_a_number_or_later():
+    """A datetime may be in any time zone; `in_ms` is relative to the store's time; the default is now."""
+    east = timezone(timedelta(hours=2))
+    for at in (NOON, datetime(2024, 5, 1, 12, tzinfo=UTC), datetime(2024, 5, 1, 14, tzinfo=east)):
+        assert Message({}, at=at).moment == Moment(NOON)
+    assert Message({}, in_ms=86_400_000).moment == Moment(86_400_000, relative=True)
+    assert Message({}).moment == NOW
+    assert Message({}, at=0).moment == Moment(0)
+
+
+def test_a_moment_is_given_in_one_way():
+    """Both ways, none, and a datetime without a time zone are refused."""
+    for wrong in ({"at": NOON, "in_ms": 1}, {}, {"at": datetime(2024, 5, 1, 12)}):  # noqa: DTZ001 - refused
+        with pytest.raises(Invalid, match="; "):
+            moment_of(**wrong)
+
+
+@pytest.mark.parametrize("value", [{"user": 7}, [1, None], "text", 5, None, b"\x00\xff", b""])
+def test_a_body_is_a_json_value_or_bytes(value):
+    """Bytes stay bytes; other values become JSON and are read back."""
+    body = Message(value).body
+    assert (body.is_json, value_of(body)) == (not isinstance(value, bytes), value)
+
+
+def test_a_body_that_json_cannot_express_is_refused():
+    """The error names the reason."""
+    with pytest.raises(Invalid, match="must be bytes or a JSON value"):
+        Message(object())
+    assert Message(bytearray(b"a")).body == Body(b"a")
+
+
+def test_every_message_has_an_id():
+    """An id that is not given is unique, and ids of later milliseconds are larger."""
+    made = [Message({}).id for _ in range(100)]
+    assert len(set(made)) == 100
+    assert Message({}, id="user-7", group="signup").id == "user-7"
+
+
+def test_a_refused_item_is_an_error_of_its_family():
+    """The error names the message and the number of other failures, and carries all refused items."""
+    kinds = {
+        "not_found": NotFound,
+        "not_owner": Forbidden,
+        "lease_active": Conflict,
+        "too_far": BadTimestamp,
+        "stale_version": LeaseLost,
+        "invalid": Invalid,
+        "already_exists": Conflict,
+    }
+    fine = ItemAnswer("a", "ok", version=1)
+    for code, kind in kinds.items():
+        refused = ItemAnswer("b", "error", code=code, detail="why")
+        with pytest.raises(kind, match=r"message 'b': why \(1 more items failed\)") as caught:
+            raise_for_failed([fine, refused, refused])
+        assert caught.value.info["items"] == [msgspec.to_builtins(refused)] * 2
+
+
+def test_a_repeated_create_and_a_repeated_delete_have_succeeded():
+    """A create that finds its own message is not a failure: the version tells."""
+    raise_for_failed(
+        [
+            ItemAnswer("a", "error", version=5, code="already_exists"),
+            ItemAnswer("b", "ok", version=5, code="already_deleted"),
+        ]
+    )
+
+
+def test_pauses_grow_up_to_the_longest():
+    """The pause doubles with every delivery; the jitter is added to it."""
+    retry = Retry(first_ms=100, longest_ms=1_000, jitter=0)
+    assert [retry.delay_ms(count) for count in (1, 2, 3, 4, 5, 1_000)] == [100, 200, 400, 800, 1_000, 1_000]
+    assert all(100 <= Retry(first_ms=100, jitter=0.5).delay_ms(1) <= 150 for _ in range(100))
+    assert Retry(first_ms=0, jitter=0).delay_ms(1) == 6
