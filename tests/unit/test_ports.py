@@ -21,6 +21,7 @@ from strandline.log.storage.sqlite import SqliteStorage
 from strandline.log.subscriptions import Consumer, Subscriptions
 from strandline.log.subscriptions.port import StreamLeases, SubscriptionStore
 from strandline.room import Room
+from strandline.schedule.room import ScheduleMessages, Schedules
 from strandline.schedule.storage import DueMessages, Messages, ScheduleStore, Sessions
 
 # Only imported classes are found, so all modules are imported here.
@@ -39,7 +40,7 @@ def implementations(port: type) -> list[type]:
 PORTS = (
     *(Log, Storage, Catalog, Subscriptions, Consumer, SubscriptionStore, StreamLeases, Files),
     *(Archive, Ledger, HourBook, PeriodBook, Leases, Room, ServedLog, ServedSubscriptions),
-    *(ScheduleStore, Messages, DueMessages, Sessions),
+    *(Schedules, ScheduleMessages, ScheduleStore, Messages, DueMessages, Sessions),
 )
 CASES = [
     pytest.param(kind, port, name, id=f"{kind.__name__}.{name}")

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import msgspec
 import pytest
 
+from strandline.client.schedule_feed import ServerTime
+from strandline.clock import ManualClock
 from strandline.errors import BadTimestamp, Conflict, Forbidden, Invalid, LeaseLost, NotFound
 from strandline.schedule import Message, Retry, moment_of, raise_for_failed
 from strandline.schedule.message import value_of
@@ -88,3 +90,22 @@ def test_pauses_grow_up_to_the_longest():
     assert [retry.delay_ms(count) for count in (1, 2, 3, 4, 5, 1_000)] == [100, 200, 400, 800, 1_000, 1_000]
     assert all(100 <= Retry(first_ms=100, jitter=0.5).delay_ms(1) <= 150 for _ in range(100))
     assert Retry(first_ms=0, jitter=0).delay_ms(1) == 6
+
+
+def test_the_servers_time_is_estimated_by_the_fastest_ping():
+    """The error of an estimate is at most half of the time that the ping took."""
+    clock = ManualClock(1_000_000)
+    estimate, ahead_ms = ServerTime(clock), 5_000_000
+    assert not estimate.is_known
+    for there_ms, back_ms in ((90, 10), (4, 6), (0, 200)):
+        assert estimate.ping() == {"client_ms": clock.now_ms()}
+        clock.advance(there_ms)
+        answered_ms = clock.now_ms() + ahead_ms
+        clock.advance(back_ms)
+        estimate.pong(answered_ms)
+        assert estimate.is_known
+    assert estimate.now_ms() == clock.now_ms() + ahead_ms - 1
+    assert not estimate.is_ping_due()
+    clock.advance(5_000)
+    assert estimate.is_ping_due()
+    assert estimate.now_ms() == clock.now_ms() + ahead_ms - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from strandline.client.archive import HttpArchive
 from strandline.client.log import HttpLog
+from strandline.client.schedule import HttpMessages, HttpSchedules
 from strandline.client.transport import Transport
 from strandline.engine import decoders
 from strandline.room import Closable, Rooms, room
@@ -25,6 +26,13 @@ class Remote(Rooms[Closable]):
     @room
     def archive(self) -> HttpArchive:
         return HttpArchive(self._transport)
+
+    @room
+    def schedules(self) -> HttpSchedules:
+        return HttpSchedules(self._transport)
+
+    def schedule(self, name: str) -> HttpMessages:
+        return self.schedules.of(name)
 
     @property
     def url(self) -> str:

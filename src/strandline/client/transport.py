@@ -1,4 +1,4 @@
-"""HTTP with our errors: the only module of the SDK that talks to a server.
+"""HTTP with our errors: the only module of the SDK that sends requests. Push sessions are in `schedule_feed`.
 
 A request that was not sent because the connection was refused is retried a few times. A read whose connection
 breaks is retried once. A write whose response was lost raises `OutcomeUnknown` and is never retried here.
@@ -7,7 +7,7 @@ breaks is retried once. A write whose response was lost raises `OutcomeUnknown` 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -24,6 +24,7 @@ _CONNECT_S = 5.0
 _REFUSED_PAUSES_S = (0.1, 0.3)
 _LIMITS = httpx.Limits(max_connections=200, max_keepalive_connections=20, keepalive_expiry=5)
 _FAILED = 300
+_PROBLEM = "application/problem+json"
 _T = TypeVar("_T")
 
 
@@ -37,11 +38,14 @@ class Transport:
             raise Invalid(f"{shown!r} is not the URL of a server; use one like http://127.0.0.1:8080")
         #: For messages, without such a password.
         self.url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
-        self._timeout = timeout
+        self.timeout = timeout
         self._client = httpx.Client(base_url=url, timeout=self._limits(), limits=_LIMITS)
 
     def _limits(self, wait_s: float = 0.0) -> httpx.Timeout:
-        return httpx.Timeout(self._timeout + wait_s, connect=min(self._timeout, _CONNECT_S))
+        return httpx.Timeout(self.timeout + wait_s, connect=min(self.timeout, _CONNECT_S))
+
+    def address(self, path: str, params: Params) -> httpx.URL:
+        return self._client.build_request("GET", path, params=params).url
 
     def get(self, path: str, kind: type[_T], params: Params | None = None, wait_s: float = 0.0) -> _T:
         """`wait_s`: how long the request asks the server to wait, on top of the timeout."""
@@ -85,8 +89,9 @@ class Transport:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         wait_s: float = 0.0,
+        answers: Container[int] = (),
     ) -> httpx.Response:
-        """An idempotent request: it may be sent twice."""
+        """An idempotent request: it may be sent twice. `answers`: as for `check`."""
         request = self._request(method, path, body, headers or {}, params=params, timeout=self._limits(wait_s))
         with self._mapped(writes=False):
             try:
@@ -94,7 +99,7 @@ class Transport:
             except (httpx.ReadError, httpx.RemoteProtocolError):
                 # The pool may return a connection that the server is closing.
                 response = self._send(request)
-        check(response, writes=False)
+        check(response, writes=False, answers=answers)
         return response
 
     def _request(
@@ -143,7 +148,11 @@ class Transport:
         self._client.close()
 
 
-def check(response: httpx.Response, *, writes: bool) -> None:
-    """Raise the error that the response reports, if any."""
-    if response.status_code >= _FAILED:
+def check(response: httpx.Response, *, writes: bool, answers: Container[int] = ()) -> None:
+    """Raise the error that the response reports, if any.
+
+    A response with one of the statuses in `answers` is only an error if it is a problem document.
+    """
+    is_problem = response.headers.get("content-type", "").startswith(_PROBLEM)
+    if response.status_code >= _FAILED and (is_problem or response.status_code not in answers):
         raise problems.to_error(response.status_code, response.headers, response.content, writes=writes)

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[LeasedMessage], object]
 
-_LOOK_S = 0.2
+_LOOK_S = 0.5
 _SHORTEST_LOOK_S = 0.01
 # Caps the exponent: larger numbers are out of range for any factor that makes sense.
 _MOST_DOUBLINGS = 64
