@@ -23,6 +23,7 @@ COMMANDS = {
     "storages": ("storages", "Show, add and remove storages, and choose the default."),
     "pipeline": ("pipeline", "Run the Spark jobs and show their progress."),
     "archive": ("archive", "Show which hours are complete; wait for, verify and replay them."),
+    "schedule": ("schedule", "Put messages at a moment in time, look ahead, and consume what is due."),
     "doctor": ("doctor", "Check this machine, a data directory and a server."),
 }
 
