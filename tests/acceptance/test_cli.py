@@ -71,7 +71,7 @@ def test_every_command_explains_itself(command: str):
     """Every command has a help page, which lists the common options."""
     text = good(*command.split(), "--help")
     assert text.startswith(f"Usage: strandline {command}")
-    if command not in {"archive", "event-types", "pipeline", "storages", "subscriptions", "timelines"}:
+    if command not in {"archive", "event-types", "pipeline", "schedule", "storages", "subscriptions", "timelines"}:
         assert "--json" in text
         assert "--data" in text
 

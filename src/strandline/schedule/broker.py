@@ -61,6 +61,8 @@ class Broker:
         with self._lock:
             found = self._leasers.get(schedule)
             if found is None or found.ended:
+                # Also without those of schedules that do not exist.
+                self._leasers = {name: one for name, one in self._leasers.items() if not one.ended}
                 found = self._leasers[schedule] = Leaser(schedule, self._context)
             return found
 

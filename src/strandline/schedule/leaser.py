@@ -135,7 +135,9 @@ class Leaser:
     def _read_settings(self) -> Schedule:
         found = self._settings = self._store.get(self._name)
         if found is None:
-            raise NotFound(f"there is no schedule {self._name!r}; create it first")
+            missing = NotFound(f"there is no schedule {self._name!r}; create it first")
+            self.end(missing)
+            raise missing
         return found
 
     def check(self, lease_ms: int) -> None:
@@ -146,7 +148,8 @@ class Leaser:
 
     @property
     def longest_ms(self) -> int:
-        return (self._settings or self._read_settings()).max_lease_ms
+        """The longest lease, as far as this process knows."""
+        return (self._settings or Schedule(self._name)).max_lease_ms
 
     # -- changes of messages, by this process and by others
 
@@ -297,11 +300,7 @@ class Leaser:
     def _refresh(self) -> None:
         """Read the settings and who is there, deal the buckets, and find sessions that were fenced."""
         self._agenda.refresh_at = time.monotonic() + _REFRESH_SECONDS
-        try:
-            settings = self._read_settings()
-        except NotFound as error:
-            self.end(error)
-            raise
+        settings = self._read_settings()
         present = self._store.sessions.present(self._name)
         with self._changed:
             self._dealt = deal(settings.buckets, [*present])
