@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TypeAlias
@@ -162,10 +163,11 @@ class LocalSchedules(ServedSchedules, Room):
         with self._lock:
             parts = self._parts
         if parts is not None:
-            for feed in [*self.feeds]:
-                feed.close()
-            parts.broker.close()
-            parts.store.close()
+            with ExitStack() as closing:  # also if a feed cannot give its leases back: they expire
+                closing.callback(parts.store.close)
+                closing.callback(parts.broker.close)
+                for feed in [*self.feeds]:
+                    closing.callback(feed.close)
 
 
 class LocalMessages(ServedMessages):
