@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-import select
+import selectors
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,7 +125,7 @@ class PostgresSignals(Signals):
                 self._receiver = self._connect()
                 self._receiver.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(self._channel)))
             server = self._receiver.pgconn
-            select.select([server.socket, self._woken.fileno()], [], [], seconds)
+            self._wait(server.socket, seconds)
             server.consume_input()
             return [found.extra.decode() for found in iter(server.notifies, None)]
         except psycopg.Error as error:
@@ -133,6 +133,13 @@ class PostgresSignals(Signals):
                 self._receiver.close()
                 self._receiver = None
             raise Unavailable(f"signals cannot be received: {_text(error)}") from error
+
+    def _wait(self, server: int, seconds: float) -> None:
+        # Not `select`, which refuses the file descriptors of a process that has more than 1,024 of them open.
+        with selectors.DefaultSelector() as selector:
+            for readable in (server, self._woken.fileno()):
+                selector.register(readable, selectors.EVENT_READ)
+            selector.select(seconds)
 
     def interrupt(self) -> None:
         self._waker.close()

@@ -8,6 +8,15 @@ from pathlib import Path
 import pytest
 from archive_place import ArchivePlace
 
+from strandline.log.ranges import close_storages
+
+
+@pytest.fixture(autouse=True)
+def _storages_of_ranges() -> Iterator[None]:
+    """Close the storages that a test opened in this process."""
+    yield
+    close_storages()
+
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., ArchivePlace]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
 import threading
@@ -373,3 +375,27 @@ def test_without_the_driver_it_says_what_to_install():
     code = "import sys; sys.modules['psycopg'] = None; import strandline.engine.postgres"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'strandline[postgres]'" in done.stderr
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """As in a process with so many connections that new file descriptors are above 1,024."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    yield
+    for descriptor in opened:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("many_files")
+def test_signals_arrive_in_a_process_with_many_open_files(db: PostgresDatabase) -> None:
+    signals = db.signals("news")
+    try:
+        assert signals.receive(0) == []
+        signals.send("fresh")
+        assert until(lambda: signals.receive(1), "the signal") == ["fresh"]
+    finally:
+        signals.interrupt()
+        signals.close()
