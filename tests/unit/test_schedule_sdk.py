@@ -98,14 +98,45 @@ def test_the_servers_time_is_estimated_by_the_fastest_ping():
     estimate, ahead_ms = ServerTime(clock), 5_000_000
     assert not estimate.is_known
     for there_ms, back_ms in ((90, 10), (4, 6), (0, 200)):
-        assert estimate.ping() == {"client_ms": clock.now_ms()}
+        sent = estimate.ping()
+        assert sent == {"client_ms": clock.now_ms()}
         clock.advance(there_ms)
         answered_ms = clock.now_ms() + ahead_ms
         clock.advance(back_ms)
-        estimate.pong(answered_ms)
+        estimate.pong(sent["client_ms"], answered_ms)
         assert estimate.is_known
     assert estimate.now_ms() == clock.now_ms() + ahead_ms - 1
-    assert not estimate.is_ping_due()
+    assert estimate.until_ping_ms() > 0
     clock.advance(5_000)
-    assert estimate.is_ping_due()
+    assert estimate.until_ping_ms() <= 0
     assert estimate.now_ms() == clock.now_ms() + ahead_ms - 1
+
+
+def test_a_slow_first_ping_is_followed_by_others_soon():
+    """With its large error, short leases would seem to have ended when they arrive. The answer is waited for."""
+    clock = ManualClock(1_000_000)
+    estimate = ServerTime(clock)
+    sent = estimate.ping()
+    clock.advance(400)
+    assert estimate.until_ping_ms() > 1_000
+    estimate.pong(sent["client_ms"], clock.now_ms() - 400)
+    assert estimate.now_ms() == clock.now_ms() - 200
+    assert estimate.until_ping_ms() <= 0
+    fast = estimate.ping()
+    estimate.pong(sent["client_ms"], 0)  # late, and not the answer to this ping
+    clock.advance(2)
+    estimate.pong(fast["client_ms"], clock.now_ms() - 1)
+    assert estimate.now_ms() == clock.now_ms()
+    assert estimate.until_ping_ms() > 1_000
+
+
+def test_a_slow_network_gets_few_pings():
+    """After a few slow answers no faster one is expected."""
+    clock = ManualClock(1_000_000)
+    estimate = ServerTime(clock)
+    for _ in range(8):
+        assert estimate.until_ping_ms() < 1_000 or not estimate.is_known
+        sent = estimate.ping()
+        clock.advance(150)
+        estimate.pong(sent["client_ms"], clock.now_ms())
+    assert estimate.until_ping_ms() > 1_000

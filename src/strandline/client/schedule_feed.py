@@ -35,6 +35,9 @@ _SILENCE_MS = 20_000
 _CLOSE_S = 2.0
 _FENCED = 4409
 _SAMPLES = 8
+# An answer that takes longer leaves a large error. Then more pings follow soon, until all samples are taken.
+_FAST_MS = 10
+_SOON_MS = 50
 
 _Verb = Literal["extend", "release", "delete"]
 
@@ -72,12 +75,16 @@ class ServerTime:
         self._clock = clock
         self._samples: deque[tuple[int, int]] = deque(maxlen=_SAMPLES)
         self._sent_ms = clock.steady_ms()
+        self._open: int | None = None
 
     def ping(self) -> dict[str, int]:
-        self._sent_ms = self._clock.steady_ms()
-        return {"client_ms": self._clock.now_ms()}
+        self._sent_ms, self._open = self._clock.steady_ms(), self._clock.now_ms()
+        return {"client_ms": self._open}
 
-    def pong(self, server_ms: int) -> None:
+    def pong(self, client_ms: int, server_ms: int) -> None:
+        if client_ms != self._open:
+            return  # a late answer to an older ping, whose start is not known any more
+        self._open = None
         steady_ms = self._clock.steady_ms()
         took_ms = steady_ms - self._sent_ms
         self._samples.append((took_ms, server_ms + took_ms // 2 - steady_ms))
@@ -90,8 +97,11 @@ class ServerTime:
     def is_known(self) -> bool:
         return bool(self._samples)
 
-    def is_ping_due(self) -> bool:
-        return self._clock.steady_ms() - self._sent_ms >= _PING_MS
+    def until_ping_ms(self) -> int:
+        """How long to wait for the next ping; 0 or less if it is due."""
+        is_rough = len(self._samples) < _SAMPLES and (not self._samples or min(self._samples)[0] > _FAST_MS)
+        pause_ms = _SOON_MS if is_rough and self._open is None else _PING_MS
+        return self._sent_ms + pause_ms - self._clock.steady_ms()
 
 
 class WebSocketFeed:
@@ -236,7 +246,7 @@ class WebSocketFeed:
     def _read_frame(self) -> None:
         with self._mapped():
             try:
-                frame = self._socket.recv(timeout=_PING_MS / 1000, decode=False)
+                frame = self._socket.recv(timeout=max(self._time.until_ping_ms(), 0) / 1000, decode=False)
             except TimeoutError:
                 frame = None
         now_ms = self._clock.steady_ms()
@@ -245,7 +255,7 @@ class WebSocketFeed:
             self._take(msgspec.json.decode(frame, type=_Frame))
         elif now_ms - self._heard_ms > _SILENCE_MS:
             raise Unavailable("the server does not answer pings; the connection of the push session is dead")
-        if self._time.is_ping_due():
+        if self._time.until_ping_ms() <= 0:
             self._send({"ping": self._time.ping()})
 
     def _take(self, frame: _Frame) -> None:
@@ -254,7 +264,7 @@ class WebSocketFeed:
         elif frame.results is not None:
             self._answer(frame.results.ref, frame.results.items)
         elif frame.pong is not None:
-            self._time.pong(frame.pong.server_ms)
+            self._time.pong(frame.pong.client_ms, frame.pong.server_ms)
             self._in_time.set()
         elif frame.error is not None:
             self._fail(frame.error)
