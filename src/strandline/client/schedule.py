@@ -145,8 +145,7 @@ class HttpMessages(ScheduleMessages):
     def subscribe(self, consumer: str, lease_ms: int, credit: int) -> LeaseFeed:
         from strandline.client.schedule_feed import WebSocketFeed  # noqa: PLC0415 - slow to load
 
-        query: dict[str, str | int] = {"consumer": consumer, "lease_ms": lease_ms, "credit": credit}
-        return WebSocketFeed(self._transport, f"{self._path}/subscribe", query, consumer)
+        return WebSocketFeed(self._transport, f"{self._path}/subscribe", consumer, lease_ms, credit)
 
     # -- reads
 

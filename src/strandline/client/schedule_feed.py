@@ -22,6 +22,7 @@ from strandline.client import schedule_wire as wire
 from strandline.client.transport import Params, Transport
 from strandline.clock import Clock, system_clock
 from strandline.errors import LeaseLost, OutcomeUnknown, StrandlineError, Unavailable, families
+from strandline.schedule.demand import Demand
 from strandline.schedule.model import ItemAnswer, Lease, LeaseAct, Moment
 from strandline.schedule.rules import SHORTEST_MS
 
@@ -108,16 +109,13 @@ class WebSocketFeed:
     """The leases of one connection. Unavailable when it breaks: `ScheduleConsumer` opens another one.
 
     A thread reads the frames. Leases that were received and not taken are released by `close`, but unlike leases
-    that the server had not sent, they count as deliveries. So a session with a credit of 1 asks for the next lease
-    when somebody waits for it, not when the last one is settled.
+    that the server had not sent, they count as deliveries.
     """
 
-    def __init__(self, transport: Transport, path: str, query: Params, consumer: str) -> None:
+    def __init__(self, transport: Transport, path: str, consumer: str, lease_ms: int, credit: int) -> None:
+        query: Params = {"consumer": consumer, "lease_ms": lease_ms, "credit": credit}
         self._consumer = consumer
-        self._on_demand = query["credit"] == 1
-        self._asking = True
-        self._demand = threading.Lock()
-        self._waiters = 0
+        self._demand = Demand(credit, self._set_credit)
         self._timeout = transport.timeout
         self._clock = system_clock()
         self._time = ServerTime(self._clock)
@@ -146,44 +144,29 @@ class WebSocketFeed:
         return None
 
     def _wait(self, timeout: float) -> Lease | None:
-        self._waiters += 1
-        try:
-            if self._on_demand:
-                self._ask(more=True)
+        with self._demand.waiting(), suppress(queue.Empty):
             return self._incoming.get(timeout=timeout) if timeout > 0 else self._incoming.get_nowait()
-        except queue.Empty:
-            return None
-        finally:
-            self._waiters -= 1
+        return None
 
     def extend(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]:
         return self._act("extend", items)
 
     def release(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]:
-        self._before_settling()
         return self._act("release", items)
 
     def delete(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]:
-        self._before_settling()
         return self._act("delete", items)
 
     def now_ms(self) -> int:
         return self._time.now_ms()
 
     def stop(self) -> None:
-        self._on_demand = False
-        self._ask(more=False)
+        self._demand.stop()
 
-    def _before_settling(self) -> None:
-        """The place that becomes free is for a caller that waits; without one it stays free."""
-        if self._on_demand and not self._waiters:
-            self._ask(more=False)
-
-    def _ask(self, *, more: bool) -> None:
-        with self._demand:
-            if self._asking != more and self._ended is None:
-                self._asking = more
-                self._send({"credit": int(more)})
+    def _set_credit(self, credit: int) -> None:
+        if self._ended is None:
+            with suppress(Unavailable):  # the connection has broken, and `next` says so
+                self._send({"credit": credit})
 
     def close(self) -> None:
         with suppress(StrandlineError):

@@ -86,8 +86,10 @@ class Leaser:
 
     def set_credit(self, claim: PushClaim, credit: int) -> None:
         with self._changed:
+            more = credit > claim.credit
             claim.credit = credit
-            self._wake()
+            if more:
+                self._wake()
 
     def sent(self, claim: PushClaim, leases: Sequence[Lease]) -> None:
         with self._changed:

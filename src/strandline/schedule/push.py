@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from strandline.errors import LeaseLost, StrandlineError, Unavailable
 from strandline.schedule import rules
 from strandline.schedule.claims import PushClaim
+from strandline.schedule.demand import Demand
 from strandline.schedule.leaser import Leaser
 from strandline.schedule.model import ItemAnswer, Lease, LeaseAct
 from strandline.schedule.room import LeaseFeed
@@ -41,9 +42,11 @@ class LocalFeed(LeaseFeed, PushListener):
         self._changed = threading.Condition()
         self._leases: deque[Lease] = deque()
         self._session: PushSession | None = None
+        self._demand = Demand(0, self._set_credit)
         self._end: StrandlineError | None = None
 
     def open(self, consumer: str, lease_ms: int, credit: int) -> None:
+        self._demand = Demand(credit, self._set_credit)
         self._session = self._messages.open_push(consumer, lease_ms, credit, self)
 
     def leased(self, leases: Sequence[Lease]) -> None:
@@ -55,6 +58,10 @@ class LocalFeed(LeaseFeed, PushListener):
         self._finish(LeaseLost("the consumer has a newer session, or the schedule was deleted"))
 
     def next(self, timeout: float) -> Lease | None:
+        with self._demand.waiting():
+            return self._next(timeout)
+
+    def _next(self, timeout: float) -> Lease | None:
         deadline = time.monotonic() + timeout
         with self._changed:
             while True:
@@ -69,10 +76,17 @@ class LocalFeed(LeaseFeed, PushListener):
         if self._session is not None:
             self._session.sent([lease])
         # A lease that has expired in the queue belongs to somebody else now.
-        return lease if lease.message.at_ms > self.now_ms() else self.next(deadline - time.monotonic())
+        return lease if lease.message.at_ms > self.now_ms() else self._next(deadline - time.monotonic())
 
     def now_ms(self) -> int:
         return self._now_ms()
+
+    def stop(self) -> None:
+        self._demand.stop()
+
+    def _set_credit(self, credit: int) -> None:
+        if self._session is not None:
+            self._session.set_credit(credit)
 
     def extend(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]:
         return self._messages.extend(items)

@@ -51,8 +51,7 @@ class LeaseFeed(Protocol):
         """The time of the schedule's database, estimated without a request. Leases expire by that clock."""
 
     def stop(self) -> None:
-        """Ask for no more leases. No effect where leases that nobody takes do not count as deliveries."""
-        return
+        """Ask for no more leases."""
 
     def close(self) -> None:
         """End the session. Leases that `next` did not return are given back and do not count as deliveries."""

@@ -153,7 +153,7 @@ def test_a_lease_can_be_settled_after_its_consumer_was_closed(messages):
 def test_an_abandoned_message_comes_back_to_the_same_consumer(messages):
     """A lease that is neither deleted nor released expires."""
     put(messages, Message({}, id="one"))
-    with messages.consume("ada", lease_ms=50) as leases:
+    with messages.consume("ada", lease_ms=1_000) as leases:
         first = next(leases)
         second = next(leases)
         assert (second.id, second.delivery_count) == ("one", 2)
@@ -188,6 +188,18 @@ def test_what_a_consumer_did_not_ask_for_is_not_delivered(rooms, make):
             lease.delete()
     assert sorted(seen) == [0, 1, 2]
     assert is_empty(rooms.schedule(f"{messages.name}.dead"))
+
+
+def test_an_expired_lease_waits_for_a_consumer_that_waits(messages):
+    """A program that hangs does not use up the deliveries of the message that it holds."""
+    put(messages, Message({}, id="one"))
+    with messages.consume("ada", lease_ms=200) as ada:
+        assert next(ada).delivery_count == 1
+        until(lambda: messages.counts(0, MAX_MS).available == 1, "the end of the lease")
+        with messages.consume("bob") as bob:
+            again = next(bob)
+            assert (again.id, again.delivery_count) == ("one", 2)
+            again.delete()
 
 
 def test_two_threads_can_wait_on_one_consumer(messages):

@@ -213,7 +213,7 @@ def test_leases_that_were_not_taken_are_released(server, messages):
 def test_a_paused_consumer_cannot_change_what_it_lost(server, messages):
     """An old version is refused after the lease was given to another consumer."""
     put(messages, 1)
-    with messages.consume("ada", lease_ms=100) as ada, messages.consume("bob", lease_ms=LEASE_MS) as bob:
+    with messages.consume("ada", lease_ms=100) as ada, messages.consume("bob", lease_ms=2_000) as bob:
         lease = ada.receive(timeout=0.05) or next(bob)
         other = next(bob if lease.message.consumer == "ada" else ada)
         with pytest.raises(LeaseLost):
