@@ -784,6 +784,23 @@ def test_leases_are_counted_in_the_metrics(server):
         assert f"# TYPE strandline_schedule_{name}_total counter" in text
 
 
+def test_due_messages_and_clocks_are_in_the_metrics(server):
+    """Due messages by schedule, without those that wait or are leased; the clock of every node."""
+    room, idle = Room(server, "backlog"), Room(server, "idle")
+    room.create({"id": "leased"}, {"id": "waiting", "in_ms": 60_000}, *({"at_ms": 1} for _ in range(3)))
+    assert len(room.pull(limit=1)) == 1
+
+    def shown(name: str) -> list[str]:
+        lines = CLIENT.get(f"{server.url}/metrics").text.splitlines()
+        return [line for line in lines if line.startswith(f"strandline_schedule_{name}{{")]
+
+    until(lambda: 'strandline_schedule_due{schedule="backlog"} 3.0' in shown("due"), "the count of due messages")
+    assert 'strandline_schedule_due{schedule="idle"} 0.0' in shown("due")
+    assert abs(float(shown("node_clock_offset_seconds")[0].split()[-1])) < 0.5
+    assert CLIENT.delete(idle.url).status_code == httpx.codes.NO_CONTENT
+    until(lambda: "idle" not in "".join(shown("due")), "the end of the gauge of a deleted schedule")
+
+
 def test_all_routes_are_in_the_openapi_document(server):
     """A client can be generated from it."""
     paths = CLIENT.get(f"{server.url}/openapi.json").json()["paths"]

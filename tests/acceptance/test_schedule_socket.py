@@ -314,8 +314,12 @@ def test_pings_compare_the_clocks(url):
         assert 0 <= pong["server_ms"] + ahead_ms - sent_ms < 60_000
         session.send(ping={"client_ms": 12.5})
         assert session.answer("pong")["client_ms"] == 12.5
-        clients = CLIENT.get(f"{url.partition('/schedules')[0]}/clocks").json()["clients"]
+        node = url.partition("/schedules")[0]
+        clients = CLIENT.get(f"{node}/clocks").json()["clients"]
         assert "early" in {client["name"] for client in clients}
+        shown = CLIENT.get(f"{node}/metrics").text
+        (line,) = [line for line in shown.splitlines() if 'clock_offset_seconds{consumer="early"}' in line]
+        assert 3_540 < float(line.split()[-1]) <= 3_601
 
 
 def test_pings_of_the_protocol_are_answered(url):

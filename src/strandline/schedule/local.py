@@ -16,11 +16,12 @@ from strandline.clock import Clock
 from strandline.engine.connect import Databases
 from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 from strandline.log.node import Node
-from strandline.room import Chore, CounterValues, Room
+from strandline.room import Chore, CounterValues, GaugeValues, Room
 from strandline.schedule import rules
 from strandline.schedule.broker import Broker
 from strandline.schedule.clocks import NodeClocks
 from strandline.schedule.context import DeliveryContext
+from strandline.schedule.gauges import MEASURE_INTERVAL_MS, ScheduleGauges
 from strandline.schedule.leaser import Leaser
 from strandline.schedule.model import (
     DEAD,
@@ -58,6 +59,7 @@ class ScheduleParts:
     store: ScheduleStore
     clocks: NodeClocks
     broker: Broker
+    gauges: ScheduleGauges
 
 
 class LocalSchedules(ServedSchedules, Room):
@@ -84,7 +86,7 @@ class LocalSchedules(ServedSchedules, Room):
         clocks.measure()
         news = open_news(store, settings.news)
         context = DeliveryContext(self._node.id, store, clocks, news, self._session_problem)
-        return ScheduleParts(store, clocks, Broker(context))
+        return ScheduleParts(store, clocks, Broker(context), ScheduleGauges(store, clocks))
 
     def _session_problem(self) -> str | None:
         try:
@@ -144,11 +146,18 @@ class LocalSchedules(ServedSchedules, Room):
     def counts(self) -> CounterValues:
         return self._parts.broker.counts() if self._parts is not None else {}
 
+    def gauges(self) -> GaugeValues:
+        return self._parts.gauges.values() if self._parts is not None else {}
+
     def chores(self) -> list[Chore]:
         return [
+            Chore("counting the due messages of the schedules", MEASURE_INTERVAL_MS, self._measure),
             Chore("folding the counts of the schedules", _FOLD_INTERVAL_MS, self._fold),
             Chore("removing deleted messages of the schedules", _PURGE_INTERVAL_MS, self._purge),
         ]
+
+    def _measure(self) -> None:
+        self.parts.gauges.measure()
 
     def _fold(self) -> None:
         self.parts.store.fold()
