@@ -45,6 +45,16 @@ def test_an_expired_lease_gives_its_place_back(now_ms, free):
     assert one.free(now_ms) == free
 
 
+@pytest.mark.parametrize(("credit", "held", "many"), [(1, 0, True), (1, 1, False), (8, 6, True), (8, 7, False)])
+def test_a_quarter_of_the_places_is_many(credit, held, many):
+    """They are filled at once; fewer wait a few milliseconds for others. No places are not many."""
+    one = push(credit=credit)
+    one.take([lease(f"m{n}") for n in range(held)])
+    assert one.has_many_free(NOW) == many
+    one.credit = 0
+    assert not one.has_many_free(NOW)
+
+
 def test_an_extended_lease_keeps_its_place():
     one = push(credit=1)
     one.take([lease("a")])

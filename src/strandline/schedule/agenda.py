@@ -7,7 +7,7 @@ from dataclasses import dataclass
 NEVER_MS = 1 << 62
 _NEVER = float("inf")
 # Messages that become due one after the other are leased together: each statement costs a commit.
-_PACE_SECONDS = 0.002
+_PACE_SECONDS = 0.005
 
 
 @dataclass
@@ -16,7 +16,7 @@ class Agenda:
 
     #: Lease now: somebody may take more.
     lease: bool = False
-    #: Look now: something may have changed.
+    #: Look soon: something may have changed.
     look: bool = False
     #: When the next message is due, or a place becomes free.
     due_ms: int = NEVER_MS
@@ -31,10 +31,11 @@ class Agenda:
         """How long there is nothing to do."""
         if now < self.not_before:
             return self.not_before - now
-        if self.lease or self.look:
+        if self.lease:
             return 0.0
-        until_due = max((self.due_ms - store_ms) / 1000, self.leased_at + _PACE_SECONDS - now)
-        return min(until_due, self.look_at - now, self.refresh_at - now)
+        until_work = 0.0 if self.look else (self.due_ms - store_ms) / 1000
+        until_work = max(until_work, self.leased_at + _PACE_SECONDS - now)
+        return min(until_work, self.look_at - now, self.refresh_at - now)
 
     def begin(self, store_ms: int) -> bool:
         """Begin to work on what is to be done; returns whether to lease, not only to look."""

@@ -51,6 +51,10 @@ class PushClaim:
             self._first_end_ms = min((one[1] for one in self._held.values()), default=0)
         return max(0, self.credit - len(self._held)) if self._unsent_bytes < _MAX_UNSENT_BYTES else 0
 
+    def has_many_free(self, now_ms: int) -> bool:
+        """Whether a quarter of its places is free: with fewer, its consumer has enough to do for the moment."""
+        return 4 * self.free(now_ms) >= self.credit > 0
+
     def frees_at_ms(self) -> int | None:
         """When a lease expires next, if its place is needed."""
         full = len(self._held) >= self.credit > 0

@@ -176,9 +176,16 @@ class Leaser:
         """The consumer does not hold the message any more."""
         with self._changed:
             push = self._claims.pushes.get(act.consumer)
-            if push is not None and act.id in push.held:
-                push.drop(act.id, version)
+            if push is None or act.id not in push.held:
+                return
+            now_ms = self._context.clocks.now_ms()
+            was_full, had_many_free = not push.free(now_ms), push.has_many_free(now_ms)
+            push.drop(act.id, version)
+            if push.has_many_free(now_ms) and not had_many_free:
                 self._wake()
+            elif was_full:  # a few places are filled together
+                self._agenda.expect(0)
+                self._wake_thread()
 
     def end(self, error: StrandlineError) -> None:
         """The schedule is deleted, or the node closes: end all pulls with the error, and all sessions."""
