@@ -113,7 +113,7 @@ def check_schedule(schedule: Schedule) -> None:
         "buckets": (schedule.buckets, 1, MAX_BUCKETS),
         "max_future_ms": (schedule.max_future_ms, 0, MAX_MS),
         "max_lease_ms": (schedule.max_lease_ms, SHORTEST_MS + 1, MAX_MS),
-        "max_body_bytes": (schedule.max_body_bytes, 0, 2**30),
+        "max_body_bytes": (schedule.max_body_bytes, 1, 2**30),
         "dedupe_ms": (schedule.dedupe_ms, 0, MAX_MS),
         "max_attempts": (schedule.max_attempts or 1, 1, 2**31 - 1),
     }

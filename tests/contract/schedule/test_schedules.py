@@ -45,6 +45,7 @@ def test_the_buckets_of_a_schedule_cannot_change(store):
         Schedule("x" * 256),
         Schedule("a", buckets=0),
         Schedule("a", max_lease_ms=5),
+        Schedule("a", max_body_bytes=0),
         Schedule("a", max_attempts=0),
         Schedule("a", dedupe_ms=-1),
         Schedule("a", max_future_ms=2**53),
