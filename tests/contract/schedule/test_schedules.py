@@ -77,6 +77,21 @@ def test_a_schedule_that_is_created_again_shares_nothing_with_the_deleted_one(pl
 # -- upkeep
 
 
+def test_a_schedule_that_is_created_again_at_once_repeats_no_version(store):
+    """A lease of the deleted schedule gives no right to the message of the new one, nor an earlier session."""
+    seen, epochs, acts = set(), set(), []
+    for _ in range(3):
+        epochs.add(store.sessions.open("s", "ada", "node"))
+        (lease,) = leased(store, "x")
+        for old in acts:
+            assert store.messages.delete("s", [old])[0].code == "stale_version"
+        acts.append(act(lease))
+        seen.add(lease.message.version)
+        assert store.delete("s")
+        made(store)
+    assert (len(seen), len(epochs)) == (3, 3)
+
+
 def test_tombstones_are_removed_after_the_dedupe_window(place, store):
     made(store, dedupe_ms=1000)
     created(store, *(f"m{n}" for n in range(7)))

@@ -43,6 +43,10 @@ new AS MATERIALIZED (
     FROM given g, clock c, schedules s WHERE s.name = :schedule
 )
 
+-- part: new_version
+-- Versions and epochs that are counted from here are larger than those before, also after a deletion.
+CASE WHEN c.now_ms / 1000 * 1048576 > s.first_version THEN c.now_ms / 1000 * 1048576 ELSE s.first_version END
+
 -- part: as_written (sqlite)
 
 -- part: as_written (postgres)
@@ -123,7 +127,8 @@ FROM generate_series(0, 15) AS l (lane) CROSS JOIN LATERAL (
 l.lane
 
 -- name: create
--- A schedule without a name is deleted; `purge` removes its rows.
+-- A schedule without a name is deleted; `purge` removes its rows. The versions of its messages begin at `first_version`
+-- or later, so that a schedule that is created again in the same second repeats no version of the deleted one.
 CREATE TABLE schedules (
     number          BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name            TEXT COLLATE "C" UNIQUE,
@@ -133,8 +138,11 @@ CREATE TABLE schedules (
     max_body_bytes  INTEGER NOT NULL,
     dedupe_ms       BIGINT NOT NULL,
     max_attempts    INTEGER,
+    first_version   BIGINT NOT NULL,
+    deleted_name    TEXT COLLATE "C",
     deleted_ms      BIGINT
 );
+CREATE INDEX schedules_deleted ON schedules (deleted_name) WHERE deleted_name IS NOT NULL;
 -- `mark`: 0 live, 1 dead, 2 deleted (then `at_ms` is the time of the deletion and `consumer` the deleter, or NULL
 -- for the owner). `left_ms`: the moment at which the message was counted before its last change, or NULL.
 CREATE TABLE messages (
@@ -208,8 +216,10 @@ WITH {clock} SELECT now_ms FROM clock;
 WITH {clock} SELECT c.now_ms FROM clock c, schedules s WHERE s.name = :schedule;
 
 -- name: put
-INSERT INTO schedules (name, buckets, max_future_ms, max_lease_ms, max_body_bytes, dedupe_ms, max_attempts)
-VALUES (:name, :buckets, :max_future_ms, :max_lease_ms, :max_body_bytes, :dedupe_ms, :max_attempts)
+INSERT INTO schedules (name, buckets, max_future_ms, max_lease_ms, max_body_bytes, dedupe_ms, max_attempts, first_version)
+VALUES (:name, :buckets, :max_future_ms, :max_lease_ms, :max_body_bytes, :dedupe_ms, :max_attempts,
+    coalesce((SELECT 1048576 + max(CASE WHEN d.first_version > d.deleted_ms / 1000 * 1048576
+        THEN d.first_version ELSE d.deleted_ms / 1000 * 1048576 END) FROM schedules d WHERE d.deleted_name = :name), 0))
 ON CONFLICT (name) DO NOTHING RETURNING number;
 
 -- name: change
@@ -227,19 +237,19 @@ FROM schedules WHERE name IS NOT NULL ORDER BY name;
 
 -- name: delete_schedule
 WITH {clock}
-UPDATE schedules SET name = NULL, deleted_ms = (SELECT now_ms FROM clock) WHERE name = :name RETURNING number;
+UPDATE schedules SET name = NULL, deleted_name = name, deleted_ms = (SELECT now_ms FROM clock) WHERE name = :name RETURNING number;
 
 -- name: add
 -- A tombstone older than the dedupe window is replaced. The version of an id only grows.
 {atomically}
 WITH {clock}, {new}, placed AS (
-    SELECT g.*, c.now_ms, s.number, s.buckets, s.max_future_ms, s.max_body_bytes,
+    SELECT g.*, c.now_ms, s.number, s.buckets, s.max_future_ms, s.max_body_bytes, {new_version} AS version,
         coalesce(g.moment, CASE WHEN c.now_ms + g.delay > 0 THEN c.now_ms + g.delay ELSE 0 END) AS new_ms
     FROM new g, clock c, schedules s WHERE s.name = :schedule
 )
 INSERT INTO messages (schedule, lane, bucket, at_ms, due_ms, created_ms, version, left_ms, delivery_count, mark,
     body_bytes, id, producer_group, consumer, body_hash)
-SELECT g.number, g.lane, g.hash % g.buckets, g.new_ms, g.new_ms, g.now_ms, g.now_ms / 1000 * 1048576, NULL, 0, 0,
+SELECT g.number, g.lane, g.hash % g.buckets, g.new_ms, g.new_ms, g.now_ms, g.version, NULL, 0, 0,
     g.body_bytes, g.id, g.actor, NULL, g.body_hash
 FROM placed g WHERE g.new_ms <= g.now_ms + g.max_future_ms AND g.body_bytes <= g.max_body_bytes
 ON CONFLICT (schedule, lane, id) DO UPDATE SET at_ms = excluded.at_ms, due_ms = excluded.due_ms,
@@ -665,7 +675,7 @@ DELETE FROM schedule_nodes WHERE node = :node;
 -- name: open_session
 WITH {clock}
 INSERT INTO schedule_consumers (schedule, consumer, epoch, node, until_ms)
-SELECT s.number, :consumer, c.now_ms / 1000 * 1048576, :node, c.now_ms FROM clock c, schedules s WHERE s.name = :schedule
+SELECT s.number, :consumer, {new_version}, :node, c.now_ms FROM clock c, schedules s WHERE s.name = :schedule
 ON CONFLICT (schedule, consumer) DO UPDATE SET node = excluded.node, until_ms = excluded.until_ms,
     epoch = CASE WHEN excluded.epoch > schedule_consumers.epoch THEN excluded.epoch
         ELSE schedule_consumers.epoch + 1 END
@@ -678,7 +688,7 @@ WHERE schedule = (SELECT number FROM schedules WHERE name = :schedule) AND consu
 -- name: attend
 WITH {clock}
 INSERT INTO schedule_consumers (schedule, consumer, epoch, node, until_ms)
-SELECT s.number, :consumer, c.now_ms / 1000 * 1048576, NULL, c.now_ms + :lives_ms
+SELECT s.number, :consumer, {new_version}, NULL, c.now_ms + :lives_ms
 FROM clock c, schedules s WHERE s.name = :schedule
 ON CONFLICT (schedule, consumer) DO UPDATE SET until_ms = excluded.until_ms
 RETURNING epoch;
