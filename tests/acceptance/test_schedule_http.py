@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from services import CLIENT, Server, until
+from services import CLIENT, Server, is_stopped, until
 
 DAY_MS = 86_400_000
 DEFAULTS = {
@@ -648,6 +648,22 @@ def test_a_pull_whose_client_is_gone_takes_no_message(room):
         until(lambda: open_requests(room.server) == 1, "the end of the wait")
     room.create({"id": "x"})
     assert [lease["id"] for lease in room.pull("c", 1, wait_ms=10_000)] == ["x"]
+
+
+def test_leases_of_a_client_that_is_gone_are_given_back(tmp_path):
+    """The client left while the database was slow. The message is available at once, as if never delivered."""
+    env = {"STRANDLINE_TEST_FAILPOINT": "schedule.leased:stop"}
+    with Server(tmp_path / "data", env=env, logs_level="warning") as server:
+        room = Room(server, "slow")
+        room.create({"id": "x"})
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        body = json.dumps({"consumer": "gone", "lease_ms": 60_000, "limit": 1})
+        connection.request("POST", f"/schedules/{room.name}/leases", body, {"Content-Type": "application/json"})
+        until(lambda: is_stopped(server.pid), "the pause between the lease and its delivery")
+        connection.close()
+        server.resume()
+        (lease,) = room.pull("c", 1, wait_ms=20_000)
+        assert (lease["id"], lease["delivery_count"]) == ("x", 1)
 
 
 # -- what holders and owners do

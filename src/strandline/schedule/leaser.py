@@ -81,7 +81,7 @@ class Leaser:
             unsent = claim.take_unsent()
             self._agenda.refresh_at = 0
             self._changed.notify()
-        self._give_back(unsent)
+        self.give_back(unsent)
         self._store.sessions.close(self._name, claim.consumer, claim.epoch)
 
     def set_credit(self, claim: PushClaim, credit: int) -> None:
@@ -366,9 +366,9 @@ class Leaser:
         for pull, leases in placed.pulled:
             _call(pull.done, [lease for lease in leases if lease.message.at_ms > now_ms])
         failpoints.hit("schedule.delivered")
-        self._give_back(placed.unwanted)
+        self.give_back(placed.unwanted)
 
-    def _give_back(self, leases: Sequence[Lease]) -> None:
+    def give_back(self, leases: Sequence[Lease]) -> None:
         """End leases that no consumer has seen."""
         if not leases:
             return

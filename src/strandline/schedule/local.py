@@ -251,6 +251,9 @@ class LocalMessages(ServedMessages):
         rules.check_pull(limit, wait_ms)
         return self._leaser("pull").start_pull(consumer, lease_ms, limit, wait_ms, done)
 
+    def give_back(self, leases: Sequence[Lease]) -> None:
+        self._leaser("pull").give_back(leases)
+
     def subscribe(self, consumer: str, lease_ms: int, credit: int) -> LocalFeed:
         feed = LocalFeed(self, self._parts.clocks.now_ms)
         feed.open(consumer, lease_ms, credit)

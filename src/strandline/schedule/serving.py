@@ -49,6 +49,10 @@ class ServedMessages(ScheduleMessages):
         """
 
     @abstractmethod
+    def give_back(self, leases: Sequence[Lease]) -> None:
+        """End leases that their consumer never saw: they do not count as deliveries. May wait for the store."""
+
+    @abstractmethod
     def open_push(self, consumer: str, lease_ms: int, credit: int, listener: PushListener) -> PushSession:
         """Begin a push session. May wait for the store: not for an event loop.
 

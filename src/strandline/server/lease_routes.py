@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -16,6 +17,7 @@ from strandline.schedule.room import MAX_PULLED, MAX_WAIT_MS
 from strandline.schedule.serving import Pulled, ServedMessages, ServedSchedules
 from strandline.server import bodies
 from strandline.server import schedule_items as items
+from strandline.server.pools import Pool
 from strandline.server.routing import RAW, Call, Endpoint, declaring, json_response
 from strandline.server.schedule_routes import Text, refuse_if_draining
 
@@ -62,21 +64,29 @@ async def _pull(
     call: Call[ServedSchedules], messages: ServedMessages, request: LeaseRequest[Raw]
 ) -> Sequence[Lease]:
     """Wait until there are leases, the time is over, the client is gone or the node stops."""
-    tasks: list[asyncio.Task[None]] = []
+    gone = asyncio.create_task(_disconnected(call))
+    tasks: list[asyncio.Task[None]] = [gone]
 
     def start(done: Pulled) -> None:
-        tasks.append(asyncio.create_task(_watch(call, messages, request, done)))
+        tasks.append(asyncio.create_task(_watch(call, messages, request, gone, done)))
 
     try:
         found: Sequence[Lease] = await call.state.answers.of(start)
-        return found
     finally:
         for task in tasks:
             task.cancel()
+    if found and gone.done():  # nobody gets them
+        _background(call).start(partial(messages.give_back, found))
+        return ()
+    return found
 
 
 async def _watch(
-    call: Call[ServedSchedules], messages: ServedMessages, request: LeaseRequest[Raw], done: Pulled
+    call: Call[ServedSchedules],
+    messages: ServedMessages,
+    request: LeaseRequest[Raw],
+    gone: asyncio.Task[None],
+    done: Pulled,
 ) -> None:
     """Start a pull, and stop it when nobody needs its leases any more."""
     asked = (request.consumer, request.lease_ms, request.limit, request.wait_ms, done)
@@ -87,13 +97,16 @@ async def _watch(
         return
     if not request.wait_ms:
         return
-    ends = [asyncio.ensure_future(end) for end in (call.state.draining.wait(), _disconnected(call))]
+    draining = asyncio.create_task(call.state.draining.wait())
     try:
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        call.state.pools.of_streams(["the schedules"]).start(stop)
+        await asyncio.wait([draining, gone], return_when=asyncio.FIRST_COMPLETED)
+        _background(call).start(stop)
     finally:
-        for end in ends:
-            end.cancel()
+        draining.cancel()
+
+
+def _background(call: Call[ServedSchedules]) -> Pool:
+    return call.state.pools.of_streams(["the schedules"])
 
 
 async def _disconnected(call: Call[ServedSchedules]) -> None:
