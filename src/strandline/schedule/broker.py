@@ -60,9 +60,9 @@ class Broker:
         self.start()
         with self._lock:
             found = self._leasers.get(schedule)
-            if found is None or found.ended:
+            if found is None or found.delivery.ended is not None:
                 # Also without those of schedules that do not exist.
-                self._leasers = {name: one for name, one in self._leasers.items() if not one.ended}
+                self._leasers = {name: one for name, one in self._leasers.items() if one.delivery.ended is None}
                 found = self._leasers[schedule] = Leaser(schedule, self._context)
             return found
 
@@ -75,7 +75,7 @@ class Broker:
             return
         first_ms = min(moments)
         if leaser := self._leasers.get(schedule):
-            leaser.expect(first_ms)
+            leaser.delivery.expect(first_ms)
         # Later messages are found in time by looking, even if one look is delayed.
         if first_ms <= self._context.clocks.now_ms() + 2 * LOOK_SECONDS * 1000:
             self._context.news.announce(schedule)
@@ -98,7 +98,7 @@ class Broker:
 
     def deleted(self, schedule: str) -> None:
         if leaser := self._leasers.pop(schedule, None):
-            leaser.end(NotFound(f"the schedule {schedule!r} was deleted"))
+            leaser.delivery.end(NotFound(f"the schedule {schedule!r} was deleted"))
 
     # -- for the process
 
@@ -107,7 +107,7 @@ class Broker:
         if self._heartbeat is None:
             return None
         longest_ms = max(
-            (one.longest_ms for one in [*self._leasers.values()]), default=Schedule("any").max_lease_ms
+            (one.delivery.longest_ms for one in [*self._leasers.values()]), default=Schedule("any").max_lease_ms
         )
         return self._context.problem(longest_ms)
 
@@ -123,7 +123,7 @@ class Broker:
             leasers, self._leasers = [*self._leasers.values()], {}
         closed = Unavailable("the node is closing; connect to another one", retry_after=1)
         for leaser in leasers:
-            leaser.end(closed)
+            leaser.delivery.end(closed)
         for leaser in leasers:
             leaser.join()
         self._context.news.close()

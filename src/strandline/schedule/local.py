@@ -252,7 +252,7 @@ class LocalMessages(ServedMessages):
         return self._leaser("pull").start_pull(consumer, lease_ms, limit, wait_ms, done)
 
     def give_back(self, leases: Sequence[Lease]) -> None:
-        self._leaser("pull").give_back(leases)
+        self._leaser("pull").delivery.give_back(leases)
 
     def subscribe(self, consumer: str, lease_ms: int, credit: int) -> LocalFeed:
         feed = LocalFeed(self, self._parts.clocks.now_ms)

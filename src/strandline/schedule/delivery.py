@@ -1,0 +1,269 @@
+"""What a leaser does in one turn: hand leases back, lease, deliver, end pulls, and plan the next turn.
+
+One thread at a time takes a turn. It holds the lock while it changes what others see, but not during a statement.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from strandline import failpoints
+from strandline.errors import NotFound, StrandlineError, Unavailable
+from strandline.schedule.agenda import NEVER_MS, Agenda
+from strandline.schedule.claims import Claims, PlacedLeases, PushClaim
+from strandline.schedule.context import DeliveryContext
+from strandline.schedule.dealing import GRACE_MS, deal
+from strandline.schedule.model import Lease, LeaseAct, Leased, Schedule, Taker
+
+log = logging.getLogger(__name__)
+
+# How often to look for other sessions and changed settings.
+_REFRESH_SECONDS = 1.0
+_RETRY_SECONDS = 0.1
+_MAX_BYTES = 4 << 20
+# Bodies are read with the leases that are handed back, so these come in small parts.
+_HANDED_BACK = 16
+
+
+class Delivery:
+    """The claims to messages of one schedule on this node, and the work for them.
+
+    `changed` is the lock of `claims`, `agenda` and the other attributes. It is notified if a turn is due earlier.
+    """
+
+    def __init__(self, name: str, context: DeliveryContext) -> None:
+        self.name = name
+        self.context = context
+        self._store = context.store
+        self.changed = threading.Condition()
+        self.claims = Claims()
+        self.agenda = Agenda()
+        self.settings: Schedule | None = None
+        self.dealt: dict[str, tuple[int, int]] = {}
+        #: Why there are no more turns.
+        self.ended: StrandlineError | None = None
+        # Whether anybody could take a lease, when that was last looked at.
+        self._hungry = False
+        self._failing = False
+
+    # -- what others know and change
+
+    def read_settings(self) -> Schedule:
+        found = self.settings = self._store.get(self.name)
+        if found is None:
+            missing = NotFound(f"there is no schedule {self.name!r}; create it first")
+            self.end(missing)
+            raise missing
+        return found
+
+    @property
+    def longest_ms(self) -> int:
+        """The longest lease, as far as this process knows."""
+        return (self.settings or Schedule(self.name)).max_lease_ms
+
+    def expect(self, at_ms: int) -> None:
+        """A message becomes available at that time."""
+        with self.changed:
+            if self._hungry and self.agenda.expect(at_ms):
+                self.changed.notify()
+
+    def look(self) -> None:
+        """Something may have changed."""
+        with self.changed:
+            self.agenda.look = True
+            self.changed.notify()
+
+    def end(self, error: StrandlineError) -> None:
+        """The schedule is deleted, or the node closes: end all pulls with the error, and all sessions."""
+        with self.changed:
+            self.ended = error
+            pulls, self.claims.pulls = self.claims.pulls, []
+            pushes = [*self.claims.pushes.values()]
+            for push in pushes:
+                self.claims.remove_push(push)
+            self.changed.notify()
+        for pull in pulls:
+            call(pull.done, error)
+        for push in pushes:
+            call(push.listener.fenced)
+
+    def give_back(self, leases: Sequence[Lease]) -> None:
+        """End leases that no consumer has seen."""
+        if not leases:
+            return
+        acts = [LeaseAct(one.message.id, one.message.consumer or "", one.message.version) for one in leases]
+        self._store.due.give_back(self.name, acts)
+        self.expect(min(lease.message.due_ms for lease in leases))
+        self.context.news.announce(self.name)
+
+    # -- a turn
+
+    def turn(self) -> None:
+        """Do what is to be done now. One thread at a time calls this."""
+        try:
+            self._turn()
+            self._failing = False
+        except Exception as error:  # all consumers depend on this, so it goes on
+            if not self._failing:  # logged once, not on every attempt
+                expected = isinstance(error, StrandlineError)
+                log.warning("leasing of %s failed; retrying: %s", self.name, error, exc_info=not expected)
+            self._failing = True
+            self._failed(error)
+
+    def _turn(self) -> None:
+        if time.monotonic() >= self.agenda.refresh_at:
+            self._refresh()
+        if problem := self.context.problem(self.longest_ms):
+            self._end_pulls(degraded(problem))
+            self.agenda.not_before = time.monotonic() + _RETRY_SECONDS
+            return
+        with self.changed:
+            now_ms = self.context.clocks.now_ms()
+            leasing = self.agenda.begin(now_ms) or self.claims.untried()
+            returning = [push for push in self.claims.pushes.values() if push.returning and push.free(now_ms)]
+            takers = self.claims.takers(self.dealt, now_ms)
+        for push in returning:
+            self._hand_back(push)
+        leased = self._lease_due(takers) if takers and leasing else None
+        self._end_pulls(())
+        if leased is not None and leased.leases:
+            self._plan_more()
+        else:
+            self._plan(tried_ms=0 if leased is None else leased.now_ms or now_ms)
+
+    def _refresh(self) -> None:
+        """Read the settings and who is there, deal the buckets, and find sessions that were fenced."""
+        self.agenda.refresh_at = time.monotonic() + _REFRESH_SECONDS
+        settings = self.read_settings()
+        present = self._store.sessions.present(self.name)
+        with self.changed:
+            self.dealt = deal(settings.buckets, [*present])
+            newer = {who for who, push in self.claims.pushes.items() if present.get(who, 0) > push.epoch}
+        self._fence(newer)
+
+    def _fence(self, consumers: Sequence[str] | set[str] | frozenset[str]) -> None:
+        with self.changed:
+            fenced = [push for who in consumers if (push := self.claims.pushes.get(who))]
+            for push in fenced:
+                self.claims.remove_push(push)
+        for push in fenced:
+            call(push.listener.fenced)
+
+    def _hand_back(self, push: PushClaim) -> None:
+        with self.changed:
+            free = min(push.free(self.context.clocks.now_ms()), _HANDED_BACK)
+            known = frozenset(push.held)
+        returned = self._store.due.hand_back(self.name, push.consumer, push.epoch, free, known)
+        with self.changed:
+            push.returning = len(returned.leases) == free and not returned.fenced
+            self.agenda.lease = True
+            if is_open := self.claims.is_open(push):
+                push.take(returned.leases)
+        failpoints.hit("schedule.handed_back")
+        pushed, unwanted = ([(push, returned.leases)], []) if is_open else ([], returned.leases)
+        self._deliver(PlacedLeases(pushed, [], unwanted))
+        self._fence(returned.fenced)
+
+    def _lease_due(self, takers: Sequence[Taker]) -> Leased:
+        clocks, longest_ms = self.context.clocks, self.longest_ms
+        sent = clocks.steady()
+        self.agenda.leased_at = time.monotonic()
+
+        def may(store_ms: int) -> bool:
+            clocks.store_time.observe(sent, store_ms, clocks.steady())
+            return clocks.store_time.held_ms(longest_ms) == 0
+
+        leased = self._store.due.lease(self.name, takers, _MAX_BYTES, may)
+        failpoints.hit("schedule.leased")
+        self.context.count(self.name, leased)
+        with self.changed:
+            placed = self.claims.place(takers, leased.leases)
+        self._deliver(placed)
+        self._fence(leased.fenced)
+        return leased
+
+    def _deliver(self, placed: PlacedLeases) -> None:
+        """Hand leases over. A lease that has expired meanwhile, because this process was paused, is not sent."""
+        now_ms = self.context.clocks.now_ms()
+        for push, leases in placed.pushed:
+            if active := [lease for lease in leases if lease.message.at_ms > now_ms]:
+                call(push.listener.leased, active)
+        for pull, leases in placed.pulled:
+            call(pull.done, [lease for lease in leases if lease.message.at_ms > now_ms])
+        failpoints.hit("schedule.delivered")
+        self.give_back(placed.unwanted)
+
+    def _end_pulls(self, answer: Sequence[Lease] | StrandlineError) -> None:
+        with self.changed:
+            if isinstance(answer, StrandlineError):
+                for pull in self.claims.pulls:
+                    pull.tried = True
+            ended = self.claims.ended_pulls(self.context.clocks.steady())
+        for pull in ended:
+            call(pull.done, answer)
+
+    def _plan_more(self) -> None:
+        """Messages were leased, and there may be more: lease again soon, without a look."""
+        with self.changed:
+            self.agenda.wait_for(0 if self._is_hungry() else self._freed_ms())
+
+    def _plan(self, tried_ms: int) -> None:
+        """Look when the next message is due. Messages that were due at `tried_ms` are reserved for others."""
+        with self.changed:
+            self.agenda.wait_for(self._freed_ms())
+            if not self._is_hungry() or self.agenda.lease:
+                return
+        # Before the look, so that no change between the look and the next wait is missed.
+        self.context.news.want(self.name, self.look)
+        clocks = self.context.clocks
+        sent = clocks.steady()
+        found = self._store.due.next_due(self.name)
+        clocks.store_time.observe(sent, found.now_ms, clocks.steady())
+        due_ms = found.next_ms or NEVER_MS
+        if found.oldest_ms is not None:
+            due_ms = min(due_ms, found.oldest_ms + (GRACE_MS if found.oldest_ms <= tried_ms else 0))
+        with self.changed:
+            self.agenda.wait_for(
+                min(self.agenda.due_ms, due_ms), time.monotonic() + self.context.news.look_seconds
+            )
+
+    def _freed_ms(self) -> int:
+        """When the first session that is full gets a place back by itself."""
+        ends = (push.frees_at_ms() for push in self.claims.pushes.values())
+        return min((at_ms for at_ms in ends if at_ms is not None), default=NEVER_MS)
+
+    def _is_hungry(self) -> bool:
+        """Whether anybody could take a lease now. News are only wanted if so."""
+        was_hungry, self._hungry = self._hungry, self.claims.hungry(self.context.clocks.now_ms())
+        if was_hungry and not self._hungry:
+            self.context.news.unwant(self.name)
+        return self._hungry
+
+    def _failed(self, error: Exception) -> None:
+        """A statement failed: pulls get the error; leases that may be stored are handed back to sessions."""
+        known = error if isinstance(error, StrandlineError) else Unavailable("leasing failed; see the log")
+        with self.changed:
+            pulls = [pull for pull in self.claims.pulls if pull.tried]
+            for pull in pulls:
+                self.claims.remove_pull(pull)
+            for push in self.claims.pushes.values():
+                push.returning = True
+            self.agenda.lease = True
+            self.agenda.not_before = time.monotonic() + _RETRY_SECONDS
+        for pull in pulls:
+            call(pull.done, known)
+
+
+def call(receiver: Callable[..., None], *values: object) -> None:
+    """A receiver that fails must not keep the others from their leases."""
+    try:
+        receiver(*values)
+    except Exception:
+        log.exception("a consumer could not be told about its leases")
+
+
+def degraded(problem: str) -> Unavailable:
+    return Unavailable(f"this node gives no leases: {problem}", retry_after=1)
