@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
-from schedule_place import NOON, SchedulePlace, everything, made, message, open_database
+from schedule_place import MEGABYTE, NOON, SchedulePlace, everything, made, message, open_database
 
 from lossy_proxy import LossyProxy
 from services import until
 from strandline.engine import sql
 from strandline.engine.postgres import PostgresDatabase
 from strandline.errors import OutcomeUnknown, Unavailable
+from strandline.schedule import forecast
 from strandline.schedule.model import Body, Moment, NewMessage
 from strandline.schedule.storage.rows import GIVEN, Given, columns
 from strandline.schedule.storage.sql import SqlSchedules
@@ -21,6 +24,8 @@ PACKAGE = ("strandline.schedule.storage", "schedule.sql")
 SQLITE, POSTGRES = sql.load(*PACKAGE, "sqlite"), sql.load(*PACKAGE, "postgres")
 OPERATIONS = ["lease", "hand_back", "give_back", "extend", "release", "delete_held", "delete_owned", "delete_dead"]
 OPERATIONS += ["move", "put_back"]
+DAY = 86_400_000
+YEAR = 365 * DAY
 
 
 @pytest.mark.parametrize("name", sorted(SQLITE.keys() - {"create", "nodes", "remove_nodes", "kept_schedules"}))
@@ -54,6 +59,50 @@ def test_an_operation_finds_its_messages_by_their_key(server, name):
     assert "Index Scan using messages_pkey on messages" in plan
     assert "Seq Scan" not in plan
     assert "messages_due" not in plan
+
+
+def counting(from_ms: int, to_ms: int, step_ms: int) -> dict[str, object]:
+    """The values of the statement `counts`."""
+    plan = forecast.plan(from_ms, to_ms, step_ms, NOON)
+    times = {"from_ms": from_ms, "to_ms": to_ms, "step_ms": step_ms, "at_ms": NOON}
+    return {"schedule": "s", **times, "hours": plan.hours, "minutes": plan.minutes}
+
+
+def test_counts_find_held_messages_and_new_parts_by_their_indexes(server):
+    """Also in an empty table: with the plan of another index, counts would read every message as it grows."""
+    values = counting(NOON + 1, NOON + YEAR, 30 * DAY)
+    with closing(open_database(server)) as database:
+        plan = "\n".join(row[0] for row in database.fetch(f"EXPLAIN {POSTGRES['counts']}", values))
+    for index in ("messages_held on messages", "schedule_slots_new on schedule_slots"):
+        assert f"Index Scan using {index}" in plan
+    assert "Seq Scan" not in plan
+
+
+def test_counts_do_not_read_every_message(server):
+    """Only held messages and those of the minutes in which a step begins; no lane of an empty minute."""
+    waiting = [message(f"m{n}", NOON + n * (YEAR // 2000)) for n in range(1, 2000)]
+    values = counting(NOON + 1, NOON + YEAR, 30 * DAY)
+    with closing(open_database(server)) as database:
+        store = SqlSchedules(database, lambda: NOON)
+        store.messages.create("s", [*waiting, message("held", NOON)])
+        store.due.lease("s", [everything()], MEGABYTE)
+        store.fold()
+        assert store.messages.counts("s", NOON + 1, NOON + YEAR, 30 * DAY).total == 2000
+        analyze = f"EXPLAIN (ANALYZE, FORMAT JSON) {POSTGRES['counts']}"
+        explained = database.fetch(analyze, values)[0][0][0]
+    used = [node for node in nodes_of(explained["Plan"]) if node.get("Relation Name") == "messages"]
+    assert sum(rows_of(node) for node in used) < 100
+    assert sum(node["Actual Loops"] for node in used) < 100
+
+
+def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from nodes_of(part)
+
+
+def rows_of(node: dict[str, Any]) -> int:
+    return (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
 
 
 def test_the_server_is_the_clock(server):

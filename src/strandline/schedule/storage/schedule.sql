@@ -557,18 +557,26 @@ WHERE messages.schedule = (SELECT number FROM s) AND messages.lane = 0 AND messa
 GROUP BY (messages.at_ms - :from_ms) / :step_ms, messages.at_ms <= :at_ms
 
 -- part: in_minutes (postgres)
-SELECT 0, found.at_ms, found.count
-FROM minutes CROSS JOIN generate_series(0, 15) AS l (lane) CROSS JOIN LATERAL (
-    SELECT min(messages.at_ms) AS at_ms, count(*) AS count FROM messages
+-- Minutes without messages are skipped before the lanes are read. OFFSET and LIMIT keep the order of the loops.
+SELECT 0, min(found.at_ms), count(*)
+FROM (
+    SELECT minute_ms FROM minutes WHERE (SELECT z.start_ms FROM schedule_slots z WHERE z.schedule = (SELECT number FROM s)
+        AND z.size_ms = 60000 AND z.start_ms = minutes.minute_ms LIMIT 1) IS NOT NULL
+    OFFSET 0
+) AS filled CROSS JOIN generate_series(0, 15) AS l (lane) CROSS JOIN LATERAL (
+    SELECT messages.at_ms FROM messages
     WHERE messages.schedule = (SELECT number FROM s) AND messages.lane = l.lane AND messages.mark = 0
-        AND messages.at_ms >= minutes.minute_ms AND messages.at_ms < minutes.minute_ms + 60000
-        AND +messages.at_ms >= :from_ms AND +messages.at_ms < :to_ms AND messages.consumer IS NULL
-    GROUP BY (messages.at_ms - :from_ms) / :step_ms, messages.at_ms <= :at_ms
+        AND messages.at_ms >= filled.minute_ms AND messages.at_ms < filled.minute_ms + 60000
+        AND messages.consumer IS NULL
+    OFFSET 0
 ) AS found
+WHERE found.at_ms >= :from_ms AND found.at_ms < :to_ms
+GROUP BY (found.at_ms - :from_ms) / :step_ms, found.at_ms <= :at_ms
 
 -- name: counts
 -- Messages by moment: (held, a moment in the part of the range, count). Whole hours, except `hours`, in which a part
--- of the range begins; the minutes of those, except `minutes`; and the messages of these. Then the held messages.
+-- of the range begins; the minutes of those, except `minutes`; and the messages of these. Then the held messages: their
+-- order is that of their index, which a server without statistics would not prefer to others.
 WITH {s}, {cuts}
 SELECT 0, start_ms, sum(count) FROM schedule_slots
 WHERE schedule = (SELECT number FROM s) AND size_ms = 3600000 AND part = 0
@@ -576,7 +584,7 @@ WHERE schedule = (SELECT number FROM s) AND size_ms = 3600000 AND part = 0
 GROUP BY start_ms
 UNION ALL
 SELECT 0, start_ms, sum(count) FROM schedule_slots {by_news}
-WHERE schedule = (SELECT number FROM s) AND size_ms = 60000 AND part > 0
+WHERE schedule = (SELECT number FROM s) AND part > 0
     AND start_ms >= :from_ms AND start_ms <= :to_ms - 60000
     AND start_ms - start_ms % 3600000 NOT IN (SELECT hour_ms FROM hours)
 GROUP BY start_ms
@@ -590,6 +598,7 @@ SELECT 1, min(found.at_ms), count(*) {in_each_lane}
     WHERE messages.schedule = (SELECT number FROM s) AND messages.lane = {lane} AND messages.mark = 0
         AND messages.consumer IS NOT NULL
         AND +messages.at_ms >= :from_ms AND +messages.at_ms < :to_ms
+    ORDER BY messages.consumer, messages.id
 ) AS found
 GROUP BY (found.at_ms - :from_ms) / :step_ms, found.at_ms <= :at_ms;
 
