@@ -9,6 +9,7 @@ from schedule_place import CLOCK, MEGABYTE, NOON, act, created, everything, leas
 
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.schedule.model import ListQuery, LoadCounts, LoadStep, Schedule
+from strandline.schedule.storage import sql
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -197,3 +198,15 @@ def by_state(messages, from_ms, to_ms, now_ms):
     ahead = [one for one in inside if one.at_ms > now_ms]
     free = sum(one.consumer is None for one in ahead)
     return LoadStep(from_ms, len(inside), free, len(ahead) - free)
+
+
+def test_counts_are_folded_in_parts(place, store, monkeypatch):
+    """A node that was away for long has too many changes for one statement."""
+    monkeypatch.setattr(sql, "_FOLDED_AT_ONCE", 3)
+    created(store, *(f"m{n}" for n in range(4)))
+    for n in range(8):
+        created(store, f"later{n}", at_ms=NOON + n * HOUR)
+    store.fold()
+    assert place.execute("SELECT count(*) FROM schedule_slots WHERE part > 0") == [(0,)]
+    assert store.messages.counts("s", NOON, NOON + DAY, HOUR).total == 12
+    assert store.fold() == 0

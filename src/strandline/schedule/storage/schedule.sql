@@ -616,8 +616,14 @@ GROUP BY (found.at_ms - :from_ms) / :step_ms, found.at_ms <= :at_ms;
 SELECT 0;
 
 -- name: fold (postgres)
-WITH changes AS (
-    DELETE FROM schedule_slots WHERE part > 0 RETURNING schedule, start_ms, count
+-- A limited number, so that it ends in time after a long outage. Several nodes share the work.
+WITH chosen AS MATERIALIZED (
+    SELECT schedule, size_ms, start_ms, part FROM schedule_slots WHERE part > 0
+    ORDER BY schedule, start_ms LIMIT :limit FOR UPDATE SKIP LOCKED
+), changes AS (
+    DELETE FROM schedule_slots z USING chosen c
+    WHERE z.schedule = c.schedule AND z.size_ms = c.size_ms AND z.start_ms = c.start_ms AND z.part = c.part
+    RETURNING z.schedule, z.start_ms, z.count
 ), folded AS (
     INSERT INTO schedule_slots (schedule, size_ms, start_ms, part, count)
     SELECT c.schedule, z.size_ms, c.start_ms - c.start_ms % z.size_ms, 0, sum(c.count)
