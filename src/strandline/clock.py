@@ -1,7 +1,8 @@
 """Clocks and RFC 3339 times.
 
 Rules take milliseconds as arguments; code that needs the current time gets a `Clock`. For tests,
-`STRANDLINE_TEST_CLOCK=<start_ms>,<speed>` makes the clock of a process start elsewhere and run faster.
+`STRANDLINE_TEST_CLOCK=<start_ms>,<speed>` makes the clock of a process start elsewhere and run faster. A start with
+a sign is relative to the real time: `+500,1` is a clock that is half a second ahead.
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ def system_clock() -> Clock:
     hook = os.environ.get("STRANDLINE_TEST_CLOCK")
     if not hook:
         return SystemClock()
-    start_ms, speed = hook.split(",")
-    return FastClock(int(start_ms), float(speed))
+    start, speed = hook.split(",")
+    origin_ms = SystemClock().now_ms() if start.startswith(("+", "-")) else 0
+    return FastClock(origin_ms + int(start), float(speed))
 
 
 def boot_ms() -> int:

@@ -1,6 +1,5 @@
 """Nodes on each supported set of services, and their state as seen from outside."""
 
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from pathlib import Path
 import httpx
 from confluent_kafka.admin import AdminClient
 
-from services import CLIENT, Server, until
+from services import CLIENT, Server, Service, until
 from strandline.coordination import Coordination
 from strandline.coordination.connect import connect
 from strandline.settings import Settings
@@ -43,7 +42,7 @@ class Cluster:
         """`ahead_ms`: how far its clock is ahead."""
         env = {"STRANDLINE_TEST_FAILPOINT": failpoint} if failpoint else {}
         if ahead_ms:
-            env["STRANDLINE_TEST_CLOCK"] = f"{time.time_ns() // 1_000_000 + ahead_ms},1"
+            env["STRANDLINE_TEST_CLOCK"] = f"{ahead_ms:+},1"
         quick = {"coordination_session_timeout_ms": session_ms, "log_purge_interval_ms": 1000}
         node = Server(self.data, port=port, env=env, **quick).start()
         self._nodes.append(node)
@@ -110,6 +109,16 @@ def asleep(node: Server) -> Iterator[None]:
         yield
     finally:
         node.resume()
+
+
+@contextmanager
+def away(service: Service, how: str):
+    """The service is killed or paused, and answers again afterwards."""
+    service.kill() if how == "kill" else service.pause()
+    try:
+        yield
+    finally:
+        service.bring_back()
 
 
 def sqlite_storage(storage_id: str) -> dict:

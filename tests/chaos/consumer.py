@@ -2,16 +2,15 @@
 
     python consumer.py http|sdk|local JOURNAL SUBSCRIPTION DATA URL…
 
-Every line of the journal is complete, also after a kill. Its time is comparable between processes.
+The time of a line is comparable between processes.
 """
 
-import json
-import os
 import random
 import sys
 import time
 
 import httpx
+from line_file import LineFile
 
 import strandline
 import subscribers
@@ -34,7 +33,7 @@ ASLEEP_S = 10
 
 class Journal:
     def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._file = LineFile(path)
         self._last = time.monotonic()
 
     def slept_too_long(self) -> bool:
@@ -46,7 +45,7 @@ class Journal:
             self._last = time.monotonic()
         line = {"at": time.monotonic_ns(), "what": what, "stream": stream}
         place = {"partition": partition, "offset": offset, "ids": ids} if partition else {}
-        os.write(self._file, json.dumps({**line, **place}).encode() + b"\n")
+        self._file.append({**line, **place})
 
 
 def consume_http(journal: Journal, subscription: str, urls: list[str]) -> None:

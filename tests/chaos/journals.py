@@ -1,10 +1,11 @@
 """The journals of the consumers of a subscription, checked for at-least-once delivery and for commits."""
 
-import json
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from line_file import lines
 
 import strandline
 from strandline.log.cursors import Position
@@ -41,8 +42,7 @@ class Journals:
     def add(self, path: Path) -> None:
         """Add the journal of one consumer. A stream is opened after the previous line of its consumer."""
         before = 0
-        for text in path.read_text(encoding="utf-8").splitlines():
-            line = json.loads(text)
+        for line in lines(path):
             assert not line["what"].startswith("error"), line["what"]
             if line["stream"]:
                 self.opened_at.setdefault(line["stream"], before)

@@ -4,10 +4,9 @@ import os
 import random
 import threading
 import time
-from contextlib import contextmanager
 
 import pytest
-from cluster import SESSION_MS, Cluster
+from cluster import SESSION_MS, Cluster, away
 from ledger import Ledger
 from load import Follower, start_publishers, stop_publishers, stored, until_more
 
@@ -17,16 +16,6 @@ from services.service import Service
 
 PUBLISHERS = 4
 AN_HOUR_MS = 3_600_000
-
-
-@contextmanager
-def away(service: Service, how: str):
-    """The service is killed or paused, and answers again afterwards."""
-    service.kill() if how == "kill" else service.pause()
-    try:
-        yield
-    finally:
-        service.bring_back()
 
 
 class Initiator(threading.Thread):

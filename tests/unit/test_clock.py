@@ -123,6 +123,15 @@ def test_the_test_hook_makes_the_clock_fast(monkeypatch):
     assert clock.steady_ms() <= clock.steady_ms()
 
 
+@pytest.mark.parametrize("ahead_ms", [500, -500])
+def test_a_start_with_a_sign_is_relative_to_the_real_time(monkeypatch, ahead_ms):
+    """The clock is that far off, however long the process takes to start."""
+    monkeypatch.setenv("STRANDLINE_TEST_CLOCK", f"{ahead_ms:+},1")
+    before_ms = SystemClock().now_ms()
+    found_ms = system_clock().now_ms()
+    assert before_ms + ahead_ms - 1 <= found_ms <= SystemClock().now_ms() + ahead_ms
+
+
 @pytest.mark.parametrize("hook", ["", None])
 def test_without_the_hook_the_clock_is_the_real_one(monkeypatch, hook):
     """An empty variable counts as unset."""
