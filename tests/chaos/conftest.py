@@ -1,4 +1,4 @@
-"""The clusters under test: embedded, with one storage on Kafka, and on PostgreSQL, ZooKeeper and Kafka."""
+"""The clusters under test: embedded, with one storage on Kafka, on PostgreSQL and ZooKeeper, and with Kafka."""
 
 import uuid
 from contextlib import ExitStack, closing
@@ -20,16 +20,18 @@ def prepare(request, folder, stack: ExitStack) -> tuple[dict, ...]:
     """Start the services that the nodes need, write their settings, and return the storages to add."""
     if request.param == "embedded":
         return (sqlite_storage("other"),)
-    kafka = request.getfixturevalue("kafka")
     if request.param == "kafka":
-        return (kafka_storage("other", kafka),)
+        return (kafka_storage("other", request.getfixturevalue("kafka")),)
     postgres, zookeeper = (request.getfixturevalue(name) for name in ("postgres", "zookeeper"))
     (folder / "data").mkdir()
+    database = postgres.url(postgres.new_database())
     (folder / "data" / "strandline.toml").write_text(
-        f'[catalog]\nurl = "{postgres.url(postgres.new_database())}"\n'
+        f'[catalog]\nurl = "{database}"\n[schedule]\nurl = "{database}"\n'
         f'[coordination]\nurl = "zookeeper://{zookeeper.hosts}/{uuid.uuid4().hex}"\n'
     )
-    second = kafka
+    if request.param == "postgres":
+        return ()
+    kafka = second = request.getfixturevalue("kafka")
     if request.param == "two brokers":
         second = stack.enter_context(Broker(folder / "second"))
     return kafka_storage("default", kafka), kafka_storage("other", second)
