@@ -34,7 +34,8 @@ class PushClaim:
     listener: PushListener
     #: Whether active leases of an earlier session may still have to be handed back.
     returning: bool = True
-    _unsent: dict[tuple[str, int], Lease] = field(default_factory=dict)
+    #: With each lease whether it is new, so that no consumer has seen it.
+    _unsent: dict[tuple[str, int], tuple[Lease, bool]] = field(default_factory=dict)
     _unsent_bytes: int = 0
     _held: dict[str, tuple[int, int]] = field(default_factory=dict)
     _first_end_ms: int = 0
@@ -60,20 +61,20 @@ class PushClaim:
         full = len(self._held) >= self.credit > 0
         return self._first_end_ms if full and self._held else None
 
-    def take(self, leases: Sequence[Lease]) -> None:
-        """The session gets these leases; they wait to be sent."""
+    def take(self, leases: Sequence[Lease], *, new: bool = True) -> None:
+        """The session gets these leases; they wait to be sent. Those that are handed back are not new."""
         for lease in leases:
             self.keep(lease.message.id, lease.message.version, lease.message.at_ms)
-            self._unsent[_key(lease)] = lease
+            self._unsent[_key(lease)] = (lease, new)
         self._unsent_bytes += _size_of(leases)
 
     def sent(self, leases: Iterable[Lease]) -> None:
-        self._unsent_bytes -= _size_of(one for lease in leases if (one := self._unsent.pop(_key(lease), None)))
+        self._unsent_bytes -= _size_of(one[0] for lease in leases if (one := self._unsent.pop(_key(lease), None)))
 
     def take_unsent(self) -> list[Lease]:
-        """The leases that were never sent; they are forgotten here."""
-        unsent, self._unsent = [*self._unsent.values()], {}
-        return unsent
+        """The new leases that were never sent; all unsent ones are forgotten here."""
+        unsent, self._unsent = self._unsent, {}
+        return [lease for lease, new in unsent.values() if new]
 
     def keep(self, message_id: str, version: int, at_ms: int) -> None:
         if not self._held or at_ms < self._first_end_ms:

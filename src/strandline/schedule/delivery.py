@@ -161,10 +161,11 @@ class Delivery:
             push.returning = len(returned.leases) == free and not returned.fenced
             self.agenda.lease = True
             if is_open := self.claims.is_open(push):
-                push.take(returned.leases)
+                push.take(returned.leases, new=False)
         failpoints.hit("schedule.handed_back")
-        pushed, unwanted = ([(push, returned.leases)], []) if is_open else ([], returned.leases)
-        self._deliver(PlacedLeases(pushed, [], unwanted))
+        # If the session has ended, the consumer keeps its leases: it got them in an earlier session and may be at
+        # work. They are handed back to its next session, or expire.
+        self._deliver(PlacedLeases([(push, returned.leases)] if is_open else [], [], []))
         self._fence(returned.fenced)
 
     def _lease_due(self, takers: Sequence[Taker]) -> Leased:

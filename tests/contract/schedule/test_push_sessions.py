@@ -162,6 +162,21 @@ def test_leases_that_were_never_sent_are_given_back(nodes):
     assert (lease.message.id, lease.message.delivery_count) == ("b", 1)
 
 
+def test_a_lease_of_an_earlier_session_is_not_given_back(nodes):
+    """It was handed back but never sent. Its consumer has it from the earlier session, and may be at work."""
+    messages = nodes.messages()
+    add(messages, "a")
+    take(messages.subscribe("ada", MINUTE, 1), 1)
+    listener = Listener()
+    session = messages.open_push("ada", MINUTE, 1, listener)
+    until(lambda: listener.leases, "the lease that is handed back")
+    session.close()
+    add(messages, "b")
+    assert names(messages.pull("bob", MINUTE, 10, MINUTE)) == ["b"]
+    assert held(messages, "ada") == ["a"]
+    assert names(take(messages.subscribe("ada", MINUTE, 1), 1)) == ["a"]
+
+
 def test_a_closed_feed_gives_back_what_was_not_taken(nodes):
     messages = nodes.messages()
     add(messages, "a", in_ms=-1000)
