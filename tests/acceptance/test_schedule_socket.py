@@ -662,3 +662,13 @@ def test_a_session_survives_nothing_of_a_killed_node(tmp_path):
     with Server(data) as server, subscribed(f"{server.url}/schedules/killed") as session:
         lease = session.lease()
         assert (lease["id"], lease["version"], lease["delivery_count"]) == ("x", version + 1, 2)
+
+
+def test_the_clock_of_the_node_ends_no_leases(tmp_path, postgres):
+    """The node is 400 ms ahead of the database. Leases of 300 ms are active by the clock that counts."""
+    flags = {"schedule_url": postgres.url(postgres.new_database()), "logs_level": "warning"}
+    with Server(tmp_path / "data", env={"STRANDLINE_TEST_CLOCK": "+400,1"}, **flags) as ahead:
+        url = new_schedule(ahead, "s")
+        create(url, {"id": "a"})
+        with subscribed(url, lease_ms=300) as session:
+            assert session.lease()["id"] == "a"

@@ -127,6 +127,9 @@ class LocalSchedules(ServedSchedules, Room):
         self.parts.broker.start()
         return self.parts.clocks.report(self.parts.broker.problem())
 
+    def now_ms(self) -> int:
+        return self.parts.clocks.now_ms()
+
     def ping(self, client: str, client_ms: int, received_ms: int) -> int:
         return self.parts.clocks.ping(client, client_ms, received_ms)
 

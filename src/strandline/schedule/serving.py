@@ -65,6 +65,10 @@ class ServedSchedules(Schedules):
     def of(self, name: str) -> ServedMessages: ...
 
     @abstractmethod
+    def now_ms(self) -> int:
+        """The time of the database, which decides when leases end. Does no I/O."""
+
+    @abstractmethod
     def ping(self, client: str, client_ms: int, received_ms: int) -> int:
         """Note the clock of a client. `received_ms` is when its ping arrived, on the clock of this node.
 

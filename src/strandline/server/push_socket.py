@@ -259,7 +259,7 @@ class _Outbox:
 
     def __init__(self, call: Call[ServedSchedules]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._now_ms = call.state.clock.now_ms
+        self._now_ms = call.room.now_ms
         self._buffered = call.state.buffered
         self._replies: deque[str] = deque()
         self._leases: deque[Lease] = deque()
