@@ -1,8 +1,8 @@
 """Clocks and RFC 3339 times.
 
 Rules take milliseconds as arguments; code that needs the current time gets a `Clock`. For tests,
-`STRANDLINE_TEST_CLOCK=<start_ms>,<speed>` makes the clock of a process start elsewhere and run faster. A start with
-a sign is relative to the real time: `+500,1` is a clock that is half a second ahead.
+`STRANDLINE_TEST_CLOCK=<start_ms>,<speed>` makes the clock of a process start elsewhere and run faster. A start
+with a sign is relative to the real time: `+500,1` is a clock that is half a second ahead.
 """
 
 from __future__ import annotations

@@ -156,13 +156,10 @@ class Consumer:
                 time.sleep(PAUSE_S)
 
     def _take(self, lease: dict[str, Any]) -> None:
-        line = {
-            **{"what": "lease", "at": now_ms(), "consumer": self._name, "lease_ms": self._lease_ms},
-            **{name: lease[name] for name in ("id", "version", "delivery_count", "body")},
-            **{"expires_ms": lease["expires_at_ms"], "due_ms": lease["due_at_ms"]},
-            **({"asked_ms": lease["asked_ms"]} if "asked_ms" in lease else {}),
-        }
-        self._file.append(line)
+        line = {"what": "lease", "at": now_ms(), "consumer": self._name, "lease_ms": self._lease_ms}
+        line |= {"expires_ms": lease["expires_at_ms"], "due_ms": lease["due_at_ms"]}
+        told = ("id", "version", "delivery_count", "body", "asked_ms")
+        self._file.append({**line, **{name: lease[name] for name in told if name in lease}})
         kind = self._dice.choices(["delete", "extend", "release", "ignore"], [60, 15, 15, 10])[0]
         if kind != "ignore":
             self._plan(kind, lease)

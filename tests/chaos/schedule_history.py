@@ -2,8 +2,8 @@
 
 The lines of a history are
 
-- `asked` and `answered`, with the same `ref`: a change of one message by its producer (`create`, `move`, `cancel`) or
-  by the holder of its lease (`extend`, `release`, `delete`). A change without an answer may be stored or not.
+- `asked` and `answered`, with the same `ref`: a change of one message by its producer (`create`, `move`, `cancel`)
+  or by the holder of its lease (`extend`, `release`, `delete`). A change without an answer may be stored or not.
 - `lease`: a lease that a consumer received. A pull has `asked_ms`, the moment at which the consumer asked for it.
 
 Every change raises the version of its message by one, so the versions give the order of the changes of a message,

@@ -13,11 +13,11 @@ from cluster import away
 from line_file import LineFile, lines
 from schedule_consumer import now_ms
 
-from services import Process, environment
+from services import DEADLINE_S, Process, environment
 
 
 class Producer(threading.Thread):
-    """Creates messages through random nodes, and moves or cancels some. A create is repeated until it is answered."""
+    """Creates messages through random nodes, moves and cancels some. Repeats a create until it is answered."""
 
     def __init__(self, number: int, urls: list[str], folder: Path, seed: int) -> None:
         super().__init__(name=f"producer-{number}")
@@ -27,23 +27,30 @@ class Producer(threading.Thread):
         self._file = LineFile(self.path)
         self._count = 0
         self._created: list[str] = []
-        self.stopping = threading.Event()
+        self._stopping = threading.Event()
         self.start()
 
     def run(self) -> None:
         try:
             with httpx.Client(timeout=10) as client:
-                while not self.stopping.wait(self._dice.uniform(0.02, 0.2)):
+                while not self._stopping.wait(self._dice.uniform(0.02, 0.2)):
                     self._create(client)
                     self._change_one(client)
         except BaseException as error:
             self._file.append({"what": "error", "text": f"{self.name}: {error!r}"})
             raise
 
+    def stop(self) -> None:
+        """Returns when all creates are answered."""
+        self._stopping.set()
+        self.join()
+
     def _create(self, client: httpx.Client) -> None:
         items = [self._new() for _ in range(self._dice.choice([1, 1, 5, 20]))]
+        deadline = time.monotonic() + DEADLINE_S
         while (answered := self._post(client, "messages", "create", items)) is None:
-            time.sleep(0.05)
+            assert time.monotonic() < deadline, "no node answers"
+            time.sleep(0.1)
         assert {one["code"] for one in answered if one["status"] == "error"} <= {"already_exists"}, answered
         self._created = (self._created + [item["id"] for item in items])[-100:]
 
@@ -128,6 +135,7 @@ class Disturber(threading.Thread):
         self._target, self._up_s, self._away_s = target, up_s, away_s
         self._dice = random.Random(f"{seed}/disturbances/{target.name}")
         self._ends = time.monotonic() + until_s
+        self._stopping = threading.Event()
         self.done: list[str] = []
         self.error: BaseException | None = None
         self.start()
@@ -135,7 +143,8 @@ class Disturber(threading.Thread):
     def run(self) -> None:
         try:
             while time.monotonic() + (wait := self._dice.uniform(*self._up_s)) < self._ends:
-                time.sleep(wait)
+                if self._stopping.wait(wait):
+                    return
                 self._disturb()
         except BaseException as error:  # noqa: BLE001 - shown by the test
             self.error = error
@@ -149,6 +158,10 @@ class Disturber(threading.Thread):
         else:
             with away(self._target, how):
                 time.sleep(seconds)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join()
 
     def finish(self) -> None:
         self.join()

@@ -1,4 +1,4 @@
-"""A schedule under kills and pauses of its nodes and consumers: never early, never two active leases, never lost."""
+"""A schedule whose nodes and consumers are killed and paused: never early, never two active leases, never lost."""
 
 import os
 import time
@@ -40,13 +40,11 @@ def test_a_schedule_under_chaos(cluster: Cluster, tmp_path, seconds):
         for disturber in disturbers:
             disturber.finish()
         for producer in producers:
-            producer.stopping.set()
-        for producer in producers:
-            producer.join()
+            producer.stop()
         until(lambda: left(urls[0]) == 0, "the deletion of all messages")
     finally:
-        for producer in producers:
-            producer.stopping.set()
+        for part in (*disturbers, *producers):
+            part.stop()
         for consumer in consumers:
             consumer.kill()
     seen = all_lines([*producers, *consumers])

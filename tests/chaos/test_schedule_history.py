@@ -27,7 +27,13 @@ class Story:
 
     def lease(self, version, begin, *, consumer="ada", due=100, count=1, pulled=False, **other):
         line = {"what": "lease", "id": "m", "version": version, "consumer": consumer, "lease_ms": LEASE_MS}
-        line |= {"expires_ms": begin + LEASE_MS, "at": begin + 2, "due_ms": due, "delivery_count": count, "body": 7}
+        line |= {
+            "expires_ms": begin + LEASE_MS,
+            "at": begin + 2,
+            "due_ms": due,
+            "delivery_count": count,
+            "body": 7,
+        }
         self.lines.append({**line, **({"asked_ms": begin - 1} if pulled else {}), **other})
         return self
 
@@ -163,9 +169,7 @@ def test_a_change_with_the_version_of_another_one():
 
 def test_a_stale_holder_that_is_not_refused():
     story = Story().lease(11, 100).lease(12, 1_100, consumer="bob", count=2)
-    assert "a stale delete was accepted" in story.act(
-        "delete", 1_200, version=13, of=11, consumer="ada"
-    ).faults()
+    assert "a stale delete was accepted" in story.act("delete", 1_200, version=13, of=11, consumer="ada").faults()
 
 
 def test_a_delete_after_the_end_of_the_lease():

@@ -69,6 +69,7 @@ class DirectWrites(Writes):
             values |= {"bodies": [body.content for body in bodies], "jsons": [body.is_json for body in bodies]}
         rows = self._tables.store(change.name, schedule=change.schedule, **values, **self._clock.parameters())
         failpoints.hit("schedule.changed")
+        failpoints.hit("schedule.stored")
         return rows
 
     def close(self) -> None:
@@ -87,9 +88,11 @@ class CombinedWrites(Writes):
 
     def run(self, change: Change) -> Rows:
         try:
-            return self._group.do(change, _TIMEOUT_SECONDS)
+            rows = self._group.do(change, _TIMEOUT_SECONDS)
         except TimeoutError as error:
             raise OutcomeUnknown(f"the change of {change.schedule} was not stored in time") from error
+        failpoints.hit("schedule.stored")
+        return rows
 
     def _store(self, changes: Sequence[Change]) -> list[Rows]:
         if len(changes) == 1:
