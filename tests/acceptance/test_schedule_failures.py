@@ -21,6 +21,7 @@ from strandline import Message, Schedule
 from strandline.errors import LeaseLost, OutcomeUnknown, Unavailable
 from strandline.schedule import ScheduleMessages, raise_for_failed
 from strandline.schedule.model import ChosenMessage, Lease, LeaseAct, Moment, StoredMessage
+from strandline.schedule.room import LeaseFeed
 
 CONSUMER = Path(__file__).with_name("failing_consumer.py")
 MINUTE = 60_000
@@ -81,6 +82,19 @@ def failing(nodes: Nodes, messages: ScheduleMessages) -> Iterator[Callable[..., 
         yield start
 
 
+@pytest.fixture
+def subscribe() -> Iterator[Callable[[ScheduleMessages, int], LeaseFeed]]:
+    """A function that begins a push session of the consumer `ada`."""
+    with ExitStack() as stack:
+
+        def begin(messages: ScheduleMessages, lease_ms: int) -> LeaseFeed:
+            feed = messages.subscribe("ada", lease_ms, 1)
+            stack.callback(feed.close)
+            return feed
+
+        yield begin
+
+
 def add(messages: ScheduleMessages, name: str) -> None:
     raise_for_failed(messages.create([Message(name, id=name)]))
 
@@ -129,27 +143,27 @@ def test_before_the_lease__once(messages, failing):
     only_b_is_left(messages)
 
 
-def test_between_the_look_for_due_messages_and_the_lease__once(messages, failing):
+def test_between_the_look_for_due_messages_and_the_lease__once(messages, failing, subscribe):
     """The broker has chosen the message for a session. No lease is stored, so nobody has to wait for its end."""
     _, broken = failing("schedule.due:kill")
     seen = messages.get("a")
     with pytest.raises(BROKEN):
-        broken.subscribe("ada", MINUTE, 1).next(DEADLINE_S)
+        subscribe(broken, MINUTE).next(DEADLINE_S)
     assert messages.get("a") == seen
-    lease = messages.subscribe("ada", MINUTE, 1).next(DEADLINE_S)
+    lease = subscribe(messages, MINUTE).next(DEADLINE_S)
     assert lease.message.delivery_count == 1
     assert messages.delete([act(lease)])[0].status == "ok"
     only_b_is_left(messages)
 
 
-def test_between_the_lease_and_its_delivery__once(messages, failing):
+def test_between_the_lease_and_its_delivery__once(messages, failing, subscribe):
     """The lease is stored but did not reach the consumer, which gets it back when it connects again."""
     _, broken = failing("schedule.leased:kill")
     with pytest.raises(BROKEN):
-        broken.subscribe("ada", MINUTE, 1).next(DEADLINE_S)
+        subscribe(broken, MINUTE).next(DEADLINE_S)
     assert messages.get("a").consumer == "ada"
     only_b_is_left(messages)
-    lease = messages.subscribe("ada", MINUTE, 1).next(DEADLINE_S)
+    lease = subscribe(messages, MINUTE).next(DEADLINE_S)
     assert (lease.message.id, lease.message.delivery_count) == ("a", 2)
     assert messages.delete([act(lease)])[0].status == "ok"
 
@@ -166,10 +180,10 @@ def test_between_the_lease_of_a_pull_and_its_answer__once(messages, failing):
     only_b_is_left(messages)
 
 
-def test_at_the_extension__twice(messages, failing):
+def test_at_the_extension__twice(messages, failing, subscribe):
     """The consumer cannot extend its lease and has to stop in the middle of its work."""
     node, broken = failing()
-    feed = broken.subscribe("ada", LEASE_MS, 1)
+    feed = subscribe(broken, LEASE_MS)
     first = feed.next(DEADLINE_S)
     node.kill()
     with pytest.raises(BROKEN):
@@ -178,10 +192,10 @@ def test_at_the_extension__twice(messages, failing):
     the_second_consumer_wins(messages, first, second)
 
 
-def test_at_the_answer_to_the_extension__twice(messages, failing):
+def test_at_the_answer_to_the_extension__twice(messages, failing, subscribe):
     """The extension is stored, and the lease lasts until its new end, although the consumer does not know it."""
     _, broken = failing(SECOND_CHANGE)
-    feed = broken.subscribe("ada", LEASE_MS, 1)
+    feed = subscribe(broken, LEASE_MS)
     first = feed.next(DEADLINE_S)
     with pytest.raises(BROKEN):
         feed.extend([act(first, LEASE_MS)])
@@ -191,10 +205,10 @@ def test_at_the_answer_to_the_extension__twice(messages, failing):
     the_second_consumer_wins(messages, first, second)
 
 
-def test_at_the_deletion__twice(messages, failing):
+def test_at_the_deletion__twice(messages, failing, subscribe):
     """The consumer has finished, but no broker answers before its lease ends."""
     node, broken = failing()
-    feed = broken.subscribe("ada", LEASE_MS, 1)
+    feed = subscribe(broken, LEASE_MS)
     first = feed.next(DEADLINE_S)
     node.kill()
     with pytest.raises(BROKEN):
@@ -204,10 +218,10 @@ def test_at_the_deletion__twice(messages, failing):
 
 
 @pytest.mark.parametrize("nodes", ["sqlite"], indirect=True)
-def test_in_the_transaction_of_the_deletion__twice(messages, failing):
+def test_in_the_transaction_of_the_deletion__twice(messages, failing, subscribe):
     """The deletion is not committed, so it has not happened. On PostgreSQL it is one statement without steps."""
     _, broken = failing("schedule.changed:kill:3")  # a lease passes the point twice
-    feed = broken.subscribe("ada", LEASE_MS, 1)
+    feed = subscribe(broken, LEASE_MS)
     first = feed.next(DEADLINE_S)
     with pytest.raises(BROKEN):
         feed.delete([act(first)])
@@ -216,10 +230,10 @@ def test_in_the_transaction_of_the_deletion__twice(messages, failing):
     the_second_consumer_wins(messages, first, second)
 
 
-def test_at_the_answer_to_the_deletion__once(messages, failing):
+def test_at_the_answer_to_the_deletion__once(messages, failing, subscribe):
     """Nobody else gets a lease, and the consumer may repeat the deletion."""
     _, broken = failing(SECOND_CHANGE)
-    feed = broken.subscribe("ada", MINUTE, 1)
+    feed = subscribe(broken, MINUTE)
     first = feed.next(DEADLINE_S)
     with pytest.raises(BROKEN):
         feed.delete([act(first)])
