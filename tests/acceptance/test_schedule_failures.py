@@ -150,9 +150,11 @@ def test_between_the_look_for_due_messages_and_the_lease__once(messages, failing
     with pytest.raises(BROKEN):
         subscribe(broken, MINUTE).next(DEADLINE_S)
     assert messages.get("a") == seen
-    lease = subscribe(messages, MINUTE).next(DEADLINE_S)
+    feed = subscribe(messages, MINUTE)
+    lease = feed.next(DEADLINE_S)
     assert lease.message.delivery_count == 1
-    assert messages.delete([act(lease)])[0].status == "ok"
+    assert feed.delete([act(lease)])[0].status == "ok"
+    feed.close()  # otherwise it gets what is created next
     only_b_is_left(messages)
 
 
