@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import psutil
 
 _PACKAGES = (
     "strandline",
@@ -53,3 +54,11 @@ def _fsync_ms(directory: Path, size: int) -> float:
             taken.append(time.perf_counter() - start)
     path.unlink()
     return round(statistics.median(taken) * 1000, 3)
+
+
+def cpu_seconds(*pids: int) -> float:
+    """The processor time that these processes and their children have used so far."""
+    found = [psutil.Process(pid) for pid in pids]
+    family = {process.pid: process for first in found for process in (first, *first.children(recursive=True))}
+    times = [process.cpu_times() for process in family.values()]
+    return sum(used.user + used.system for used in times)

@@ -9,20 +9,21 @@ from typing import Any
 
 from rich.table import Table
 
-from bench.runner import Measured, Row
+from bench.runner import Measured, Missing, Row
 
 FILE = Path(__file__).parent / "results.json"
 
 
 def result(row: Row, measured: Mapping[str, Measured]) -> dict[str, Any]:
-    ours, *peers = measured.values()
-    ratios = [ours.times_as_good(peer) for peer in peers]
+    ours, *_ = measured.values()
+    peers = {name: peer for name, peer in [*measured.items()][1:] if not isinstance(peer, Missing)}
+    ratios = {name: ours.times_as_good(peer) for name, peer in peers.items()}
     return {
         **_head(row),
         "sides": {name: found.facts() for name, found in measured.items()},
-        "ratio": {name: round(ratio, 2) for name, ratio in zip([*measured][1:], ratios, strict=True)},
+        "ratio": {name: round(ratio, 2) for name, ratio in ratios.items()},
         "target": str(row.target) if row.target else None,
-        "ok": row.target.met(ours, next(iter(ratios), None)) if row.target else None,
+        "ok": row.target.met(ours, ratios) if row.target else None,
     }
 
 
@@ -57,7 +58,7 @@ def table(lines: Sequence[tuple[Row, Mapping[str, Any], Mapping[str, Measured]]]
             ", ".join(f"{name} {value}" for name, value in row.parameters.items()),
             str(measured[ours]),
             "\n".join(f"{name}: {measured[name]}" for name in peers),
-            "\n".join(f"{found['ratio'][name]:.2f}x" for name in peers),
+            "\n".join(f"{found['ratio'][name]:.2f}x" if name in found["ratio"] else "" for name in peers),
             target,
             {True: "yes", False: "NO", None: ""}[found["ok"]],
         )

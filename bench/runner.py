@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,12 +31,17 @@ class Scale:
 class Side:
     """One way to do the work of a row. `run` does one round. All sides of a row count the same thing.
 
-    `cpu` is the processor time, in seconds, that the process under test has used so far.
+    `cpu` is the processor time, in seconds, that the process under test has used so far. `prepare` runs before
+    each round and is not measured. `more` are other facts for the file, after the last round. `missing` says why a
+    peer cannot be measured on this machine.
     """
 
     name: str
     run: Callable[[], Work]
     cpu: Callable[[], float] = time.process_time
+    prepare: Callable[[], object] = lambda: None
+    more: Callable[[], Mapping[str, Any]] = dict
+    missing: str = ""
 
 
 class Measured(ABC):
@@ -64,6 +70,7 @@ class Rates(Measured):
 
     rounds: Sequence[float]
     cpu_us: float
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def figure(self) -> float:
@@ -77,6 +84,7 @@ class Rates(Measured):
             "events_per_second": round(self.figure),
             "rounds": [round(rate) for rate in self.rounds],
             "cpu_us_per_event": round(self.cpu_us, 2),
+            **self.more,
         }
 
     def times_as_good(self, peer: Self) -> float:
@@ -114,16 +122,38 @@ class Waits(Measured):
 
 
 @dataclass(frozen=True)
+class Missing(Measured):
+    """A peer that this machine cannot run, and why."""
+
+    reason: str
+
+    @property
+    def figure(self) -> float:
+        return math.nan
+
+    def __str__(self) -> str:
+        return f"not measured: {self.reason}"
+
+    def facts(self) -> dict[str, Any]:
+        return {"not_measured": self.reason}
+
+    def times_as_good(self, peer: Self) -> float:  # noqa: ARG002 - there is nothing to compare
+        return math.nan
+
+
+@dataclass(frozen=True)
 class Target:
     """What a row must reach: a rate, a 99th percentile of its waits, a multiple of its first peer.
 
-    `cpu_us` is the most processor time per event, in addition to one of the others.
+    `ratios` are multiples of peers by name, for rows with several. `cpu_us` is the most processor time per event,
+    in addition to one of the others.
     """
 
     rate: float | None = None
     p99_ms: float | None = None
     ratio: float | None = None
     cpu_us: float | None = None
+    ratios: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         parts = {
@@ -132,13 +162,17 @@ class Target:
             "≥ {:g}x": self.ratio,
             "≤ {:g} µs CPU": self.cpu_us,
         }
-        return ", ".join(text.format(value) for text, value in parts.items() if value is not None)
+        named = [f"≥ {ratio:g}x {peer}" for peer, ratio in self.ratios.items()]
+        return ", ".join([*(text.format(value) for text, value in parts.items() if value is not None), *named])
 
-    def met(self, ours: Measured, ratio: float | None) -> bool:
+    def met(self, ours: Measured, ratios: Mapping[str, float]) -> bool:
+        """`ratios` are those of all peers that were measured, in order. A peer that was not cannot be led."""
+        first = next(iter(ratios.values()), 0.0)
         return (
             (self.rate is None or ours.figure >= self.rate)
             and (self.p99_ms is None or ours.figure <= self.p99_ms)
-            and (self.ratio is None or (ratio is not None and ratio >= self.ratio))
+            and (self.ratio is None or first >= self.ratio)
+            and all(ratios.get(peer, 0.0) >= ratio for peer, ratio in self.ratios.items())
             and (self.cpu_us is None or (isinstance(ours, Rates) and ours.cpu_us <= self.cpu_us))
         )
 
@@ -166,22 +200,25 @@ def measure(row: Row, directory: Path, scale: Scale, rounds: int) -> dict[str, M
         done: dict[str, list[_Round]] = {side.name: [] for side in sides}
         for number in range(rounds + 1):
             for side in sides:
-                found = _timed(side)
-                if number:
-                    done[side.name].append(found)
-    return {name: _measured(found) for name, found in done.items()}
+                if not side.missing:
+                    found = _timed(side)
+                    done[side.name] += [found] if number else []
+        return {side.name: _measured(side, done[side.name]) for side in sides}
 
 
 def _timed(side: Side) -> _Round:
+    side.prepare()
     os.sync()  # this side must not wait for writes of the side before
     cpu, wall = side.cpu(), time.perf_counter()
     work = side.run()
     return _Round(work, time.perf_counter() - wall, side.cpu() - cpu)
 
 
-def _measured(rounds: Sequence[_Round]) -> Measured:
+def _measured(side: Side, rounds: Sequence[_Round]) -> Measured:
+    if side.missing:
+        return Missing(side.missing)
     counts = [(found.work, found) for found in rounds if isinstance(found.work, int)]
     if not counts:
         return Waits([wait for found in rounds if not isinstance(found.work, int) for wait in found.work])
     cpu_us = statistics.median(found.cpu / count * 1e6 for count, found in counts)
-    return Rates([count / found.wall for count, found in counts], cpu_us)
+    return Rates([count / found.wall for count, found in counts], cpu_us, side.more())

@@ -6,6 +6,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 from services import Server
+from services.cache import cached, say
 from services.kafka import Broker
 from services.postgres import PostgresServer
 from services.process import environment
@@ -13,4 +14,14 @@ from services.service import Service
 from services.wrk import Load
 from services.zookeeper import ZookeeperServer
 
-__all__ = ["Broker", "Load", "PostgresServer", "Server", "Service", "ZookeeperServer", "environment"]
+__all__ = [
+    "Broker",
+    "Load",
+    "PostgresServer",
+    "Server",
+    "Service",
+    "ZookeeperServer",
+    "cached",
+    "environment",
+    "say",
+]

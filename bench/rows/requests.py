@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 
 import strandline
 from bench import data
+from bench.machine import cpu_seconds
 from bench.rows.append import PARTITIONS
 from bench.rows.publish import event_type
 from bench.runner import Row, Scale, Side, Target
@@ -48,12 +48,6 @@ class PlainServer(Service):
             return False
 
 
-def _cpu_seconds(pid: int) -> float:
-    first = psutil.Process(pid)
-    times = [process.cpu_times() for process in (first, *first.children(recursive=True))]
-    return sum(found.user + found.system for found in times)
-
-
 @contextmanager
 def _sides(directory: Path, scale: Scale, connections: int) -> Iterator[list[Side]]:
     (body,) = data.arrays(data.values(1), 1)
@@ -65,7 +59,7 @@ def _sides(directory: Path, scale: Scale, connections: int) -> Iterator[list[Sid
 
         def side(name: str, server: Server | PlainServer) -> Side:
             load = Load(server.url + _EVENTS, body, connections, directory / "load.lua")
-            return Side(name, lambda: load.run(seconds), lambda: _cpu_seconds(server.process.pid))
+            return Side(name, lambda: load.run(seconds), lambda: cpu_seconds(server.process.pid))
 
         yield [side("ours", ours), side("Starlette, a commit per event", peer)]
 

@@ -74,7 +74,48 @@ def test_events_are_counted_per_second(tmp_path):
 )
 def test_a_target_is_met_or_not(target, ours, ratio, met):
     """A higher rate and a shorter wait are better."""
-    assert target.met(ours, ratio) is met
+    assert target.met(ours, {} if ratio is None else {"peer": ratio}) is met
+
+
+def test_a_target_can_name_its_peers():
+    """Every named peer must be reached; a peer that was not measured is not."""
+    target = Target(ratios={"one": 1, "other": 0.5})
+    ours = Rates([1], 1)
+    assert target.met(ours, {"other": 0.5, "one": 1.0, "third": 0.1})
+    assert not target.met(ours, {"other": 0.49, "one": 1.0})
+    assert not target.met(ours, {"one": 1.0})
+    assert str(target) == "≥ 1x one, ≥ 0.5x other"
+
+
+def test_a_side_is_prepared_before_every_round(tmp_path):
+    """Preparation is not measured. A side can add facts of its own."""
+    steps = []
+
+    @contextmanager
+    def sides(*_: object):
+        def run() -> int:
+            steps.append("run")
+            return 1
+
+        yield [Side("ours", run, prepare=lambda: steps.append("prepare"), more=lambda: {"memory_mb": 7})]
+
+    found = measured(Row("burst", {}, sides), 1, tmp_path)
+    assert steps == ["prepare", "run"] * 2
+    assert found.facts()["memory_mb"] == 7
+
+
+def test_a_peer_that_cannot_be_measured_is_reported(tmp_path):
+    """The row is measured without the peer, and says why."""
+
+    @contextmanager
+    def sides(*_: object):
+        yield [Side("ours", lambda: 1), Side("peer", lambda: 1, missing="there is no node")]
+
+    made = Row("cycles", {}, sides, Target(ratios={"peer": 1}))
+    found = results.result(made, measure(made, tmp_path, Scale(1), 1))
+    assert found["sides"]["peer"] == {"not_measured": "there is no node"}
+    assert found["ratio"] == {}
+    assert found["ok"] is False
 
 
 def test_a_target_says_what_it_asks_for():
