@@ -1,7 +1,7 @@
 """Runs a driver: a program in `drivers/` that uses one peer with the peer's own client library.
 
-A driver prints `ready` when it is connected. Each line of its input is the number of seconds of a round. The driver
-creates, leases and deletes messages for that time, and prints how many it has deleted.
+A driver prints `ready` when it is connected. Each line of its input is the number of seconds of a round. The
+driver creates, leases and deletes messages for that time, and prints how many it has deleted.
 """
 
 from __future__ import annotations

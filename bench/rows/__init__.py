@@ -1,6 +1,21 @@
 """All rows, in the order of the table."""
 
-from bench.rows import append, archive, http, kafka, pause, publish, read, requests, singles, spark
+from bench.rows import (
+    append,
+    archive,
+    http,
+    kafka,
+    pause,
+    publish,
+    read,
+    requests,
+    schedule_burst,
+    schedule_cycles,
+    schedule_lateness,
+    schedule_waiting,
+    singles,
+    spark,
+)
 from bench.runner import Row
 
 ALL: list[Row] = [
@@ -14,4 +29,8 @@ ALL: list[Row] = [
     *pause.ROWS,
     *spark.ROWS,
     *archive.ROWS,
+    *schedule_cycles.ROWS,
+    *schedule_waiting.ROWS,
+    *schedule_lateness.ROWS,
+    *schedule_burst.ROWS,
 ]
