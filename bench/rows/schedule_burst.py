@@ -46,7 +46,7 @@ class Burst:
             self._consumers.append(by_push(feed))
 
     def prepare(self) -> None:
-        due_ms = time.time_ns() // 1_000_000 + max(1_000, _LEAD_MS * self._count // _COUNT)
+        due_ms = time.time_ns() // 1_000_000 + max(3_000, _LEAD_MS * self._count // _COUNT)
         new = schedules.new(self._count, iter(due_ms + number % 1_000 for number in range(self._count)).__next__)
         self._ids = {message.id for message in new}
         parts = [new[start : start + _CREATED_AT_ONCE] for start in range(0, len(new), _CREATED_AT_ONCE)]

@@ -31,8 +31,8 @@ _OWN = "3: create, lease, delete"
 _SYNCS = {
     "SQLite": (
         f"ours {_OWN}; beanstalkd -f0 2: put, delete (its reserve is not durable); Redis always: one for each "
-        "turn of its event loop with changes; beanstalkd -b: one in 50 ms, Redis everysec: one a second, both after "
-        "the answer; beanstalkd alone: none"
+        "turn of its event loop with changes; beanstalkd -b: one in 50 ms, Redis everysec: one a second, both "
+        "after the answer; beanstalkd alone: none"
     ),
     "PostgreSQL": f"ours {_OWN}; pgmq the same; others 3 or more; synchronous_commit is on for all",
 }
