@@ -28,7 +28,7 @@ _MAX_BYTES = 4 << 20
 _HANDED_BACK = 16
 
 
-class Delivery:
+class LeaseDelivery:
     """The claims to messages of one schedule on this node, and the work for them.
 
     `changed` is the lock of `claims`, `agenda` and the other attributes. It is notified if a turn is due earlier.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from strandline.schedule import rules
 from strandline.schedule.claims import PullClaim, PushClaim
 from strandline.schedule.context import DeliveryContext
-from strandline.schedule.delivery import Delivery, call, degraded
+from strandline.schedule.delivery import LeaseDelivery, call, degraded
 from strandline.schedule.model import Lease, LeaseAct
 from strandline.schedule.serving import Pulled, PushListener
 
@@ -30,7 +30,7 @@ class Leaser:
     """One schedule on one node. Thread-safe."""
 
     def __init__(self, name: str, context: DeliveryContext) -> None:
-        self.delivery = Delivery(name, context)
+        self.delivery = LeaseDelivery(name, context)
         self._context = context
         self._sessions = context.store.sessions
         self._attended: dict[str, int] = {}
