@@ -12,7 +12,7 @@ from strandline.errors import Unavailable
 
 class Databases:
     def __init__(self, data: Path) -> None:
-        self._data = data
+        self.data = data
         self._lock = threading.Lock()
         self._open: dict[tuple[str, bool], Database] = {}
         self._closed = False
@@ -27,7 +27,7 @@ class Databases:
             if self._closed:
                 raise Unavailable("the platform is closed; open it again")
             if key not in self._open:
-                self._open[key] = _postgres(url, fixed_plans) if url else SqliteDatabase(self._data / file)
+                self._open[key] = _postgres(url, fixed_plans) if url else SqliteDatabase(self.data / file)
             return self._open[key]
 
     def close(self) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
 from strandline.engine import sql
@@ -26,6 +27,12 @@ class Session(Protocol):
     def execute(self, statement: str, values: Values = ...) -> Rows: ...
 
     def execute_many(self, statement: str, rows: Sequence[Values]) -> None: ...
+
+    def load(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Insert many rows. The statement is an INSERT with `?` on SQLite, a binary COPY on PostgreSQL."""
+
+    def execute_each(self, statement: str, common: Values, columns: Sequence[str], rows: Sequence[Any]) -> None:
+        """Run a statement for every row, on PostgreSQL at once: there every column is an array."""
 
 
 class Signals(Protocol):
@@ -78,6 +85,14 @@ class Database(ABC):
         """
 
     @abstractmethod
+    def snapshot(self) -> AbstractContextManager[Session]:
+        """Statements that only read, and all see what the first one saw. Holds a connection until it ends.
+
+        Other calls never wait for it. Unavailable if too many are open at the same time, or if a minute passes
+        between two statements.
+        """
+
+    @abstractmethod
     def data_version(self) -> int | None:
         """A number that changes with every commit of any process; None if it would cost a round trip."""
 
@@ -108,6 +123,13 @@ class Transaction:
         if rows:
             self.session.execute_many(self._statements[name], rows)
 
+    def load(self, name: str, rows: Iterable[Sequence[Any]], /) -> None:
+        self.session.load(self._statements[name], rows)
+
+    def run_each(self, name: str, columns: Sequence[str], rows: Sequence[Any], /, **common: Any) -> None:
+        if rows:
+            self.session.execute_each(self._statements[name], common, columns, rows)
+
 
 class Tables:
     """The tables of one room in a database; opening creates them or migrates them to this release's layout."""
@@ -125,8 +147,18 @@ class Tables:
         """Run one statement that changes rows, as a transaction of its own."""
         return self.database.change(self._statements[name], values)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Transaction]:
+        """Statements that only read and all see the same state."""
+        with self.database.snapshot() as session:
+            yield Transaction(session, self._statements)
+
     def transaction(self, work: Callable[[Transaction], _T]) -> _T:
         return self.database.transaction(lambda session: work(Transaction(session, self._statements)))
+
+    def within(self, other: Transaction) -> Transaction:
+        """These statements in a transaction that was begun with other tables of the same database."""
+        return Transaction(other.session, self._statements)
 
 
 class LeaseClock:

@@ -8,7 +8,7 @@ version, or 0 without tables. A SQLite file of one room, like a topic's file, ha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ def migrate(database: Database, room: str, statements: Mapping[str, str]) -> Non
         if not known and "version_before" in statements:
             known = session.execute(statements["version_before"])
         version = known[0][0] if known else 0
-        _bring_up_to_date(session, f"the {room} in {database.where}", version, statements)
+        _bring_up_to_date(session.execute, f"the {room} in {database.where}", version, statements)
         session.execute(own["set_version"], {"room": room, "version": newest})
 
     database.transaction(work)
@@ -66,7 +66,7 @@ def migrate_file(
     if _file_version(connection) in {0, newest}:
         return
     with turn, connection.transaction():
-        _bring_up_to_date(connection, connection.path.name, _file_version(connection), statements)
+        _bring_up_to_date(connection.execute, connection.path.name, _file_version(connection), statements)
         connection.execute(f"PRAGMA user_version = {newest}")
 
 
@@ -78,7 +78,9 @@ def _file_version(connection: SqliteConnection) -> int:
     return int(version or bool(tables))
 
 
-def _bring_up_to_date(session: Session, what: str, version: int, statements: Mapping[str, str]) -> None:
+def _bring_up_to_date(
+    execute: Callable[[str], object], what: str, version: int, statements: Mapping[str, str]
+) -> None:
     newest = _newest(statements)
     if version > newest:
         raise Unavailable(
@@ -87,7 +89,7 @@ def _bring_up_to_date(session: Session, what: str, version: int, statements: Map
         )
     steps = [f"migration_{number}" for number in range(version + 1, newest + 1)] if version else ["create"]
     for step in steps:
-        session.execute(statements[step])
+        execute(statements[step])
         failpoints.hit("layouts.migrated")
 
 

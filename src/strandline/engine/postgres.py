@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import selectors
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from strandline.config import from_environment
 from strandline.engine.database import Database, Rows, Session, Signals, Values
@@ -27,6 +28,7 @@ try:
     import psycopg_pool
     from psycopg import conninfo
     from psycopg.abc import PQGen
+    from psycopg.types.string import BytesBinaryDumper
 except ImportError as cause:
     raise Unavailable("the PostgreSQL driver is not installed; run pip install 'strandline[postgres]'") from cause
 
@@ -36,6 +38,7 @@ _T = TypeVar("_T")
 logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
 
 _CONNECTIONS = 8
+_SNAPSHOTS = 16
 _ATTEMPTS = 4
 _CONNECT_SECONDS = 5
 # How long a call waits for a connection, and then for an answer; the server's own timeouts are shorter.
@@ -54,8 +57,13 @@ _FIXED_PLANS = {
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
 }
+# A reader of a snapshot may be slow. The transaction blocks nobody, but keeps old rows from being removed.
+_SNAPSHOT = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL idle_in_transaction_session_timeout = 60000"
+)
 _NOW = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _NONE: Values = {}
+_COPY = re.compile(r"COPY (\w+) \(([^)]*)\)\s+FROM STDIN.*", re.DOTALL)
 # The address must not set these: our guarantees depend on them.
 _OURS = frozenset({"options", "client_encoding", "application_name", "fallback_application_name"})
 _SECRETS = frozenset({"password", "sslpassword"})
@@ -87,17 +95,38 @@ class _Connection(psycopg.Connection[tuple[Any, ...]]):
             raise _NoAnswer(f"no answer within {_ANSWER_SECONDS:.0f} seconds") from error
 
 
+_Pool: TypeAlias = "psycopg_pool.ConnectionPool[_Connection]"
+
+
 class PostgresSession(Session):
-    def __init__(self, connection: _Connection) -> None:
+    """`binary` results take less time if there are many rows."""
+
+    def __init__(self, connection: _Connection, *, binary: bool = False) -> None:
         self._connection = connection
+        self._binary = binary
 
     def execute(self, statement: str, values: Values = _NONE) -> Rows:
-        cursor = self._connection.execute(statement.encode(), values or None)
+        cursor = self._connection.execute(statement.encode(), values or None, binary=self._binary)
         return cursor.fetchall() if cursor.description else []
 
     def execute_many(self, statement: str, rows: Sequence[Values]) -> None:
         with self._connection.cursor() as cursor:
             cursor.executemany(statement.encode(), rows)
+
+    def load(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        with self._connection.cursor() as cursor:
+            table = _COPY.sub(r"SELECT \2 FROM \1 LIMIT 0", statement).encode()
+            types = [column.type_code for column in cursor.execute(table).description or ()]
+            # Otherwise the driver chooses its dumper for `Binary`, which is slow.
+            cursor.adapters.register_dumper(bytes, BytesBinaryDumper)
+            with cursor.copy(statement.encode()) as copy:
+                copy.set_types(types)
+                for row in rows:
+                    copy.write_row(row)
+
+    def execute_each(self, statement: str, common: Values, columns: Sequence[str], rows: Sequence[Any]) -> None:
+        arrays = map(_array, zip(*rows, strict=True))
+        self.execute(statement, {**common, **dict(zip(columns, arrays, strict=True))})
 
 
 class PostgresSignals(Signals):
@@ -168,16 +197,20 @@ class PostgresDatabase(Database):
         self._host = _where(self._parameters)
         self.where = f"PostgreSQL at {self._host}"
         self._check()
-        self._pool = psycopg_pool.ConnectionPool(
+        self._pool = self._new_pool(min_size=1, max_size=_CONNECTIONS, open=True)
+        # Snapshots have their own connections, because a slow reader holds one for long.
+        check = psycopg_pool.ConnectionPool.check_connection
+        self._snapshots = self._new_pool(min_size=0, max_size=_SNAPSHOTS, open=False, check=check)
+
+    def _new_pool(self, **options: Any) -> _Pool:
+        return psycopg_pool.ConnectionPool(
             kwargs=self._parameters,
             connection_class=_Connection,
             configure=_configure,
-            min_size=1,
-            max_size=_CONNECTIONS,
             timeout=_POOL_SECONDS,
             # No retries in the background, whose interval grows: the next caller triggers the next attempt.
             reconnect_timeout=0,
-            open=True,
+            **options,
         )
 
     def _connect(self) -> _Connection:
@@ -200,6 +233,18 @@ class PostgresDatabase(Database):
 
     def transaction(self, work: Callable[[Session], _T]) -> _T:
         return self._run(lambda connection: self._transact(connection, work))
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        with self._mapped():
+            self._snapshots.open()
+            with self._borrowed(self._snapshots) as connection:
+                connection.execute(_SNAPSHOT, prepare=False)
+                try:
+                    yield PostgresSession(connection, binary=True)
+                finally:
+                    with suppress(psycopg.Error):  # a lost connection has rolled back
+                        connection.execute("ROLLBACK", prepare=False)
 
     def data_version(self) -> None:
         return None
@@ -241,7 +286,7 @@ class PostgresDatabase(Database):
         attempt = 0
         while True:
             attempt += 1
-            with self._mapped(), self._borrowed() as connection:
+            with self._mapped(), self._borrowed(self._pool) as connection:
                 try:
                     return call(connection)
                 except psycopg.Error as error:
@@ -259,9 +304,9 @@ class PostgresDatabase(Database):
         return True
 
     @contextmanager
-    def _borrowed(self) -> Iterator[_Connection]:
+    def _borrowed(self, pool: _Pool) -> Iterator[_Connection]:
         try:
-            connection = self._pool.getconn()
+            connection = pool.getconn()
         except psycopg_pool.PoolClosed as error:
             raise Unavailable("the connections to PostgreSQL are closed") from error
         except psycopg_pool.PoolTimeout as error:
@@ -270,7 +315,7 @@ class PostgresDatabase(Database):
         try:
             yield connection
         finally:
-            self._pool.putconn(connection)
+            pool.putconn(connection)
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
@@ -291,6 +336,19 @@ class PostgresDatabase(Database):
 
     def close(self) -> None:
         self._pool.close()
+        self._snapshots.close()
+
+
+def _array(items: Sequence[int | str | None]) -> str:
+    """An array as PostgreSQL writes it. The driver needs ten times as long for a list."""
+    return "{" + ",".join([_item(item) for item in items]) + "}"
+
+
+def _item(item: int | str | None) -> str:
+    if isinstance(item, str):
+        escaped = item.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return "NULL" if item is None else str(item)
 
 
 def _configure(connection: _Connection) -> None:

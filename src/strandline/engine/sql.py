@@ -13,7 +13,7 @@ import re
 from importlib import resources
 from typing import Literal
 
-Dialect = Literal["sqlite", "postgres"]
+Dialect = Literal["sqlite", "postgres", "cassandra"]
 
 _BLOCK = re.compile(r"^-- (name|part): (\w+)(?: \((sqlite|postgres)\))?[ \t]*$", re.MULTILINE)
 _PART = re.compile(r"\{(\w+)\}")
@@ -53,6 +53,8 @@ def _filled(block: str, parts: dict[str, str]) -> str:
 
 
 def _translated(statement: str, dialect: Dialect) -> str:
+    if dialect == "cassandra":
+        return statement  # its statements are in files of their own
     if dialect == "postgres":
         statement = statement.replace(" WITHOUT ROWID", "")
         # The driver looks for its placeholders only in statements with parameters.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from strandline.engine.database import Database, Rows, Session, Values
 from strandline.engine.private import make_directory
 from strandline.engine.sql import Dialect
 from strandline.engine.sqlite import SqliteConnection
-from strandline.errors import Unavailable
+from strandline.errors import StrandlineError, Unavailable
 
 _T = TypeVar("_T")
 _NONE: Values = {}
@@ -32,6 +33,14 @@ class SqliteSession(Session):
 
     def execute_many(self, statement: str, rows: Sequence[Values]) -> None:
         self._connection.execute_many(statement, [_bound(row) for row in rows])
+
+    def load(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        self._connection.execute_many(statement, rows)
+
+    def execute_each(self, statement: str, common: Values, columns: Sequence[str], rows: Sequence[Any]) -> None:
+        self._connection.execute_many(
+            statement, [{**common, **dict(zip(columns, row, strict=True))} for row in rows]
+        )
 
 
 def _bound(values: Values) -> Mapping[str, Any]:
@@ -61,18 +70,35 @@ class SqliteDatabase(Database):
         self._closed = False
 
     def fetch(self, statement: str, values: Values) -> Rows:
-        self._refuse_closed()
-        try:
-            connection = self._readers.pop()
-        except IndexError:
-            connection = SqliteConnection(self._path)
+        connection = self._reader()
         try:
             return connection.execute(statement, _bound(values))
         finally:
-            if self._closed or len(self._readers) >= _READERS:
-                connection.close()
-            else:
-                self._readers.append(connection)
+            self._give_back(connection)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        connection = self._reader()
+        try:
+            connection.execute("BEGIN")
+            yield SqliteSession(connection)
+        finally:
+            with suppress(StrandlineError):  # the failed statement has ended the transaction
+                connection.execute("ROLLBACK")
+            self._give_back(connection)
+
+    def _reader(self) -> SqliteConnection:
+        self._refuse_closed()
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return SqliteConnection(self._path)
+
+    def _give_back(self, connection: SqliteConnection) -> None:
+        if self._closed or len(self._readers) >= _READERS:
+            connection.close()
+        else:
+            self._readers.append(connection)
 
     def change(self, statement: str, values: Values) -> Rows:
         return self.transaction(lambda session: session.execute(statement, values))

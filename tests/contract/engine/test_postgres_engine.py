@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import psycopg
 import pytest
@@ -90,6 +91,68 @@ def test_many_rows_go_in_one_call(db):
     with pytest.raises(Unavailable, match="duplicate key"):
         db.transaction(lambda session: session.execute_many(INSERT, [{"text": "c"}, {"text": "a"}]))
     assert notes(db) == ["a", "b"]
+
+
+def test_rows_are_loaded_all_or_none(db):
+    """`load` copies rows in binary form. Any text can be a value."""
+    copy = "COPY notes (note) FROM STDIN (FORMAT BINARY)"
+    texts = ["a", "", "\\", '"', "{NULL}", "\t\n", "ö🦈"]
+    db.transaction(lambda session: session.load(copy, [(text,) for text in texts]))
+    assert sorted(notes(db)) == sorted(texts)
+    with pytest.raises(Unavailable, match="duplicate key"):
+        db.transaction(lambda session: session.load(copy, [("c",), ("a",)]))
+    assert sorted(notes(db)) == sorted(texts)
+
+
+def test_columns_of_rows_are_arrays(db):
+    """`execute_each` runs a statement once. Any text and number can be a value, and NULL."""
+    found = []
+    statement = "SELECT n.*, %(one)s::int FROM unnest(%(texts)s::text[], %(numbers)s::bigint[]) AS n"
+    rows = [("a", 1), ("", -(2**63)), ("NULL", None), (None, 0), ('\\ " { } ,', 2), ("\n ö🦈", 3)]
+
+    def work(session: Session) -> None:
+        execute = session.execute
+        session.execute = lambda *given: found.extend(execute(*given))
+        session.execute_each(statement, {"one": 7}, ("texts", "numbers"), rows)
+
+    db.transaction(work)
+    assert found == [(*row, 7) for row in rows]
+
+
+# -- snapshots
+
+
+def test_a_snapshot_does_not_see_later_commits(db):
+    db.transaction(lambda session: note("a", session))
+    with db.snapshot() as session:
+        assert session.execute("SELECT note FROM notes") == [("a",)]
+        db.transaction(lambda session: note("b", session))
+        assert session.execute("SELECT note FROM notes") == [("a",)]
+        with pytest.raises(Unavailable, match="read-only"), db.snapshot() as other:
+            other.execute("DELETE FROM notes")
+    assert notes(db) == ["a", "b"]
+
+
+def test_open_snapshots_do_not_hold_up_other_calls(db):
+    """They have connections of their own. One more than there can be is refused after a while."""
+    with ExitStack() as held:
+        for _ in range(engine._SNAPSHOTS):
+            held.enter_context(db.snapshot()).execute("SELECT 1")
+        db._snapshots.timeout = 0.1
+        with pytest.raises(Unavailable, match="busy"), db.snapshot():
+            pass
+        db.transaction(lambda session: note("a", session))
+    with db.snapshot() as session:
+        assert session.execute("SELECT note FROM notes") == [("a",)]
+
+
+def test_a_snapshot_after_the_server_restarted(postgres, db):
+    with db.snapshot() as session:
+        session.execute("SELECT 1")
+    postgres.kill()
+    postgres.bring_back()
+    with db.snapshot() as session:
+        assert session.execute("SELECT 1") == [(1,)]
 
 
 def test_transactions_that_block_each_other_both_go_through(db):
