@@ -10,13 +10,16 @@ StrandlineError
 │   ├── InvalidCursor  carries the reason and, for streams, the available range (422, 412 on streams)
 │   └── PublishFailed  carries the result of every item
 ├── NotFound           the name is unknown (404)
+│   └── Miss           the feed was never set, was dropped or has expired; build it and set it
 ├── Conflict           another caller was first, or the state does not allow it (409)
-│   └── Sealed         the topic is closed for appends by a timeline switch
+│   ├── Sealed         the topic is closed for appends by a timeline switch
+│   └── Fenced         another process holds the fence of the append now
 ├── LeaseLost          the lease expired or belongs to another process; drop the work (409)
 ├── Forbidden          the permissions do not allow it (403)
 ├── Unavailable        retry after `retry_after` seconds (503)
 │   └── StorageFull    no space left on the device (507)
 ├── OutcomeUnknown     it may or may not have happened; read before you retry (504)
+├── Gap                records were removed before they were read (500)
 └── Damaged            what is stored is damaged; carries the topic, the partition and the offsets (500)
 
 Every error has a stable `code`, an HTTP `status`, survives pickling (Spark moves errors between
@@ -104,6 +107,10 @@ class NotFound(StrandlineError, code="not_found", status=404):
     """There is no resource of that name."""
 
 
+class Miss(NotFound, code="miss"):
+    """The feed does not exist: it was never set, was dropped, or expired unread."""
+
+
 class Conflict(StrandlineError, code="conflict", status=409):
     """The current state does not allow the request."""
 
@@ -114,6 +121,10 @@ class Sealed(Conflict, code="sealed"):
     @property
     def token(self) -> str:
         return str(self.info["token"])
+
+
+class Fenced(Conflict, code="fenced"):
+    """The fence of the append is not held by this process, or not any more; nothing was stored."""
 
 
 class LeaseLost(StrandlineError, code="lease_lost", status=409):
@@ -139,6 +150,10 @@ class StorageFull(Unavailable, code="storage_full", status=507):
 
 class OutcomeUnknown(StrandlineError, code="outcome_unknown", status=504):
     """The write may or may not have happened; read before you retry it."""
+
+
+class Gap(StrandlineError, code="gap", status=500):
+    """Records were removed before they were read."""
 
 
 class Damaged(StrandlineError, code="damaged", status=500):

@@ -56,6 +56,7 @@ __all__ = [
     "TopicPartition",
     "mapped",
     "mapping",
+    "says_fenced",
     "says_missing",
     "says_moving",
     "undelivered",
@@ -81,6 +82,8 @@ _MOVING = frozenset(
         *("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "_NOENT"),
     }
 )
+# Another producer with the same `transactional.id` has replaced this one.
+_FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 # Errors with which the broker rejects a write without starting it.
 _REFUSED = frozenset(
     {
@@ -101,9 +104,14 @@ class KafkaConnection:
     properties: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def producer(self, *, message_bytes: int, delivery_timeout_ms: int) -> Producer:
-        """An idempotent producer: retries inside the driver neither duplicate nor reorder records."""
-        settings = {
+    def producer(
+        self, *, message_bytes: int, delivery_timeout_ms: int, transactional_id: str | None = None
+    ) -> Producer:
+        """An idempotent producer: retries inside the driver neither duplicate nor reorder records.
+
+        With a `transactional_id`, its records are visible after their transaction is committed.
+        """
+        settings: dict[str, Any] = {
             "acks": "all",
             "enable.idempotence": True,
             "allow.auto.create.topics": False,
@@ -117,6 +125,9 @@ class KafkaConnection:
             "topic.metadata.propagation.max.ms": 5_000,
             "delivery.timeout.ms": delivery_timeout_ms,
         }
+        if transactional_id is not None:
+            # The driver requires that this is not shorter than the delivery timeout.
+            settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": delivery_timeout_ms}
         return self._client(Producer, settings, _CONSUMER_ONLY)
 
     def consumer(self) -> Consumer:
@@ -186,6 +197,11 @@ def undelivered(error: KafkaError, seconds: float | None) -> StrandlineError:
         failure = OutcomeUnknown(f"Kafka did not confirm the record: {_text(error)}")
     failure.__cause__ = KafkaException(error)
     return failure
+
+
+def says_fenced(error: KafkaError) -> bool:
+    """Whether another producer with the same `transactional.id` has replaced this one."""
+    return error.name() in _FENCED
 
 
 def says_missing(error: KafkaError) -> bool:

@@ -12,7 +12,7 @@ from strandline.errors import Conflict, NotFound
 from strandline.log.catalog import Catalog
 from strandline.log.event_types import EventTypes
 from strandline.log.initiator import Initiator
-from strandline.log.model import StorageInfo, Switch, Timeline
+from strandline.log.model import CatalogEntry, StorageInfo, Switch, Timeline
 from strandline.log.node import decided
 from strandline.log.open_storages import Storages
 from strandline.log.serving import ServedAdmin, Steps, Wake
@@ -55,11 +55,14 @@ class LocalAdmin(ServedAdmin):
         return _finished(self.switching(name, storage_id, woken.set), woken)
 
     def switching(self, name: str, storage_id: str, wake: Wake) -> Steps[Timeline]:
-        yield from self._initiator.switch(self._event_types.entry(name), storage_id, wake)
+        entry = self._event_types.entry(name)
+        _refuse_adopted(entry)
+        yield from self._initiator.switch(entry, storage_id, wake)
         return self._event_types.entry(name).active
 
     def check_switch(self, name: str, storage_id: str) -> list[Timeline]:
         entry = self._event_types.entry(name)
+        _refuse_adopted(entry)
         self._initiator.check(entry, storage_id)
         return [*entry.timelines]
 
@@ -82,7 +85,21 @@ class LocalAdmin(ServedAdmin):
         _finished(self.growing(name, partitions, woken.set), woken)
 
     def growing(self, name: str, partitions: int, wake: Wake) -> Steps[None]:
-        yield from self._initiator.grow(self._event_types.entry(name), partitions, wake)
+        entry = self._event_types.entry(name)
+        if entry.event_type.journal is not None:
+            raise Conflict(
+                f"event type {name!r} holds the actions of journals, whose partitions cannot grow: the actions of "
+                "one journal would be in two of them; create another topic with more partitions"
+            )
+        yield from self._initiator.grow(entry, partitions, wake)
+
+
+def _refuse_adopted(entry: CatalogEntry) -> None:
+    if entry.event_type.journal == "adopted":
+        raise Conflict(
+            f"the topic of {entry.event_type.name!r} is shared with other applications and stays in its storage; "
+            "create another topic for journals and copy them"
+        )
 
 
 def _finished(steps: Steps[_T], woken: threading.Event) -> _T:

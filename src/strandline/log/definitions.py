@@ -9,7 +9,7 @@ import msgspec
 from strandline.clock import to_rfc3339
 from strandline.errors import Invalid
 from strandline.log import schemas
-from strandline.log.model import NAME_PATTERN, EventType, Options, Schema, Statistics
+from strandline.log.model import NAME_PATTERN, EventType, JournalKind, Options, Schema, Statistics
 from strandline.log.settings import LogSettings
 
 _NAME = re.compile(NAME_PATTERN).fullmatch
@@ -30,6 +30,16 @@ def new(asked: EventType, settings: LogSettings, now_ms: int) -> EventType:
         schema=Schema(schema=asked.schema.schema, version="1.0.0", created_at=now),
         created_at=now,
         updated_at=now,
+        journal=None,
+    )
+
+
+def actions(name: str, partitions: int, kind: JournalKind, settings: LogSettings, now_ms: int) -> EventType:
+    """The definition of an event type whose records are actions of journals; Invalid says what to change."""
+    asked = EventType(name, partitions=partitions)
+    # The partition comes from the hash of the record's key. No field of an event has it.
+    return msgspec.structs.replace(
+        new(asked, settings, now_ms), partition_strategy="hash", options=Options(), journal=kind
     )
 
 
@@ -58,6 +68,7 @@ def changed(old: EventType, asked: EventType, settings: LogSettings, now_ms: int
         enrichment_strategies=old.enrichment_strategies,
         schema=schema,
         created_at=old.created_at,
+        journal=old.journal,
         updated_at=to_rfc3339(now_ms),
     )
 

@@ -5,10 +5,12 @@ Every lookup returns the current state of the catalog. Compiled schemas are kept
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from strandline.engine.watcher import Watcher
-from strandline.errors import InvalidCursor, NotFound
+from strandline.errors import Conflict, InvalidCursor, NotFound
 from strandline.log import cursors as rules
 from strandline.log.catalog import Catalog
 from strandline.log.model import CatalogEntry, CursorText, StorageInfo
@@ -19,6 +21,42 @@ from strandline.log.room import Start
 from strandline.log.settings import LogSettings
 
 _STARTS = {"BEGIN": rules.begin_index, "END": rules.end_index}
+
+
+class _Followed:
+    """A watch on the active topic of an event type, which a switch replaces."""
+
+    def __init__(self, view: Callable[[], View], callback: Callable[[], None]) -> None:
+        self._view = view
+        self._callback = callback
+        self._lock = threading.Lock()
+        self._topic = ""
+        self._unwatch: Callable[[], None] | None = None
+        self._stopped = False
+
+    def look(self) -> None:
+        """Watch the topic that is active now, and call back."""
+        with suppress(NotFound), self._lock:
+            view = self._view()
+            topic = view.entry.active.topic
+            if topic != self._topic and not self._stopped:
+                before, self._unwatch, self._topic = self._unwatch, view.watch(self._callback), topic
+                if before is not None:
+                    before()
+        self._callback()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            if self._unwatch is not None:
+                self._unwatch()
+
+
+def refuse_actions(entry: CatalogEntry) -> None:
+    """Conflict if the records are actions of journals, which only the journal room reads and writes."""
+    name = entry.event_type.name
+    if entry.event_type.journal is not None:
+        raise Conflict(f"event type {name!r} holds the actions of journals; use the journals of topic {name!r}")
 
 
 class EventTypes:
@@ -56,6 +94,10 @@ class EventTypes:
         """The event type as stored in the catalog. NotFound if it does not exist."""
         return self.compiled(name).entry
 
+    def entries(self) -> list[CatalogEntry]:
+        """All event types by name."""
+        return self._catalog.entries()
+
     def view(self, name: str) -> View:
         """The timelines of the event type with their storages. NotFound if it does not exist."""
         return View(lambda: self.entry(name), self._storages.get, self._visible)
@@ -63,6 +105,7 @@ class EventTypes:
     def reader(self, name: str, start: Start) -> Reader:
         """A reader from the given start; InvalidCursor if a position is not available."""
         view = self.view(name)
+        refuse_actions(view.entry)
         entry_id = view.entry.id
         if isinstance(start, str):
             if (index_of := _STARTS.get(start.upper())) is None:
@@ -86,6 +129,20 @@ class EventTypes:
     def storages(self) -> dict[str, StorageInfo]:
         """All storages by id, for processes that read without the catalog."""
         return {storage.id: storage for storage in self._catalog.storages.list()}
+
+    def watch(self, name: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back, in any thread, when there may be more records, in whichever timeline they are.
+
+        Returns a function that ends this.
+        """
+        followed = _Followed(lambda: self.view(name), callback)
+        unwatch_changes = self._changes.watch("", followed.look)
+
+        def stop() -> None:
+            unwatch_changes()
+            followed.stop()
+
+        return stop
 
     def close(self) -> None:
         self._changes.close()

@@ -1,4 +1,4 @@
-"""Which closed timelines have expired, and how many of their events are unread: pure functions."""
+"""Which closed timelines have expired, and which of their events are unread or replicated: pure functions."""
 
 from __future__ import annotations
 
@@ -32,6 +32,23 @@ def unread(timeline: Timeline, cursors: Mapping[int, Position]) -> int:
     """
     ends = timeline.latest_position or {}
     return sum(_after(position, timeline.order, ends.get(str(p), -1)) for p, position in cursors.items())
+
+
+def replicated_ends(timeline: Timeline, replicated: Mapping[int, Position]) -> dict[int, int]:
+    """The last replicated offset of every partition of the timeline that has one."""
+    found = {}
+    for partition, position in replicated.items():
+        ends = timeline.latest_position or {}
+        last = position.offset if position.order == timeline.order else ends.get(str(partition), -1)
+        if position.order >= timeline.order and last >= 0:
+            found[partition] = last
+    return found
+
+
+def is_replicated(timeline: Timeline, replicated: Mapping[int, Position]) -> bool:
+    """Whether all records of a closed timeline are replicated. Those of a partition without a position are not."""
+    found = replicated_ends(timeline, replicated)
+    return all(found.get(int(p), -1) >= last for p, last in (timeline.latest_position or {}).items())
 
 
 def _after(position: Position, order: int, last: int) -> int:

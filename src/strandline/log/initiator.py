@@ -16,7 +16,7 @@ from strandline.errors import Conflict, Invalid, LeaseLost, OutcomeUnknown, Seal
 from strandline.log.catalog import Catalog, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, SwitchKind, Timeline
 from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, decided, encode
-from strandline.log.open_storages import Storages, unseal
+from strandline.log.open_storages import Storages, fencing, unseal
 from strandline.log.serving import Steps, Wake
 from strandline.log.settings import LogSettings
 from strandline.log.storage import SealableStorage
@@ -216,7 +216,12 @@ class Initiator:
     def _seal(self, run: _SwitchInProgress) -> None:
         active = run.entry.active
         storage = self._storages.get(active.storage_id)
-        if run.switch.kind != "switch" or not isinstance(storage, SealableStorage):
+        if run.switch.kind != "switch":
+            return
+        if not isinstance(storage, SealableStorage):
+            # Ends what a holder that was killed has begun: readers, and the snapshot, would stop before it.
+            for fence in self._catalog.fences.all(run.entry.id):
+                fencing(storage).raise_fence(active.topic, fence)
             return
         try:
             storage.seal(active.topic, run.switch.token)

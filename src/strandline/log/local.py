@@ -4,39 +4,38 @@ from __future__ import annotations
 
 import itertools
 import threading
-import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
-from strandline.clock import Clock, to_rfc3339
+from strandline.clock import Clock
 from strandline.errors import Conflict, InvalidCursor, NotFound
 from strandline.log import cursors as rules
 from strandline.log import definitions, model
 from strandline.log.admin import LocalAdmin
 from strandline.log.catalog import Catalog
+from strandline.log.creation import Creation
 from strandline.log.cursors import Position
 from strandline.log.event_json import Events
 from strandline.log.event_type_stream import EventTypeStream
-from strandline.log.event_types import EventTypes
+from strandline.log.event_types import EventTypes, refuse_actions
+from strandline.log.fenced_publish import FencedLog
 from strandline.log.initiator import Initiator
 from strandline.log.node import Node
 from strandline.log.open_storages import Storages
 from strandline.log.publish_attempt import Done, PublishContext
 from strandline.log.publisher import Publisher
+from strandline.log.raw import RawLog
 from strandline.log.reading import Batch, Reader, View
 from strandline.log.room import Start
 from strandline.log.serving import ServedLog, Wake
 from strandline.log.settings import LogSections
-from strandline.log.storage.registry import SHARED_TYPES
 from strandline.log.streaming import StreamLimits, StreamState
 from strandline.log.subscriptions.local import LocalSubscriptions
 from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.log.upkeep import Upkeep
 from strandline.room import Chore, CounterValues, Room
 
-# A topic that no event type owns after this long was left behind by a crash.
-_CREATION_MS = 600_000
 _READ_BYTES = 64 << 20
 _IDLE_SECONDS = 5
 
@@ -63,6 +62,11 @@ class LocalLog(ServedLog, Room):
         self.types = EventTypes(catalog, storages, settings.log)
         self._publisher = Publisher(PublishContext(node, catalog, storages, self.types, clock), settings.log)
         self.upkeep = Upkeep(catalog, storages, store, settings.log, clock)
+        self._creation = Creation(catalog, storages, self.upkeep, settings.log, clock)
+        #: The event types that hold actions of journals, for the journal room.
+        self.raw = RawLog(self.types, storages, self._publisher, self._creation, self.upkeep, settings.log, clock)
+        #: Publishing under a fence, for the jobs of this process.
+        self.fenced = FencedLog(self.types, catalog, storages, self._publisher, clock)
         self.admin = LocalAdmin(
             self.types, catalog, storages, Initiator(node, catalog, storages, settings.log, clock)
         )
@@ -71,28 +75,8 @@ class LocalLog(ServedLog, Room):
     # -- event types
 
     def create(self, event_type: model.EventType) -> model.EventType:
-        now_ms = self._clock.now_ms()
-        complete = definitions.new(event_type, self._settings, now_ms)
-        storage = next((s for s in self._catalog.storages.list() if s.default), None)
-        if storage is None:
-            raise Conflict(
-                f"there is no storage for events yet; add one of type {SHARED_TYPES} first (POST /storages)"
-            )
-        topic = f"{complete.name[:120]}.{uuid.uuid4().hex}"
-        timeline = model.Timeline(
-            str(uuid.uuid4()), complete.name, 1, storage.id, topic, created_at=to_rfc3339(now_ms)
-        )
-        # The topic is recorded before it exists, so that a sweep deletes it after a crash at any later step.
-        self._catalog.mark_for_deletion(storage.id, topic, _CREATION_MS)
-        retention_ms = complete.retention_ms(self._settings.retention_ms)
-        self._storages.get(storage.id).create_topic(topic, complete.partition_count, retention_ms)
-        try:
-            self._catalog.create(str(uuid.uuid4()), complete, timeline)
-        except Conflict:
-            # No event type owns the topic. After any other error one may own it, so a later sweep decides.
-            self._catalog.mark_for_deletion(storage.id, topic)
-            self.upkeep.sweep([(storage.id, topic)])
-            raise
+        complete = definitions.new(event_type, self._settings, self._clock.now_ms())
+        self._creation.create(complete, self._creation.storage(None).id)
         return complete
 
     def get(self, name: str) -> model.EventType:
@@ -103,6 +87,7 @@ class LocalLog(ServedLog, Room):
 
     def update(self, event_type: model.EventType) -> model.EventType:
         entry = self.types.entry(event_type.name)
+        refuse_actions(entry)
         changed = definitions.changed(entry.event_type, event_type, self._settings, self._clock.now_ms())
         self._catalog.update(entry, changed)
         return changed

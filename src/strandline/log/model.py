@@ -22,6 +22,7 @@ CleanupPolicy = Literal["delete"]
 Step = Literal["none", "validating", "partitioning", "enriching", "publishing"]
 PublishingStatus = Literal["submitted", "failed", "aborted"]
 SwitchKind = Literal["switch", "grow"]
+JournalKind = Literal["own", "adopted"]
 
 OUTCOME_UNKNOWN = "outcome_unknown"
 _NON_NEGATIVE = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -77,6 +78,9 @@ class EventType(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     created_at: str | None = None
     updated_at: str | None = None
+    #: Set if the records are actions of journals, in topics of the platform or in an adopted Kafka topic. Clients
+    #: cannot change it.
+    journal: JournalKind | None = None
 
     @property
     def partition_count(self) -> int:
@@ -86,7 +90,10 @@ class EventType(msgspec.Struct, frozen=True):
         asked = self.default_statistic or Statistics()
         return max(asked.read_parallelism, asked.write_parallelism, 1)
 
-    def retention_ms(self, default_ms: int) -> int:
+    def retention_ms(self, default_ms: int) -> int | None:
+        """How long records are kept; None if they never expire."""
+        if self.journal is not None:  # they are trimmed after their replication
+            return None
         return self.options.retention_time or default_ms
 
 

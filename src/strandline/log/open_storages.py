@@ -9,7 +9,7 @@ from pathlib import Path
 from strandline.errors import Invalid, NotFound, Unavailable
 from strandline.log.model import StorageInfo, Timeline
 from strandline.log.settings import LogSettings
-from strandline.log.storage import SealableStorage, Storage
+from strandline.log.storage import FencingStorage, SealableStorage, Storage
 from strandline.log.storage.registry import StorageConfiguration
 
 
@@ -75,6 +75,13 @@ class Storages:
                 storage.close()
             self._open.clear()
             self._configurations.clear()
+
+
+def fencing(storage: Storage) -> FencingStorage:
+    """The storage, which must be able to fence appends."""
+    if not isinstance(storage, FencingStorage):
+        raise Invalid("the storage of the event type has no fences; switch it to another storage")
+    return storage
 
 
 def unseal(storages: Storages, timeline: Timeline, token: str) -> None:

@@ -11,22 +11,25 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
 from strandline.clock import to_rfc3339
-from strandline.errors import Invalid
+from strandline.errors import Invalid, StrandlineError
 from strandline.log import partitioning
 from strandline.log.enrichment import Enricher, FoundMetadata
 from strandline.log.event_checks import EventChecks
 from strandline.log.event_json import Events, decode_event, to_items
 from strandline.log.model import OUTCOME_UNKNOWN, CatalogEntry, ItemResult, PublishReport, Step
 from strandline.log.records import NewRecords
-from strandline.log.storage import UNKNOWN, Placed
+from strandline.log.storage import UNKNOWN, Fence, Placed
 
 _T = TypeVar("_T")
 _FIRST = range(1)
+
+#: The order of the timeline that has the records of a publish, or by partition the order for each of them.
+Orders = int | Mapping[int, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -48,15 +51,27 @@ class CompiledEventType:
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """Valid events, ready to be appended; `members[p]` are the numbers of the events in partition p."""
+    """Valid events, ready to be appended; `members[p]` are the numbers of the events in partition p.
+
+    With a fence, only its newest holder can append them.
+    """
 
     items: Sequence[bytes]
     batches: Mapping[int, NewRecords]
     members: Mapping[int, Sequence[int]]
+    fence: Fence | None = None
 
     @property
     def count(self) -> int:
         return len(self.items)
+
+    def outcome(self, placed: Mapping[int, Placed], orders: Orders) -> PublishReport | StrandlineError:  # noqa: ARG002
+        """What the publisher gets when the storage has answered for every partition."""
+        return report(self, placed)
+
+    def unknown(self) -> PublishReport | StrandlineError:
+        """What the publisher gets if it is unknown whether the records are stored."""
+        return unknown_report(self.items)
 
 
 class _Rejected(Exception):
@@ -158,7 +173,9 @@ def _enrich(
     failures: dict[int, str] = {}
     for partition, batch in batches.items():
         numbers = members[partition]
-        values = enricher.enrich(batch.values, [found[number] for number in numbers], partition)
+        values = enricher.enrich(
+            cast("Sequence[bytes]", batch.values), [found[number] for number in numbers], partition
+        )
         if max(map(len, values)) > limit:
             too_long = f"the event has more than {limit} bytes after enrichment"
             failures.update((n, too_long) for n, value in zip(numbers, values, strict=True) if len(value) > limit)

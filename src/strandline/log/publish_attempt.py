@@ -21,11 +21,11 @@ from strandline.errors import NotFound, OutcomeUnknown, Sealed, StrandlineError
 from strandline.log import preparation
 from strandline.log.catalog import Catalog
 from strandline.log.combining import QueuedJob
-from strandline.log.event_types import EventTypes
+from strandline.log.event_types import EventTypes, refuse_actions
 from strandline.log.gate import Waiting
 from strandline.log.model import CatalogEntry, PublishReport, Timeline
 from strandline.log.node import Node
-from strandline.log.open_storages import Storages, unseal
+from strandline.log.open_storages import Storages, fencing, unseal
 from strandline.log.preparation import Prepared
 from strandline.log.storage import UNKNOWN, Placed, SealableStorage
 from strandline.log.switching import PublisherAction, State, after_append, on_sealed
@@ -60,6 +60,7 @@ class PublishContext:
         """The event type, and its records or the report if there is nothing to store."""
         compiled = self.event_types.compiled(name)
         entry = compiled.entry
+        refuse_actions(entry)
         # Only the metadata of the other categories has a flow id.
         made = "" if entry.event_type.category == "undefined" else uuid.uuid4().hex
         prepared = preparation.prepare(compiled, items, self.clock.now_ms(), flow_id or made)
@@ -95,8 +96,9 @@ class PublishAttempt:
         self._gate = context.node.gate(name)
         self._entry_id, self._prepared = prepared or _NOTHING
         self._taken = False
-        # The offset of each record and the error of each partition; used only if some records had to move.
+        # Where each record is and the error of each partition; used only if some records had to move.
         self._offsets: dict[int, list[int]] = {}
+        self._orders: dict[int, list[int]] = {}
         self._errors: dict[int, StrandlineError] = {}
         self._waiting_thread = threading.get_ident() if done is None or helps else None
         # The append that the waiting thread has to finish, its timeline and its records.
@@ -146,6 +148,10 @@ class PublishAttempt:
         if self._outcome is None and self._unfinished is not None:
             self._follow(*self._unfinished)
 
+    def unknown(self) -> Outcome:
+        """The outcome if the storage does not answer in time."""
+        return self._prepared.unknown() if self._entry_id else preparation.unanswered_report(self.items)
+
     # -- steps
 
     def _guarded(self, step: Callable[..., None], *arguments: Any) -> None:
@@ -178,7 +184,10 @@ class PublishAttempt:
             batches = {p: batches[p].pick(numbers) for p, numbers in members.items()}
         storage = self._context.storages.get(timeline.storage_id)
         waits = threading.get_ident() == self._waiting_thread
-        future = storage.append(timeline.topic, batches, waits=waits)
+        if self._prepared.fence is not None:
+            future = fencing(storage).append_fenced(timeline.topic, batches, self._prepared.fence)
+        else:
+            future = storage.append(timeline.topic, batches, waits=waits)
         if waits:
             self._unfinished = future, timeline, members
         else:
@@ -229,22 +238,24 @@ class PublishAttempt:
                 return
             late = _late(members, placed, state, now.latest_position)
         if not late and not self._offsets:
-            self._finish(preparation.report(self._prepared, placed))
+            self._finish(self._prepared.outcome(placed, timeline.order))
             return
-        self._note(members, placed)
+        self._note(timeline, members, placed)
         if late:
             self._append(entry.active, late)
         else:
             whole = {p: Placed(offsets, self._errors.get(p)) for p, offsets in self._offsets.items()}
-            self._finish(preparation.report(self._prepared, whole))
+            self._finish(self._prepared.outcome(whole, self._orders))
 
-    def _note(self, members: Members | None, placed: Mapping[int, Placed]) -> None:
-        """Keep the offsets of these records, because the publish is spread over several timelines."""
+    def _note(self, timeline: Timeline, members: Members | None, placed: Mapping[int, Placed]) -> None:
+        """Keep where these records are, because the publish is spread over several timelines."""
         if not self._offsets:
             self._offsets = {p: [UNKNOWN] * len(batch) for p, batch in self._prepared.batches.items()}
+            self._orders = {p: [timeline.order] * len(batch) for p, batch in self._prepared.batches.items()}
         for partition, part in placed.items():
             for number, offset in zip(_numbers(members, partition, part), part.offsets, strict=True):
                 self._offsets[partition][number] = offset
+                self._orders[partition][number] = timeline.order
             if part.error is not None:
                 self._errors[partition] = part.error
 
@@ -260,9 +271,9 @@ class PublishAttempt:
         self._gate.park(partial(self._guarded, resume, *arguments))
         self._context.node.wake()
 
-    def _finish(self, report: PublishReport) -> None:
+    def _finish(self, outcome: Outcome) -> None:
         self._gate.leave()
-        self._settle(report)
+        self._settle(outcome)
 
     def _fail(self, error: BaseException) -> None:
         self._gate.leave()
@@ -271,7 +282,7 @@ class PublishAttempt:
         # Records that the storage accepted must not be reported as failed because of a later error.
         if isinstance(error, OutcomeUnknown) or (self._taken and not isinstance(error, NotFound)):
             log.warning("the outcome of a publish is unknown: %s", error)
-            self._settle(preparation.unknown_report(self._prepared.items))
+            self._settle(self._prepared.unknown())
             return
         self._settle(error)
 

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 from strandline.errors import Invalid
 from strandline.log import event_json, preparation
 from strandline.log.combining import Combiner
-from strandline.log.direct_publish import publish_directly
+from strandline.log.direct_publish import publish_directly, store_directly
 from strandline.log.event_json import Events
-from strandline.log.model import PublishReport
+from strandline.log.model import CatalogEntry, PublishReport
+from strandline.log.preparation import Prepared
 from strandline.log.publish_attempt import Done, Outcome, PublishAttempt, PublishContext
 from strandline.log.publish_groups import PublishGroups, SmallPublish
 from strandline.log.publish_threads import PublishThreads
@@ -91,7 +92,20 @@ class Publisher:
         outcome = publish_directly(self._context, name, items, flow_id)
         if isinstance(outcome, PublishReport):
             return outcome
-        attempt = PublishAttempt(self._context, name, items, flow_id, prepared=outcome)
+        return self._attempted(PublishAttempt(self._context, name, items, flow_id, prepared=outcome))
+
+    def store(self, name: str, records: Prepared, entry: Callable[[], CatalogEntry]) -> PublishReport:
+        """Store records that were prepared by the caller, for the event type that `entry` returns."""
+        self._refuse_unready(name)
+        outcome = None
+        if records.fence is None:
+            outcome = store_directly(self._context, name, lambda: (entry(), records))
+        if isinstance(outcome, PublishReport):
+            return outcome
+        prepared = outcome or (entry().id, records)
+        return self._attempted(PublishAttempt(self._context, name, (), None, prepared=prepared))
+
+    def _attempted(self, attempt: PublishAttempt) -> PublishReport:
         try:
             attempt.enter(self._settings.publish_wait_ms)
             return self._wait(attempt, time.monotonic() + self._timeout)
@@ -108,7 +122,10 @@ class Publisher:
             return attempt.wait(deadline)
         except TimeoutError:
             log.warning("the outcome of a publish is unknown: the storage did not answer in time")
-            return preparation.unanswered_report(attempt.items)
+            outcome = attempt.unknown()
+            if isinstance(outcome, BaseException):
+                raise outcome from None
+            return outcome
 
     # -- small publishes
 

@@ -166,6 +166,11 @@ class View:
             found = found.slice(0, visible)
         return found
 
+    def newest(self, partition: int, order: int) -> int:
+        """The newest offset of a timeline's topic, as the storage has it now."""
+        timeline = next(t for t in self.entry.timelines if t.order == order)
+        return self._storage(timeline.storage_id).end(timeline.topic, partition) - 1
+
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         active = self.entry.active
         return self._storage(active.storage_id).watch(active.topic, callback)
@@ -319,7 +324,8 @@ class Reader:
         if not records.num_rows or records["offset"][0].as_py() > offset:
             self._refuse_expired(partition)
         if not records.num_rows:
-            return None
+            passed = self._pass_gap(view, partition, span)
+            return self._next(view, spans, partition, max_records, max_bytes) if passed else None
         self.positions[partition] = Position(span.order, records["offset"][-1].as_py())
         return Batch(view.entry.event_type.name, str(partition), span.order, records)
 
@@ -327,6 +333,16 @@ class Reader:
         self._damage[partition] = (self.positions[partition], error)
         if self._callback is not None:  # a stream, which cannot raise the error while it has other partitions
             log.error("a stream leaves out a partition: %s", error.detail)
+
+    def _pass_gap(self, view: View, partition: int, span: Span) -> bool:
+        """Go to the end of a timeline whose last offsets have no records, as after a transaction of Kafka.
+
+        Returns False if that is not certain, because the server that answered is not up to date.
+        """
+        if view.newest(partition, span.order) < span.last:
+            return False
+        self.positions[partition] = Position(span.order, span.last)
+        return True
 
     def _refuse_expired(self, partition: int) -> None:
         """Raise InvalidCursor if the next record expired after its bounds were read."""

@@ -39,10 +39,13 @@ _HAS_TIMESTAMPS = 1 << _OPTIONAL.index("timestamp")
 
 
 class NewRecords(msgspec.Struct, frozen=True, dict=True):
-    """Records for one partition that carry the same timestamp. Lists, because events arrive one by one as JSON."""
+    """Records for one partition that carry the same timestamp. Lists, because events arrive one by one as JSON.
+
+    Only a record of a journal may be without a value, which is not the same as an empty one.
+    """
 
     timestamp_ms: int
-    values: Sequence[bytes]
+    values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Headers | None] | None = None
 
@@ -52,7 +55,7 @@ class NewRecords(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def size(self) -> int:
         """Bytes of all values."""
-        return sum(map(len, self.values))
+        return total_bytes(self.values)
 
     def pick(self, numbers: Sequence[int]) -> NewRecords:
         """Only the records with these numbers."""
@@ -69,11 +72,16 @@ class NewRecords(msgspec.Struct, frozen=True, dict=True):
         """The same records in order, in parts of at most `max_bytes` or of a single record."""
         start = size = 0
         for at, value in enumerate(self.values):
-            if at > start and size + len(value) > max_bytes:
+            own = len(value or b"")
+            if at > start and size + own > max_bytes:
                 yield self.pick(range(start, at))
                 start, size = at, 0
-            size += len(value)
+            size += own
         yield self.pick(range(start, len(self)))
+
+
+def total_bytes(values: Sequence[bytes | None]) -> int:
+    return sum(map(len, filter(None, values)))
 
 
 def _picked(column: Sequence[_T], numbers: Sequence[int]) -> Sequence[_T]:
@@ -115,7 +123,7 @@ class Columns:
 
     def __init__(self) -> None:
         self._times: list[int] = []
-        self._values: list[bytes] = []
+        self._values: list[bytes | None] = []
         # The keys and headers of the first records may be missing, because most records have none.
         self._keys: list[bytes | None] = []
         self._headers: list[Headers | None] = []
@@ -130,7 +138,7 @@ class Columns:
     def add_all(
         self,
         time: int,
-        values: Sequence[bytes],
+        values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None,
         headers: Sequence[Headers | None] | None,
     ) -> None:

@@ -40,7 +40,7 @@ class Step(enum.StrEnum):
     WARM = "warm"  # announce; wait until every node has tried to connect to the new topic
     HOLD = "hold"  # lock phase hold, announce; wait until every node holds its publishers and has drained
     CLOSE = "close"  # preparing → closing
-    SEAL = "seal"  # make the old topic refuse appends, if the storage can
+    SEAL = "seal"  # make the old topic refuse appends, if the storage can; end unfinished fenced appends
     SNAPSHOT = "snapshot"  # read the last offsets
     COMMIT = "commit"  # closing → done, with last offsets and the new timeline in one transaction
     INSPECT = "inspect"  # the outcome of the commit is unknown: read the row

@@ -6,6 +6,7 @@ work, and every task is idempotent.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -19,7 +20,8 @@ from strandline.clock import Clock, to_rfc3339
 from strandline.errors import StrandlineError, Unavailable
 from strandline.log import expiry
 from strandline.log.catalog import Catalog
-from strandline.log.model import Timeline
+from strandline.log.cursors import Position
+from strandline.log.model import CatalogEntry, Timeline
 from strandline.log.open_storages import Storages
 from strandline.log.settings import LogSettings
 from strandline.log.subscriptions.port import SubscriptionStore
@@ -84,6 +86,8 @@ class Upkeep:
         found: list[Removed] = []
         for entry in self._catalog.entries():
             retention_ms = entry.event_type.retention_ms(self._settings.retention_ms)
+            if retention_ms is None:
+                continue
             with guarded(f"removing timelines of {entry.event_type.name}"):
                 for timeline in expiry.removable(entry.timelines, retention_ms, now_ms):
                     behind = unread(self._subscriptions, entry.id, timeline)
@@ -108,6 +112,22 @@ class Upkeep:
         self._counts[_REMOVED][timeline.event_type] += 1
         self._counts[_UNREAD][timeline.event_type] += removed.unread
         return [removed]
+
+    def trim(self, entry: CatalogEntry, replicated: Mapping[int, Position], before_ms: int) -> int:
+        """Remove records that are older than a time and replicated, up to the position of each partition.
+
+        A timeline is removed as a whole when all its records may be. Returns the number of the other records.
+        """
+        old = expiry.removable(entry.timelines, 0, before_ms)
+        gone = [*itertools.takewhile(lambda timeline: expiry.is_replicated(timeline, replicated), old)]
+        for timeline in gone:
+            self._removed(timeline, {}, self._clock.now_ms())
+        removed = 0
+        for timeline in entry.timelines:
+            ends = expiry.replicated_ends(timeline, replicated)
+            if ends and timeline not in gone and timeline.cleaned_up_at is None:
+                removed += self._storages.get(timeline.storage_id).purge(timeline.topic, before_ms, ends)
+        return removed
 
     def sweep(self, among: Collection[tuple[str, str]] | None = None) -> None:
         """Delete topics that no event type owns: all of them, or those given as (storage id, topic)."""
@@ -139,6 +159,8 @@ class Upkeep:
         unreachable: set[str] = set()
         for entry in self._catalog.entries():
             retention_ms = entry.event_type.retention_ms(self._settings.retention_ms)
+            if retention_ms is None:
+                continue
             for timeline in entry.timelines:
                 if timeline.cleaned_up_at is None and timeline.storage_id not in unreachable:
                     with guarded(f"purging topic {timeline.topic}", unreachable, timeline.storage_id):

@@ -298,6 +298,14 @@ def test_a_changed_retention_reaches_the_topic(kafka, storage, topic):
             until(lambda expected=expected: settings_of(kafka, topic) == expected)
 
 
+def test_without_a_retention_records_are_kept_for_ever(kafka, storage):
+    """And segments have Kafka's own age."""
+    name = f"kept.{uuid.uuid4().hex}"
+    storage.create_topic(name, 1, None)
+    found = settings_of(kafka, name)
+    assert (found["retention.ms"], found["cleanup.policy"]) == ("-1", "delete")
+
+
 def test_an_unchanged_retention_costs_nothing(broker, storage, topic):
     """An unchanged retention time needs no request to the broker."""
     storage.retain(topic, DAY_MS)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -86,8 +87,8 @@ def test_purging_much_lets_appends_in_between(monkeypatch, storage, topic):
     purge_part = topic_file.TopicFile._purge_part
     parts: list[int] = []
 
-    def and_append(file: topic_file.TopicFile, before_ms: int) -> int:
-        parts.append(purge_part(file, before_ms))
+    def and_append(file: topic_file.TopicFile, before_ms: int, until: Mapping[int, int] | None) -> int:
+        parts.append(purge_part(file, before_ms, until))
         append(storage, topic, {2: [b"new"]}, at=NOW_MS + 1)
         return parts[-1]
 

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from storage_place import DAY_MS, NOW_MS, append, read, records, values
+from storage_place import DAY_MS, HOUR_MS, NOW_MS, append, read, records, values
 
 from services import until
 from strandline.errors import NotFound, Unavailable
@@ -110,6 +110,8 @@ def test_topics_do_not_touch_each_other(storage, topic):
         lambda storage: storage.read("none", 0, 0, **LIMITS),
         lambda storage: storage.bounds("none"),
         lambda storage: storage.find("none", 0, 0),
+        lambda storage: storage.end("none", 0),
+        lambda storage: storage.purge("none", 1, {0: 1}),
         lambda storage: storage.grow("none", 2),
     ],
 )
@@ -151,6 +153,18 @@ def test_a_record_keeps_all_its_parts(storage, topic):
     headers = batch["headers"].to_pylist()
     assert headers[0] == [{"key": "h", "value": b"1"}, {"key": "h", "value": b"\xff"}]
     assert not any(headers[1:])
+
+
+@pytest.mark.parametrize("number", [1, 5, 40, 700])
+def test_a_value_may_be_missing(place, storage, topic, number):
+    """It is not the same as an empty value, in appends of any size and whether or not all values are missing."""
+    mixed = [(None, b"", b"x", None)[at % 4] for at in range(number)]
+    for new in (NewRecords(NOW_MS, mixed), NewRecords(NOW_MS, [None] * number, [b"k"] * number)):
+        assert storage.append(topic, {0: new}).result(30)[0].complete
+    for opened in (storage, place.open()):
+        batch = opened.read(topic, 0, 0, max_records=10_000, max_bytes=1 << 20)
+        assert batch["value"].to_pylist() == [*mixed, *[None] * number]
+    assert opened.read(topic, 0, 0, max_records=10_000, max_bytes=1).num_rows > 0
 
 
 def test_appends_of_one_thread_keep_their_order(storage, topic):
@@ -291,6 +305,14 @@ def test_bounds_name_the_first_and_last_offset(storage, topic, five):
     assert found[1:] == [Bounds(0, -1)] * 2
 
 
+def test_the_end_is_the_next_offset(storage, topic, five):
+    """Of one partition; a partition without records ends at 0."""
+    assert storage.end(topic, 0) == five[-1] + 1
+    assert storage.end(topic, 1) == 0
+    with pytest.raises(NotFound, match="no partition 3"):
+        storage.end(topic, 3)
+
+
 def test_finding_by_time(storage, topic, five):
     """`find` returns the first record at or after a time, else the offset after the last."""
     for moment, expected in (
@@ -426,6 +448,20 @@ def test_reads_before_the_first_offset_start_at_the_first(storage, topic):
     found = storage.read(topic, 0, 0, **LIMITS)
     assert found["offset"][0].as_py() == storage.bounds(topic)[0].first
     assert found["value"].to_pylist()[-1] == b"new"
+
+
+def test_purging_up_to_an_offset_takes_only_what_is_old(storage, topic):
+    """Of the given partitions alone."""
+    for partition in (0, 1):
+        for at in (NOW_MS, NOW_MS, NOW_MS + HOUR_MS, NOW_MS + HOUR_MS):
+            storage.append(topic, {partition: records(b"x" * 20_000, at=at)}).result(30)
+    assert storage.purge(topic, NOW_MS + DAY_MS, {}) == 0
+    assert storage.purge(topic, NOW_MS + DAY_MS, {0: 0, 9: 5}) == 1
+    assert storage.purge(topic, NOW_MS + HOUR_MS, {0: 3}) == 1
+    assert storage.bounds(topic)[:2] == [Bounds(2, 3), Bounds(0, 3)]
+    assert storage.purge(topic, NOW_MS + DAY_MS, {0: 100, 1: 1}) == 4
+    assert storage.bounds(topic)[:2] == [Bounds(4, 3), Bounds(2, 3)]
+    assert append(storage, topic, {0: [b"y"]})[0].offsets[0] == 4
 
 
 def test_growing_adds_empty_partitions(storage, topic):

@@ -6,8 +6,9 @@ import itertools
 import sys
 from pathlib import Path
 
+from strandline.errors import StrandlineError
 from strandline.log.records import NewRecords
-from strandline.log.storage import Storage, topic_file
+from strandline.log.storage import Fence, Storage, topic_file
 from strandline.log.storage.kafka import KafkaStorage
 from strandline.log.storage.sqlite import SqliteStorage
 
@@ -58,7 +59,20 @@ def append_one(storage: Storage, topic: str, partition: int, value: str) -> None
     say(partition, placed[partition].offsets[0], value)
 
 
-ACTS = {act.__name__: act for act in (append, seal, create, churn, compact)}
+def fenced(storage: Storage, topic: str, epoch: str, value: str) -> None:
+    """Raise a fence, append the value under it, and print its offset or the name of the error."""
+    fence = Fence("relay", int(epoch))
+    storage.raise_fence(topic, fence)
+    say("raised")
+    try:
+        placed = storage.append_fenced(topic, {0: NewRecords(1_700_000_000_000, [value.encode()])}, fence).result()
+    except StrandlineError as error:
+        say(type(error).__name__)
+    else:
+        say(placed[0].offsets[0])
+
+
+ACTS = {act.__name__: act for act in (append, seal, create, churn, compact, fenced)}
 
 
 def main(address: str, act: str, *arguments: str) -> None:

@@ -68,6 +68,13 @@ CREATE TABLE last_orders (
     name      TEXT COLLATE "C" PRIMARY KEY,
     position  INTEGER NOT NULL
 );
+-- The newest holder of every fence of an event type.
+CREATE TABLE fences (
+    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
+    name           TEXT COLLATE "C" NOT NULL,
+    epoch          BIGINT NOT NULL,
+    PRIMARY KEY (event_type_id, name)
+);
 
 -- name: migration_2 (sqlite)
 ALTER TABLE timelines RENAME TO timelines_1;
@@ -105,6 +112,15 @@ ALTER TABLE doomed_topics ADD COLUMN claimed BOOLEAN NOT NULL DEFAULT FALSE;
 CREATE TABLE last_orders (
     name      TEXT COLLATE "C" PRIMARY KEY,
     position  INTEGER NOT NULL
+);
+
+-- name: migration_5
+-- The newest holder of every fence of an event type.
+CREATE TABLE fences (
+    event_type_id  TEXT NOT NULL REFERENCES event_types (id) ON DELETE CASCADE,
+    name           TEXT COLLATE "C" NOT NULL,
+    epoch          BIGINT NOT NULL,
+    PRIMARY KEY (event_type_id, name)
 );
 
 -- name: change
@@ -202,6 +218,11 @@ RETURNING topic;
 -- name: own_topic
 DELETE FROM doomed_topics WHERE storage_id = :storage_id AND topic = :topic AND NOT claimed RETURNING topic;
 
+-- name: topic_in_use
+-- The name of a topic is unique over all storages.
+SELECT EXISTS (SELECT 1 FROM timelines WHERE topic = :topic)
+    OR EXISTS (SELECT 1 FROM doomed_topics WHERE storage_id = :storage_id AND topic = :topic);
+
 -- name: forget_topic
 -- If the topic was marked again after the claim, it may have been created again.
 DELETE FROM doomed_topics WHERE storage_id = :storage_id AND topic = :topic AND claimed;
@@ -247,3 +268,15 @@ FROM storages s WHERE s.id = :id;
 
 -- name: remove_storage
 DELETE FROM storages WHERE id = :id;
+
+-- name: raise_fence
+-- Unless `held` is 0, only if no other holder has raised the fence since.
+INSERT INTO fences (event_type_id, name, epoch)
+SELECT e.id, :name, 1 FROM event_types e WHERE e.id = :entry_id
+    AND (:held = 0 OR EXISTS (SELECT 1 FROM fences f WHERE f.event_type_id = e.id AND f.name = :name))
+ON CONFLICT (event_type_id, name) DO UPDATE SET epoch = fences.epoch + 1
+WHERE :held = 0 OR fences.epoch = :held
+RETURNING epoch;
+
+-- name: fences
+SELECT name, epoch FROM fences WHERE event_type_id = :entry_id ORDER BY name;

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, Switch, Timeline
+from strandline.log.storage import Fence
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,22 @@ class StorageBook(ABC):
         """Remove a storage. Conflict if it is the default or a timeline, a switch or a marked topic uses it."""
 
 
+class FenceBook(ABC):
+    """The newest holder of every fence of an event type. Every method is one transaction."""
+
+    @abstractmethod
+    def raise_fence(self, entry_id: str, name: str, held: int | None = None) -> Fence:
+        """A new holder, with the next epoch; the first one is 1.
+
+        With `held`, the epoch of the caller, Fenced if it is not the newest one any more. NotFound if the event
+        type was deleted.
+        """
+
+    @abstractmethod
+    def all(self, entry_id: str) -> list[Fence]:
+        """The newest holders of all fences of the event type, by name."""
+
+
 class Catalog(ABC):
     """The authority on what exists. Thread-safe; every method is one transaction.
 
@@ -93,6 +110,7 @@ class Catalog(ABC):
 
     switches: SwitchBook
     storages: StorageBook
+    fences: FenceBook
 
     @abstractmethod
     def version(self) -> int:
@@ -112,7 +130,8 @@ class Catalog(ABC):
 
         The timeline gets the order 1 or, if event types of that name were deleted, the order after their last one.
         So a timeline never has the order of another timeline of that name. Conflict if the name is taken, or if a
-        sweep has already claimed the topic.
+        sweep has already claimed the topic. An adopted topic must not have a mark: Conflict if it has one, or if
+        it belongs to an event type.
         """
 
     @abstractmethod
@@ -123,7 +142,7 @@ class Catalog(ABC):
     def delete(self, entry: CatalogEntry) -> None:
         """Delete the event type and mark its topics for deletion. NotFound if it does not exist.
 
-        The topic of an undecided switch is marked as well.
+        The topic of an undecided switch is marked as well. An adopted topic is never marked.
         """
 
     @abstractmethod

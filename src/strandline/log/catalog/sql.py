@@ -9,10 +9,11 @@ from typing import TypeVar
 import msgspec
 
 from strandline.engine.database import Database, SharedQuery, Tables, Transaction, is_plain
-from strandline.errors import Conflict, Invalid, NotFound
+from strandline.errors import Conflict, Fenced, Invalid, NotFound
 from strandline.log.catalog import rows
-from strandline.log.catalog.port import Catalog, StorageBook, SwitchBook, SwitchEffect
+from strandline.log.catalog.port import Catalog, FenceBook, StorageBook, SwitchBook, SwitchEffect
 from strandline.log.model import CatalogEntry, EventType, Schema, StorageInfo, Switch, Timeline
+from strandline.log.storage import Fence
 from strandline.log.storage.registry import SHARED_TYPES
 from strandline.log.switching import State
 
@@ -130,6 +131,11 @@ def _add_timeline(tx: Transaction, entry_id: str, timeline: Timeline) -> None:
     )
 
 
+def _refuse_used(tx: Transaction, timeline: Timeline) -> None:
+    if tx.run("topic_in_use", storage_id=timeline.storage_id, topic=timeline.topic)[0][0]:
+        raise Conflict(f"topic {timeline.topic!r} belongs to another event type, or is about to be deleted")
+
+
 def _definition(tx: Transaction, entry_id: str) -> EventType | None:
     found = tx.run("definition", entry_id=entry_id)
     return rows.value(found[0][0], EventType) if found else None
@@ -188,6 +194,25 @@ def _existing(tx: Transaction, storage_id: str) -> bool:
     return bool(found[0][0])
 
 
+class SqlFenceBook(FenceBook):
+    def __init__(self, tables: CatalogTables) -> None:
+        self._tables = tables
+
+    def raise_fence(self, entry_id: str, name: str, held: int | None = None) -> Fence:
+        def work(tx: Transaction) -> Fence:
+            if _definition(tx, entry_id) is None:
+                raise NotFound("the event type was deleted")
+            raised = tx.run("raise_fence", entry_id=entry_id, name=name, held=held or 0)
+            if not raised:
+                raise Fenced(f"the fence {name} has a newer holder than {held}")
+            return Fence(name, raised[0][0])
+
+        return self._tables.write(work)
+
+    def all(self, entry_id: str) -> list[Fence]:
+        return [Fence(*row) for row in self._tables.fetch("fences", entry_id=entry_id)]
+
+
 class SqlCatalog(Catalog):
     """`first_storage` is added if the catalog has no storage yet; a shared catalog starts without one.
 
@@ -205,6 +230,7 @@ class SqlCatalog(Catalog):
         self._seen: tuple[int, int] | None = None
         self.switches = SqlSwitchBook(self._tables)
         self.storages = SqlStorageBook(self._tables)
+        self.fences = SqlFenceBook(self._tables)
         if first_storage is not None and not self.storages.list():
             self._add_first(first_storage)
 
@@ -238,7 +264,9 @@ class SqlCatalog(Catalog):
         def work(tx: Transaction) -> None:
             if not tx.run("insert_event_type", entry_id=entry_id, name=event_type.name, definition=definition):
                 raise Conflict(f"event type {event_type.name!r} exists already")
-            if not tx.run("own_topic", storage_id=timeline.storage_id, topic=timeline.topic):
+            if event_type.journal == "adopted":
+                _refuse_used(tx, timeline)
+            elif not tx.run("own_topic", storage_id=timeline.storage_id, topic=timeline.topic):
                 raise Conflict("creating the event type took too long; try again")
             tx.run("insert_schema", entry_id=entry_id, definition=rows.text(event_type.schema))
             deleted = tx.run("last_order", name=event_type.name)
@@ -257,7 +285,8 @@ class SqlCatalog(Catalog):
 
     def delete(self, entry: CatalogEntry) -> None:
         def work(tx: Transaction) -> None:
-            tx.run("mark_topics_of", entry_id=entry.id, now_ms=self._tables.now_ms)
+            if entry.event_type.journal != "adopted":
+                tx.run("mark_topics_of", entry_id=entry.id, now_ms=self._tables.now_ms)
             for row in tx.run("undecided_of", entry_id=entry.id):
                 self._tables.mark_topic_of(tx, rows.switch(*row))
             tx.run("keep_last_order", entry_id=entry.id)

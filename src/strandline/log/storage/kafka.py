@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -14,9 +15,17 @@ from strandline.errors import NotFound, Unavailable
 from strandline.log.records import NewRecords
 from strandline.log.storage import kafka_properties
 from strandline.log.storage.kafka_appends import Appender
+from strandline.log.storage.kafka_fences import KafkaFences
 from strandline.log.storage.kafka_reads import ConsumerCache
 from strandline.log.storage.kafka_topics import Replication, Topics
-from strandline.log.storage.port import Bounds, Placed, Storage
+from strandline.log.storage.port import (
+    AdoptingStorage,
+    Bounds,
+    ExistingTopic,
+    Fence,
+    FencingStorage,
+    Placed,
+)
 
 # A key consists of parts of its event, so it is no larger than the event. The rest is Kafka's frame and headers.
 _FRAME_BYTES = 64 << 10
@@ -37,7 +46,7 @@ class KafkaOptions:
     permitted_secrets: str = ""
 
 
-class KafkaStorage(Storage):
+class KafkaStorage(AdoptingStorage, FencingStorage):
     """A Kafka cluster, which cannot seal a topic (see `SealableStorage`) and expires records by itself.
 
     `kafka_properties` says which properties it may have.
@@ -54,10 +63,14 @@ class KafkaStorage(Storage):
         self._admin = connection.admin()
         self._topics = Topics(self._admin, Replication.of(properties), message_bytes)
         self._consumers = ConsumerCache(connection.consumer, options.max_open_reads)
+        new_producer = partial(
+            connection.producer, message_bytes=message_bytes, delivery_timeout_ms=options.delivery_timeout_ms
+        )
+        self._fences = KafkaFences(
+            lambda name: new_producer(transactional_id=name), self._topics, options.delivery_timeout_ms / 1000
+        )
         self._appender = Appender(
-            lambda: connection.producer(
-                message_bytes=message_bytes, delivery_timeout_ms=options.delivery_timeout_ms
-            ),
+            new_producer,
             self._topics,
             patience_seconds=options.delivery_timeout_ms / 1000,
             housekeeping=self._housekeeping,
@@ -65,7 +78,7 @@ class KafkaStorage(Storage):
         self._watcher = Watcher(self._topics.ends, options.poll_interval_ms / 1000)
         self._closed = False
 
-    def create_topic(self, topic: str, partitions: int, retention_ms: int) -> None:
+    def create_topic(self, topic: str, partitions: int, retention_ms: int | None) -> None:
         self._open_topics().create(topic, partitions, retention_ms)
 
     def delete_topic(self, topic: str) -> None:
@@ -88,6 +101,18 @@ class KafkaStorage(Storage):
         future.add_done_callback(lambda _: self._watcher.notify(topic))
         return future
 
+    def raise_fence(self, topic: str, fence: Fence) -> None:
+        self._open_topics()
+        self._fences.raise_fence(topic, fence)
+
+    def append_fenced(
+        self, topic: str, batches: Mapping[int, NewRecords], fence: Fence
+    ) -> Future[dict[int, Placed]]:
+        self._open_topics()
+        future = self._fences.append(topic, batches, fence)
+        future.add_done_callback(lambda _: self._watcher.notify(topic))
+        return future
+
     def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int) -> pa.RecordBatch:
         self._refuse_missing(topic, partition)
         consumer = self._consumers.take(topic, partition, offset)
@@ -103,6 +128,10 @@ class KafkaStorage(Storage):
     def bounds_of(self, topics: Sequence[str]) -> list[list[Bounds]]:
         return self._open_topics().bounds(topics)
 
+    def end(self, topic: str, partition: int) -> int:
+        self._refuse_missing(topic, partition)
+        return self._topics.end(topic, partition)
+
     def find(self, topic: str, partition: int, timestamp_ms: int) -> int:
         self._refuse_missing(topic, partition)
         return self._topics.find(topic, partition, timestamp_ms)
@@ -110,9 +139,13 @@ class KafkaStorage(Storage):
     def watch(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
         return self._watcher.watch(topic, callback)
 
-    def purge(self, topic: str, before_ms: int) -> int:  # noqa: ARG002 - Kafka's own retention does it
-        self._open_topics()
-        return 0
+    def purge(self, topic: str, before_ms: int, until: Mapping[int, int] | None = None) -> int:
+        topics = self._open_topics()
+        # Kafka's own retention does the rest.
+        return 0 if until is None else topics.purge(topic, before_ms, until)
+
+    def existing(self, topic: str) -> ExistingTopic:
+        return ExistingTopic(self._open_topics().count(topic), self._topics.is_compacted(topic))
 
     def retain(self, topic: str, retention_ms: int) -> None:
         self._open_topics().retain(topic, retention_ms)
@@ -127,6 +160,7 @@ class KafkaStorage(Storage):
         self._closed = True
         self._watcher.close()
         self._appender.close(self._close_seconds)
+        self._fences.close()
         self._consumers.close()
 
     def _housekeeping(self) -> None:

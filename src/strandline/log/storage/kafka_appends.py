@@ -19,7 +19,7 @@ from operator import length_hint
 from strandline.engine import kafka
 from strandline.errors import NotFound, StrandlineError, Unavailable
 from strandline.log.records import NewRecords
-from strandline.log.storage.kafka_outcome import Append, Part
+from strandline.log.storage.kafka_outcome import KafkaAppend, Part
 from strandline.log.storage.kafka_topics import Topics
 from strandline.log.storage.port import Placed
 
@@ -53,9 +53,9 @@ class Appender:
         self._patience = patience_seconds
         self._housekeeping = housekeeping
         self._changed = threading.Condition()
-        self._queue: deque[Append] = deque()
+        self._queue: deque[KafkaAppend] = deque()
         self._queued_bytes = 0
-        self._open: set[Append] = set()
+        self._open: set[KafkaAppend] = set()
         self._closing = False
         self._last_moment = math.inf
         self._housekept_at = time.monotonic()
@@ -71,7 +71,7 @@ class Appender:
             producers[0].list_topics(topic, timeout=self._patience)
 
     def append(self, topic: str, batches: Mapping[int, NewRecords]) -> Future[dict[int, Placed]]:
-        append = Append(topic, batches, time.monotonic() + self._patience, self._finished)
+        append = KafkaAppend(topic, batches, time.monotonic() + self._patience, self._finished)
         refusal: str | None = None
         with self._changed:
             if self._closing:
@@ -87,7 +87,7 @@ class Appender:
             append.fail(Unavailable(refusal))
         return append.future
 
-    def _finished(self, append: Append) -> None:
+    def _finished(self, append: KafkaAppend) -> None:
         if append.topic_missing:
             self._topics.forget(append.topic)
         self._open.discard(append)
@@ -102,7 +102,7 @@ class Appender:
             self._serve(_REPORT_SECONDS if self._open and not self._queue else 0)
         self._give_up_the_rest()
 
-    def _next(self) -> Append | None:
+    def _next(self) -> KafkaAppend | None:
         with self._changed:
             if not self._queue and not self._open and not self._closing:
                 self._changed.wait(_IDLE_SECONDS)
@@ -112,7 +112,7 @@ class Appender:
             self._queued_bytes -= append.size
             return append
 
-    def _start(self, append: Append) -> None:
+    def _start(self, append: KafkaAppend) -> None:
         try:
             self._send(append)
         except StrandlineError as error:
@@ -146,7 +146,7 @@ class Appender:
 
     # -- handing over
 
-    def _send(self, append: Append) -> None:
+    def _send(self, append: KafkaAppend) -> None:
         """A StrandlineError from here means that no record was handed over."""
         self._refuse_late(append)
         missing = {number for number in append.parts if not self._topics.has(append.topic, number)}
@@ -160,7 +160,7 @@ class Appender:
                 part.refuse(error)
         append.close_one()
 
-    def _hand_over(self, append: Append, partition: int, part: Part) -> None:
+    def _hand_over(self, append: KafkaAppend, partition: int, part: Part) -> None:
         while part.sent < len(part.records):
             try:
                 self._produce(append.topic, partition, part)
@@ -188,11 +188,11 @@ class Appender:
         finally:
             part.end(group, sent)
 
-    def _refuse_late(self, append: Append) -> None:
+    def _refuse_late(self, append: KafkaAppend) -> None:
         if time.monotonic() > min(append.deadline, self._last_moment):
             raise Unavailable("Kafka is too slow; the events were not sent; try again later")
 
-    def _recovered(self, append: Append, error: kafka.KafkaError) -> bool:
+    def _recovered(self, append: KafkaAppend, error: kafka.KafkaError) -> bool:
         """Whether to try again. The driver has accepted no record of the failed call."""
         self._refuse_late(append)
         if error.fatal() or error.name() == "_FATAL":

@@ -20,7 +20,7 @@ _GROUP_RECORDS = 1000
 _RECORD_BYTES = 100  # memory for a record besides its value
 
 
-class Append:
+class KafkaAppend:
     """An append in progress. One thread hands its records to the driver and receives the reports."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Append:
         topic: str,
         batches: Mapping[int, NewRecords],
         deadline: float,
-        finished: Callable[[Append], None],
+        finished: Callable[[KafkaAppend], None],
     ) -> None:
         self.topic = topic
         self.deadline = deadline
@@ -66,7 +66,7 @@ class Append:
 class Part:
     """The records of an append for one partition; the first `sent` of them were handed to the driver."""
 
-    def __init__(self, append: Append, records: NewRecords) -> None:
+    def __init__(self, append: KafkaAppend, records: NewRecords) -> None:
         self.records = records
         self.sent = 0
         self.append = append
@@ -127,10 +127,12 @@ class DeliveryGroup:
         self.end = end
         self._part = part
         self._offsets: list[int] = []
-        self._others: dict[bytes, int] = {}  # FAILED or UNKNOWN by the record's value
+        self._others: dict[bytes | None, int] = {}  # FAILED or UNKNOWN by the record's value
         self._stored = -1  # the number of offsets to expect if no more records fail
 
-    def columns(self) -> tuple[Iterable[bytes], Iterable[bytes | None], Iterable[list[tuple[str, bytes]] | None]]:
+    def columns(
+        self,
+    ) -> tuple[Iterable[bytes | None], Iterable[bytes | None], Iterable[list[tuple[str, bytes]] | None]]:
         """Values, keys and headers; endless None for keys or headers that the records do not have."""
         of, own = self._part.records, slice(self.start, self.end)
         keys = repeat(None) if of.keys is None else of.keys[own]
@@ -152,7 +154,7 @@ class DeliveryGroup:
                 stored(offset)
             else:
                 self._stored -= 1
-                self._others[message.value() or b""] = self._part.failed(error, message.latency())
+                self._others[message.value()] = self._part.failed(error, message.latency())
             if len(offsets) == self._stored:
                 self._part.append.close_one()
 

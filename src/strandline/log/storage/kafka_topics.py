@@ -21,6 +21,7 @@ _Place = tuple[str, int]
 
 _REQUEST_SECONDS = 10.0
 _RETRY_SECONDS = 0.02
+_VISIBLE_SECONDS = 0.002
 _ADVISED_REPLICAS = 3
 _ADVISED_IN_SYNC = 2
 _WEEK_MS = 604_800_000
@@ -70,7 +71,7 @@ class Topics:
 
     # -- existence
 
-    def create(self, topic: str, partitions: int, retention_ms: int) -> None:
+    def create(self, topic: str, partitions: int, retention_ms: int | None) -> None:
         factor, min_in_sync = self._replication.with_brokers(self._brokers())
         self._warn(factor, min_in_sync)
         settings = {
@@ -121,6 +122,12 @@ class Topics:
         )
         self._wait_for_leaders(topic, partitions)
 
+    def is_compacted(self, topic: str) -> bool:
+        asked = kafka.ConfigResource(kafka.ResourceType.TOPIC, topic)
+        with kafka.mapping(f"reading the settings of topic {topic}"):
+            found = self._admin.describe_configs([asked], request_timeout=_REQUEST_SECONDS)[asked].result()
+        return "compact" in found["cleanup.policy"].value
+
     def count(self, topic: str) -> int:
         """The current number of partitions. NotFound if the topic does not exist."""
         return self._count_all([topic])[topic]
@@ -158,6 +165,19 @@ class Topics:
         found = self._one(topic, partition, kafka.OffsetSpec.for_timestamp(timestamp_ms))
         return found if found >= 0 else self.end(topic, partition)
 
+    def purge(self, topic: str, before_ms: int, until: Mapping[int, int]) -> int:
+        """Delete records before a time, up to and including the offset of each partition; returns how many."""
+        bounds = self.bounds([topic])[0]
+        ends = {p: min(last + 1, self.find(topic, p, before_ms)) for p, last in until.items() if p < len(bounds)}
+        ends = {p: end for p, end in ends.items() if end > bounds[p].first}
+        if not ends:
+            return 0
+        places = [kafka.TopicPartition(topic, partition, end) for partition, end in ends.items()]
+        with kafka.mapping(f"purging topic {topic}"):
+            for future in self._admin.delete_records(places, **_timeouts()).values():
+                future.result()
+        return sum(end - bounds[partition].first for partition, end in ends.items())
+
     def _one(self, topic: str, partition: int, spec: Any) -> int:
         found = self._offsets([(topic, partition)], spec)[topic, partition]
         if isinstance(found, StrandlineError):
@@ -184,13 +204,34 @@ class Topics:
                 found[topic] = error
         return found
 
-    def _offsets(self, places: Sequence[_Place], spec: Any) -> dict[_Place, int | StrandlineError]:
+    def await_visible(self, topic: str, deadline: float) -> None:
+        """Return when every record that is stored now is visible, or was aborted: no transaction is open.
+
+        Unavailable after the deadline, on the monotonic clock.
+        """
+        places = [(topic, partition) for partition in range(self.count(topic))]
+        latest = kafka.OffsetSpec.latest()
+        stored = self._offsets(places, latest, kafka.IsolationLevel.READ_UNCOMMITTED)
+        while True:
+            visible = self._offsets(places, latest)
+            if all(_certain(visible[place]) >= _certain(stored[place]) for place in places):
+                return
+            if time.monotonic() > deadline:
+                raise Unavailable(f"a transaction of another producer is open in topic {topic}", retry_after=1)
+            time.sleep(_VISIBLE_SECONDS)
+
+    def _offsets(
+        self,
+        places: Sequence[_Place],
+        spec: Any,
+        isolation: kafka.IsolationLevel = kafka.IsolationLevel.READ_COMMITTED,
+    ) -> dict[_Place, int | StrandlineError]:
         """The offset of each place, or its error. Retries while the leader of a partition moves."""
         found: dict[_Place, int | StrandlineError] = {}
         deadline = time.monotonic() + _REQUEST_SECONDS
         while places:
             errors: dict[_Place, kafka.KafkaError] = {}
-            for place, future in self._ask(places, spec).items():
+            for place, future in self._ask(places, spec, isolation).items():
                 try:
                     found[place] = int(future.result().offset)
                 except kafka.KafkaException as error:
@@ -213,10 +254,12 @@ class Topics:
             found = self._admin.list_topics(topic, timeout=_REQUEST_SECONDS).topics.get(topic)
         return found is not None and not (found.error and kafka.says_missing(found.error))
 
-    def _ask(self, places: Iterable[_Place], spec: Any) -> dict[_Place, Future[Any]]:
+    def _ask(
+        self, places: Iterable[_Place], spec: Any, isolation: kafka.IsolationLevel
+    ) -> dict[_Place, Future[Any]]:
         futures = self._admin.list_offsets(
             {kafka.TopicPartition(*place): spec for place in places},
-            isolation_level=kafka.IsolationLevel.READ_COMMITTED,
+            isolation_level=isolation,
             request_timeout=_REQUEST_SECONDS,
         )
         return {(place.topic, place.partition): future for place, future in futures.items()}
@@ -278,7 +321,9 @@ class Topics:
             time.sleep(_RETRY_SECONDS)
 
 
-def _retention(retention_ms: int) -> dict[str, str]:
+def _retention(retention_ms: int | None) -> dict[str, str]:
+    if retention_ms is None:
+        return {"retention.ms": "-1"}
     return {
         "retention.ms": str(retention_ms),
         # Only whole segments expire, and never the active one.

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 import msgspec
 import pyarrow as pa
 
-from strandline.errors import Damaged, StrandlineError
+from strandline.errors import Damaged, NotFound, StrandlineError
 from strandline.log.records import NewRecords
 
 #: In `Placed.offsets`: certainly not stored, and unknown whether stored.
@@ -38,6 +38,13 @@ class Bounds(msgspec.Struct, frozen=True):
     last: int
 
 
+class Fence(msgspec.Struct, frozen=True):
+    """A name, and the number of its holder. Every new holder gets a higher epoch."""
+
+    name: str
+    epoch: int
+
+
 class Storage(ABC):
     """Topics of records in partitions.
 
@@ -46,8 +53,11 @@ class Storage(ABC):
     """
 
     @abstractmethod
-    def create_topic(self, topic: str, partitions: int, retention_ms: int) -> None:
-        """Create an empty topic. Idempotent, also after a crash in the middle."""
+    def create_topic(self, topic: str, partitions: int, retention_ms: int | None) -> None:
+        """Create an empty topic. Idempotent, also after a crash in the middle.
+
+        Without a retention time, records do not expire.
+        """
 
     @abstractmethod
     def delete_topic(self, topic: str) -> None:
@@ -101,6 +111,13 @@ class Storage(ABC):
     def bounds_of(self, topics: Sequence[str]) -> list[list[Bounds]]:
         """The bounds of several topics, in one request if possible. NotFound if one of them does not exist."""
 
+    def end(self, topic: str, partition: int) -> int:
+        """The offset after the newest record, read after the call began. NotFound as in `read`."""
+        bounds = self.bounds(topic)
+        if partition >= len(bounds):
+            raise NotFound(f"the topic has no partition {partition}")
+        return bounds[partition].last + 1
+
     @abstractmethod
     def find(self, topic: str, partition: int, timestamp_ms: int) -> int:
         """The offset of the first record whose timestamp is at or after the given one, else last + 1."""
@@ -121,10 +138,11 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def purge(self, topic: str, before_ms: int) -> int:
+    def purge(self, topic: str, before_ms: int, until: Mapping[int, int] | None = None) -> int:
         """Delete the oldest records, with timestamps before the given one. Returns how many were deleted.
 
-        Does nothing if the engine expires records by itself.
+        With `until`, only up to and including the offset of each given partition. Without it, nothing is done if
+        the engine expires records by itself.
         """
 
     @abstractmethod
@@ -162,3 +180,44 @@ class SealableStorage(Storage):
     @abstractmethod
     def unseal(self, topic: str, token: str) -> None:
         """Remove the seal of that token, if there is one."""
+
+
+class FencingStorage(Storage):
+    """A storage with appends that only the newest holder of a fence can make: an old holder cannot append late.
+
+    A process raises the fence of a topic before its first append. Then it must check that its epoch is still the
+    newest one, because the engine may not know the epochs of other processes.
+    """
+
+    @abstractmethod
+    def raise_fence(self, topic: str, fence: Fence) -> None:
+        """Allow appends with this fence, and refuse those of other processes and of lower epochs.
+
+        Appends with a fence of that name that are in progress are stored before this returns, or never. What is
+        stored by then can be read. Idempotent. Fenced if the topic knows a higher epoch. NotFound if there is no
+        such topic.
+        """
+
+    @abstractmethod
+    def append_fenced(
+        self, topic: str, batches: Mapping[int, NewRecords], fence: Fence
+    ) -> Future[dict[int, Placed]]:
+        """Like `append`. Fenced, with nothing stored, if the fence was not raised, or was raised by others since.
+
+        An append that is in progress while others raise the fence may also be OutcomeUnknown.
+        """
+
+
+class ExistingTopic(msgspec.Struct, frozen=True):
+    """A topic that another application has made. If it is compacted, the engine removes records in its middle."""
+
+    partitions: int
+    compacted: bool
+
+
+class AdoptingStorage(Storage):
+    """A storage whose topics may also be made and used by other applications."""
+
+    @abstractmethod
+    def existing(self, topic: str) -> ExistingTopic:
+        """The topic as it is now. NotFound if it does not exist."""

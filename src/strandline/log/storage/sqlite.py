@@ -20,7 +20,7 @@ from strandline.engine.watcher import Watcher
 from strandline.errors import Damaged, StrandlineError, Unavailable
 from strandline.log.records import NewRecords
 from strandline.log.storage.compaction import Compactor
-from strandline.log.storage.port import Bounds, Placed, SealableStorage
+from strandline.log.storage.port import Bounds, Fence, FencingStorage, Placed, SealableStorage
 from strandline.log.storage.topic_file import TopicFile
 
 _WRITERS = 8
@@ -28,7 +28,7 @@ _WRITERS = 8
 _COPIERS = 2
 
 
-class SqliteStorage(SealableStorage):
+class SqliteStorage(SealableStorage, FencingStorage):
     """Several processes may use the same directory at once."""
 
     def __init__(self, directory: Path, *, poll_interval_ms: int = 25, max_open_topics: int = 256) -> None:
@@ -47,7 +47,7 @@ class SqliteStorage(SealableStorage):
         self._damage: dict[str, set[tuple[int | None, int | None]]] = {}
         self._closed = False
 
-    def create_topic(self, topic: str, partitions: int, retention_ms: int) -> None:  # noqa: ARG002 - see `purge`
+    def create_topic(self, topic: str, partitions: int, retention_ms: int | None) -> None:  # noqa: ARG002 - see `purge`
         self._refuse_closed()
         TopicFile.create(self._path(topic), partitions)
 
@@ -79,6 +79,21 @@ class SqliteStorage(SealableStorage):
         finally:
             self._release(opened)
 
+    def append_fenced(
+        self, topic: str, batches: Mapping[int, NewRecords], fence: Fence
+    ) -> Future[dict[int, Placed]]:
+        def store() -> dict[int, Placed]:
+            with self._using(topic, writes=True) as opened:
+                return opened.file.append_fenced(batches, fence)
+
+        with self._lock:  # held until the append has started, so that `close` finishes or refuses it
+            self._refuse_closed()
+            return self._executor.submit(store)
+
+    def raise_fence(self, topic: str, fence: Fence) -> None:
+        with self._using(topic, writes=True) as opened:
+            opened.file.raise_fence(fence)
+
     def _stored(self, topic: str, small: bool, many: bool) -> None:
         if small:
             self._compactor.appended(topic, due=many)
@@ -105,6 +120,10 @@ class SqliteStorage(SealableStorage):
             with self._using(topic) as opened:
                 found.append(opened.file.bounds())
         return found
+
+    def end(self, topic: str, partition: int) -> int:
+        with self._using(topic) as opened:
+            return opened.file.end(partition)
 
     def find(self, topic: str, partition: int, timestamp_ms: int) -> int:
         with self._using(topic) as opened:
@@ -134,9 +153,9 @@ class SqliteStorage(SealableStorage):
         with self._using(topic, writes=True) as opened:
             opened.file.unseal(token)
 
-    def purge(self, topic: str, before_ms: int) -> int:
+    def purge(self, topic: str, before_ms: int, until: Mapping[int, int] | None = None) -> int:
         with self._using(topic, writes=True) as opened:
-            removed = opened.file.purge(before_ms)
+            removed = opened.file.purge(before_ms, until)
             if opened.file.has_small_batches:  # perhaps left by a process that ended
                 self._compactor.appended(topic, due=False)
             return removed

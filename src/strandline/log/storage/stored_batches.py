@@ -43,7 +43,9 @@ SMALL = _ONE_VALUE = len(records.STORED)
 _PACKED = _ONE_VALUE + 1
 
 _packer = msgspec.msgpack.Encoder()
-_unpacker = msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes | None] | None, list[Headers | None] | None])
+_unpacker = msgspec.msgpack.Decoder(
+    tuple[list[bytes | None], list[bytes | None] | None, list[Headers | None] | None]
+)
 
 #: What SQLite and the checksum take as bytes, `pa.Buffer` included.
 Payload = Any
@@ -92,10 +94,11 @@ def _small(part: NewRecords) -> Encoded | None:
     """The records in a form that is cheap to encode; None if they are too many or too large."""
     time, values = part.timestamp_ms, part.values
     number = len(values)
-    if number > _SMALL_RECORDS or sum(map(len, values)) > _SMALL_BYTES:
+    if number > _SMALL_RECORDS or records.total_bytes(values) > _SMALL_BYTES:
         return None
-    if number == 1 and part.keys is None and part.headers is None:
-        layout, payload = _ONE_VALUE, values[0]
+    first = values[0]
+    if number == 1 and first is not None and part.keys is None and part.headers is None:
+        layout, payload = _ONE_VALUE, first
     else:
         layout, payload = _PACKED, _packer.encode((values, part.keys, part.headers))
     return Encoded(number, time, time, layout, payload, xxh3_64_intdigest(payload))
@@ -116,10 +119,14 @@ def _plain_columns(parts: Sequence[NewRecords]) -> list[Sequence[bytes]] | None:
     part = parts[0]
     if len(parts) > 1 or len(part.values) > _IPC_RECORDS or part.headers is not None:
         return None
-    if part.keys is None:
-        return [part.values]
-    keys = [key for key in part.keys if key is not None]
-    return [part.values, keys] if len(keys) == len(part.values) else None
+    columns: list[Sequence[bytes]] = [
+        _present(column) for column in (part.values, part.keys) if column is not None
+    ]
+    return columns if all(len(column) == len(part) for column in columns) else None
+
+
+def _present(column: Sequence[bytes | None]) -> list[bytes]:
+    return [each for each in column if each is not None]
 
 
 def _serialized(layout: int, batch: pa.RecordBatch, oldest_ms: int, newest_ms: int) -> Encoded:

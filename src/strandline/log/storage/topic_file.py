@@ -15,15 +15,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strandline import failpoints
 from strandline.engine import sql, sqlite
 from strandline.engine.checkpoints import Checkpoints
 from strandline.engine.layouts import create_file, migrate_file
-from strandline.errors import Damaged, NotFound, Sealed
+from strandline.errors import Damaged, Fenced, NotFound, Sealed
 from strandline.log import records
 from strandline.log.combining import Combiner
 from strandline.log.records import NewRecords
 from strandline.log.storage.compaction import Compaction
-from strandline.log.storage.port import FAILED, Bounds, Placed
+from strandline.log.storage.port import FAILED, Bounds, Fence, Placed
 from strandline.log.storage.stored_batches import SMALL, Collected, Encoded, StoredRow, encode, insert, intact
 
 _SQL = sql.load("strandline.log.storage", "topic_file.sql", "sqlite")
@@ -38,6 +39,7 @@ _PAUSE_SECONDS = 0.001
 # many that single records become a full batch at once: a smaller one would be written again with the next.
 _MANY_SMALL = 512
 _FEW_SMALL = 256
+_EVERYTHING = 2**63 - 1  # the last offset of a purge without a limit
 
 Batches = Mapping[int, NewRecords]
 
@@ -97,6 +99,13 @@ class TopicFile:
     def try_append(self, batches: Batches) -> dict[int, Placed] | None:
         return self._commits.try_do(batches)
 
+    def append_fenced(self, batches: Batches, fence: Fence) -> dict[int, Placed]:
+        """Append in this thread. Fenced, with nothing stored, if the topic's fence has another epoch."""
+        failpoints.hit("fenced.append")
+        results = self._store([batches], fence=fence)
+        assert results is not None  # noqa: S101 - only without `wait`
+        return results[0]
+
     @property
     def busy(self) -> bool:
         """Whether an append has no result yet."""
@@ -106,28 +115,33 @@ class TopicFile:
         """Return when every append has its result."""
         self._commits.finish()
 
-    def _store(self, group: Sequence[Batches], *, wait: bool = True) -> list[dict[int, Placed]] | None:
+    def _store(
+        self, group: Sequence[Batches], *, wait: bool = True, fence: Fence | None = None
+    ) -> list[dict[int, Placed]] | None:
         """Store a group of appends. Without `wait`, None if another thread or process holds the lock."""
         rows = _encoded(group)  # without the lock; only the offsets need it
         if not self._lock.acquire(wait=wait):
             return None
         try:
-            results = self._insert_all(group, rows)
+            results = self._insert_all(group, rows, fence)
+            small, many = self._stored_small, self._reached_many
         except BaseException:
             self._next_version = None
             raise
         finally:
             self._lock.release()
-        self._stored(self._stored_small, self._reached_many)
+        self._stored(small, many)
         return results
 
     def _insert_all(
-        self, group: Sequence[Batches], rows: Mapping[int, Sequence[Encoded]]
+        self, group: Sequence[Batches], rows: Mapping[int, Sequence[Encoded]], fence: Fence | None
     ) -> list[dict[int, Placed]]:
         offsets: dict[int, int | None] = {}
         with self._appending as db:
             if db.file_version() != self._next_version:
                 self._reload(db)
+            if fence is not None:
+                _check_fence(db, fence)
             for partition in rows:
                 if partition not in self._next:
                     self._load(db, partition)
@@ -167,7 +181,7 @@ class TopicFile:
         self._next[partition] = found[0][0] if found else None
         self._small[partition] = _small_batches(db, partition)
 
-    def _end(self, partition: int) -> int:
+    def end(self, partition: int) -> int:
         found = self._reader.execute(_SQL["next_offset"], (partition,))
         if not found:
             raise _no_partition(partition)
@@ -187,7 +201,7 @@ class TopicFile:
             if not found.rows:  # otherwise the next read finds the damage
                 raise
         if not found.rows:
-            self._end(partition)
+            self.end(partition)
             return records.empty()
         batch = found.to_arrow().slice(max(offset - found.first_offset, 0))
         return _within(batch, max_records, max_bytes)
@@ -206,7 +220,7 @@ class TopicFile:
             for row in rows:
                 found.add(row)
         if not found.rows:
-            return self._end(partition)
+            return self.end(partition)
         late = pc.greater_equal(found.to_arrow().column("timestamp"), timestamp_ms)
         return found.first_offset + int(pc.index(late, value=True).as_py())
 
@@ -254,19 +268,26 @@ class TopicFile:
         with self._changing() as db:
             db.execute(_SQL["unseal"], (token,))
 
-    def purge(self, before_ms: int) -> int:
+    def raise_fence(self, fence: Fence) -> None:
+        with self._changing() as db:
+            if not db.execute(_SQL["raise_fence"], (fence.name, fence.epoch)):
+                raise Fenced(f"the fence {fence.name} has a newer holder than {fence.epoch}")
+
+    def purge(self, before_ms: int, until: Mapping[int, int] | None = None) -> int:
+        """`until` has the last offset to delete of every partition to purge; without it all are purged."""
         removed = 0
-        while part := self._purge_part(before_ms):
+        while part := self._purge_part(before_ms, until):
             removed += part
             time.sleep(_PAUSE_SECONDS)
         return removed
 
-    def _purge_part(self, before_ms: int) -> int:
+    def _purge_part(self, before_ms: int, last_offsets: Mapping[int, int] | None) -> int:
         """Delete one part, so that appends can run between two parts. Returns 0 when nothing is left."""
         removed, left = 0, _GROUP_BYTES
         with self._changing() as db:
             for partition, first, _ in db.execute(_SQL["bounds"]):
-                until, size = _expired(db, partition, before_ms, left)
+                last_offset = _EVERYTHING if last_offsets is None else last_offsets.get(partition, -1)
+                until, size = _expired(db, partition, before_ms, last_offset, left)
                 if size:
                     db.execute(_SQL["delete_batches"], (partition, first, until))
                     db.execute(_SQL["delete_small_batches"], (partition, first, until))
@@ -311,11 +332,19 @@ def _no_partition(partition: int) -> NotFound:
     return NotFound(f"the topic has no partition {partition}")
 
 
+def _check_fence(db: sqlite.SqliteConnection, fence: Fence) -> None:
+    found = db.execute(_SQL["fence"], (fence.name,))
+    if found != [(fence.epoch,)]:
+        raise Fenced(f"the fence {fence.name} of the topic is not held by {fence.epoch}")
+
+
 def _small_batches(db: sqlite.SqliteConnection, partition: int) -> int:
     return int(db.execute(_SQL["count_small_batches"], (partition,))[0][0])
 
 
-def _expired(db: sqlite.SqliteConnection, partition: int, before_ms: int, most: int) -> tuple[int, int]:
+def _expired(
+    db: sqlite.SqliteConnection, partition: int, before_ms: int, last_offset: int, most: int
+) -> tuple[int, int]:
     """The offset after the oldest expired batches, and their size; the last of them may exceed `most` bytes.
 
     A batch is deleted only together with all older ones, so that the rest has no gap.
@@ -323,7 +352,7 @@ def _expired(db: sqlite.SqliteConnection, partition: int, before_ms: int, most: 
     until = size = 0
     with db.rows(_SQL["oldest"], (partition,)) as rows:
         for first, number, newest_ms, payload_bytes in rows:
-            if newest_ms >= before_ms or size >= most:
+            if newest_ms >= before_ms or first + number - 1 > last_offset or size >= most:
                 return (first if size else 0), size  # not the end of the batch before, which may be damaged
             until, size = first + number, size + payload_bytes + _ROW_OVERHEAD
     return until, size
@@ -364,6 +393,6 @@ def _within(batch: pa.RecordBatch, max_records: int, max_bytes: int) -> pa.Recor
     batch = batch.slice(0, max_records)
     if batch.nbytes <= max_bytes:
         return batch
-    sizes = pc.cumulative_sum(pc.cast(pc.binary_length(batch.column("value")), pa.int64()))
+    sizes = pc.cumulative_sum(pc.cast(pc.fill_null(pc.binary_length(batch.column("value")), 0), pa.int64()))
     fitting = pc.sum(pc.less_equal(sizes, max_bytes)).as_py() or 0
     return batch.slice(0, max(1, fitting))

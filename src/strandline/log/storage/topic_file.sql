@@ -7,7 +7,7 @@
 -- are soon moved to `batches`. `stored` is both; its columns have the same types on both sides, so that SQLite
 -- merges two searches by offset instead of sorting.
 -- `checksum` is NULL in rows of the first layout, which had none. `purged_until` is the offset after the last purged
--- record; `seal` has a row while a switch closes the topic.
+-- record; `seal` has a row while a switch closes the topic; `fences` has the newest holder of every fence.
 CREATE TABLE IF NOT EXISTS batches (
     partition      INTEGER NOT NULL,
     first_offset   INTEGER NOT NULL,
@@ -42,6 +42,10 @@ CREATE TABLE IF NOT EXISTS partitions (
     purged_until  INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE IF NOT EXISTS seal (token TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS fences (
+    name   TEXT PRIMARY KEY,
+    epoch  INTEGER NOT NULL
+) WITHOUT ROWID;
 
 -- name: migration_2
 ALTER TABLE batches ADD COLUMN checksum INTEGER;
@@ -62,6 +66,12 @@ FROM batches
 UNION ALL
 SELECT partition, first_offset, records, bytes, timestamp, timestamp, layout, payload, checksum
 FROM small_batches;
+
+-- name: migration_3
+CREATE TABLE fences (
+    name   TEXT PRIMARY KEY,
+    epoch  INTEGER NOT NULL
+) WITHOUT ROWID;
 
 -- name: add_partition
 INSERT OR IGNORE INTO partitions (partition) VALUES (?);
@@ -149,3 +159,11 @@ DELETE FROM seal WHERE token = ?;
 
 -- name: sealed_by
 SELECT token FROM seal;
+
+-- name: raise_fence
+INSERT INTO fences (name, epoch) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch WHERE excluded.epoch >= fences.epoch
+RETURNING epoch;
+
+-- name: fence
+SELECT epoch FROM fences WHERE name = ?;

@@ -13,7 +13,7 @@ import msgspec
 
 from strandline.clock import Clock, to_rfc3339
 from strandline.errors import Invalid, InvalidCursor, NotFound
-from strandline.log.event_types import EventTypes
+from strandline.log.event_types import EventTypes, refuse_actions
 from strandline.log.model import CatalogEntry
 from strandline.log.reading import View
 from strandline.log.serving import ServedSubscriptions, Wake
@@ -60,9 +60,11 @@ class LocalSubscriptions(ServedSubscriptions):
 
     def _known(self, name: str) -> CatalogEntry:
         try:
-            return self._event_types.entry(name)
+            entry = self._event_types.entry(name)
         except NotFound:
             raise Invalid(f"event type {name!r} does not exist; create it first") from None
+        refuse_actions(entry)
+        return entry
 
     def get(self, subscription_id: str) -> model.Subscription:
         found = self._store.get(subscription_id)

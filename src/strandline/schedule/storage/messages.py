@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from strandline.engine.database import Tables
+from strandline.engine.database import Tables, Transaction
 from strandline.errors import Conflict, Forbidden, NotFound, OutcomeUnknown, Unavailable
 from strandline.schedule import forecast, rules
 from strandline.schedule.dealing import hash_of
@@ -49,11 +49,15 @@ class MessageTables:
     def fetch(self, name: str, /, **values: object) -> list[Row]:
         return self.tables.fetch(name, **values, **self.clock.parameters())
 
-    def look(self, schedule: str, ids: Sequence[str]) -> dict[str, Found]:
+    def items(self, given: Sequence[Given]) -> dict[str, object]:
+        """The parameters of the part `given`."""
+        return {"items": given} if self.lanes == 1 else {**rows.columns(rows.GIVEN, given)}
+
+    def look(self, schedule: str, ids: Sequence[str], tx: Transaction | None = None) -> dict[str, Found]:
         """What is known about each id. NotFound if there is no such schedule."""
-        given = [Given(message_id, self.lane(message_id)) for message_id in ids]
-        values = {"items": given} if self.lanes == 1 else rows.columns(rows.GIVEN, given)
-        found = self.fetch("look", schedule=schedule, **values)
+        values = self.items([Given(message_id, self.lane(message_id)) for message_id in ids])
+        fetch = self.tables.fetch if tx is None else tx.run
+        found = fetch("look", schedule=schedule, **values, **self.clock.parameters())
         if not found:
             raise no_schedule(schedule)
         return {row[0]: rows.found(row) for row in found}
