@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
 from strandline.client import schedule_wire as wire
+from strandline.client.retries import persistent
 from strandline.client.transport import Transport, check
 from strandline.clock import system_clock
-from strandline.errors import Conflict, Invalid, NotFound, StorageFull, Unavailable
+from strandline.errors import Conflict, Invalid, NotFound
 from strandline.schedule import rules
 from strandline.schedule.model import (
     ChosenMessage,
@@ -30,9 +30,7 @@ from strandline.schedule.model import (
 )
 from strandline.schedule.room import LeaseFeed, ScheduleMessages, Schedules
 
-_PAUSES_S = (0.2, 0.5, 1.0, 2.0)
 _LARGEST_PAGE = 1000
-_T = TypeVar("_T")
 
 
 class HttpSchedules(Schedules):
@@ -120,7 +118,7 @@ class HttpMessages(ScheduleMessages):
         def send() -> httpx.Response:
             return self._transport.repeatable("POST", f"{self._path}/{verb}", body=body, answers=(422,))
 
-        response = _persistent(send, self._transport.timeout)
+        response = persistent(send, self._transport.timeout)
         return msgspec.json.decode(response.content, type=wire.AnswerPage).items
 
     # -- leases
@@ -201,18 +199,3 @@ def _raw_items(response: httpx.Response) -> Sequence[msgspec.Raw]:
 def _lease_or_answer(item: msgspec.Raw, consumer: str) -> Lease | ItemAnswer:
     found = msgspec.json.decode(item, type=wire.ReceivedLease)
     return found.to_lease(consumer) if found.status == "ok" else msgspec.json.decode(item, type=ItemAnswer)
-
-
-def _persistent(send: Callable[[], _T], timeout: float) -> _T:
-    """Send a request again while no node answers, such as during a restart, but not after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    for pause in _PAUSES_S:
-        try:
-            return send()
-        except StorageFull:
-            raise
-        except Unavailable:
-            if time.monotonic() + pause > deadline:
-                raise
-            time.sleep(pause)
-    return send()

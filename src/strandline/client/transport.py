@@ -74,9 +74,17 @@ class Transport:
         check(response, writes=True)
         return msgspec.json.decode(response.content, type=kind)
 
-    def write(self, method: str, path: str, body: bytes = b"", flow_id: str | None = None) -> httpx.Response:
+    def write(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        flow_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
         """A request that changes something. The caller checks the status of the response."""
-        request = self._request(method, path, body, {"X-Flow-Id": flow_id} if flow_id else {})
+        flow = {"X-Flow-Id": flow_id} if flow_id else {}
+        request = self._request(method, path, body, {**flow, **(headers or {})})
         with self._mapped(writes=True):
             return self._send(request)
 
@@ -105,7 +113,7 @@ class Transport:
     def _request(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str], **options: Any
     ) -> httpx.Request:
-        typed = {**headers, "Content-Type": "application/json"} if body else headers
+        typed = {"Content-Type": "application/json", **headers} if body else headers
         return self._client.build_request(method, path, content=body or None, headers=typed, **options)
 
     def _send(self, request: httpx.Request) -> httpx.Response:

@@ -1,0 +1,345 @@
+"""The newest actions of one partition of the log, without their values.
+
+The tail knows every action in (start, end]. Its end follows what this node writes. If other nodes have written in
+between, the log is read from the end on. It is bounded: eviction moves the start up, and whoever needs older
+actions then reads them from the log. So eviction costs time and never changes an answer.
+
+For journals that this node writes, the tail also has the head at its end: the head from the store, with all later
+actions folded onto it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain, takewhile
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.errors import Malformed
+from strandline.journal import actions
+from strandline.journal.fold import Folded, fold
+from strandline.journal.model import Append, Head, LoggedAction, Mark
+from strandline.journal.record_headers import action_headers
+from strandline.journal.storage.port import JournalStore
+from strandline.journal.unreplicated import Unreplicated
+from strandline.log.cursors import Position
+from strandline.log.raw import RawLog, RawTopic
+from strandline.log.reading import Batch
+
+#: Before the first record of any log.
+START = Position(0, -1)
+
+# How long an append waits for appends of other threads that were stored just before it.
+_PATIENCE_SECONDS = 0.002
+_MAX_PENDING = 1_000
+_IDLE_SECONDS = 1
+_READ_AGAIN = 500
+# Records that are Python objects at the same time: a batch of them takes several times its bytes.
+_CONVERTED = 500
+
+Results = dict[Position, Folded]
+#: A record: its cursor, and its action without the value. None if it holds no action that changes a journal.
+_Header = tuple[Position, LoggedAction | None]
+
+
+class _Wanted(NamedTuple):
+    """The actions of a journal after a cursor are given to `found`."""
+
+    entity: str
+    after: Position
+    found: Unreplicated
+
+
+class Tail:
+    def __init__(self, raw: RawLog, topic: RawTopic, partition: int, limit: int) -> None:
+        self._raw = raw
+        self._topic = topic
+        self._partition = partition
+        self._limit = limit
+        # Only one thread at a time reads the log. The state has its own lock, which is held briefly.
+        self._following = threading.Lock()
+        self._state = threading.Condition()
+        self._started = False
+        self._start = self._end = self._read_to = START
+        self._order: deque[LoggedAction] = deque()
+        self._actions: dict[str, deque[LoggedAction]] = {}
+        # What this node wrote after records that it does not know yet.
+        self._pending: dict[Position, LoggedAction | None] = {}
+        self._writing = 0
+        self._heads: OrderedDict[str, Head | None] = OrderedDict()
+        self._pinned: Counter[str] = Counter()
+        self._awaited: dict[str, Results] = {}
+        self._waiting: Counter[str] = Counter()
+        self._moved_at = -math.inf
+
+    # -- what this node writes
+
+    @contextmanager
+    def expect(self, entity: str, append_id: str, store: JournalStore) -> Iterator[Results]:
+        """For the time of an append: note the outcome of every append with this id, by its cursor."""
+        if time.monotonic() - self._moved_at > _IDLE_SECONDS:
+            self._catch_up(entity, store)
+        with self._state:
+            self._pinned[entity] += 1
+            self._waiting[append_id] += 1
+            results = self._awaited.setdefault(append_id, {})
+        try:
+            # The head is read before the append is written. Afterwards, the store may include it already.
+            self._learn(entity, store)
+            yield results
+        finally:
+            with self._state:
+                _decrease(self._pinned, entity)
+                if _decrease(self._waiting, append_id) == 0:
+                    del self._awaited[append_id]
+
+    def _catch_up(self, entity: str, store: JournalStore) -> None:
+        """After a pause the store may be far ahead of the tail."""
+        with store.open(self._topic.id, self._partition, entity, None) as stored:
+            pointer = stored.pointer or START
+        with self._following:
+            self._begin(pointer)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """For the time in which this node writes to the partition, until `wrote` is called."""
+        with self._state:
+            self._writing += 1
+        try:
+            yield
+        finally:
+            with self._state:
+                self._writing -= 1
+                self._state.notify_all()
+
+    def wrote(self, headers: Iterable[_Header]) -> None:
+        """Note records that this node wrote."""
+        with self._state:
+            self._pending.update(headers)
+            self._take_pending()
+            if len(self._pending) > _MAX_PENDING:
+                self._pending.clear()  # they are read from the log
+
+    def settle(self, results: Results, cursor: Position) -> Folded:
+        """The outcome of the append at the cursor, which this node wrote."""
+        with self._state:
+            # Appends of other threads that were stored together with this one are known in a moment.
+            self._state.wait_for(lambda: self._end >= cursor or not self._writing, _PATIENCE_SECONDS)
+        self.follow(cursor)
+        return results[cursor]
+
+    # -- what is known
+
+    def gather(self, entity: str, pointer: Position | None, until: Position, found: Unreplicated) -> None:
+        """Give `found` the actions of the journal after the pointer, up to `until` at least.
+
+        Only records that the tail does not have are read from the log, and each once.
+        """
+        after = pointer or START
+        with self._state:
+            known = self._started and self._start <= after and until <= self._end
+            cached = self._cached(entity, after, until) if known else []
+        if not known:
+            cached = self._gather_from_log(entity, after, until, found)
+        for logged in cached:
+            found.take(logged)
+
+    def _gather_from_log(
+        self, entity: str, after: Position, until: Position, found: Unreplicated
+    ) -> list[LoggedAction]:
+        with self._following:
+            self._begin(after)
+            while True:
+                with self._state:
+                    start, end = self._start, self._end
+                    if start <= after:
+                        cached = self._cached(entity, after, until)
+                        break
+                for batch in self._batches(after, min(start, until)) if after < until else ():
+                    _take_wanted(batch, _Wanted(entity, after, found))
+                after = start
+            for logged in cached:
+                found.take(logged)
+            self._read(end, until, _Wanted(entity, max(after, end), found))
+        return []
+
+    def _begin(self, pointer: Position) -> None:
+        with self._state:
+            # A tail that is behind the store starts again there, unless an append needs the heads it has.
+            if not self._started or (pointer > self._end and not self._pinned):
+                self._started = True
+                self._start = self._end = pointer
+                self._order.clear()
+                self._actions.clear()
+                self._heads.clear()
+                self._take_pending()
+
+    def _cached(self, entity: str, after: Position, until: Position) -> list[LoggedAction]:
+        newest_first = reversed(self._actions.get(entity, ()))
+        found = [*takewhile(lambda logged: logged.cursor > after, newest_first)]
+        return [logged for logged in reversed(found) if logged.cursor <= until]
+
+    def follow(self, until: Position) -> None:
+        """Know all actions up to `until`."""
+        with self._state:
+            if self._end >= until:
+                return
+        with self._following:
+            self._read(self._end, until)
+
+    # -- heads
+
+    def _learn(self, entity: str, store: JournalStore) -> None:
+        """Have the head of the journal at the end of the tail."""
+        with self._state:
+            if entity in self._heads:
+                self._heads.move_to_end(entity)
+                return
+        with store.open(self._topic.id, self._partition, entity, None) as stored:
+            pointer, found = stored.pointer or START, self._unreplicated(stored.head)
+        with self._state:
+            until = max(pointer, self._end)
+        self.gather(entity, pointer, until, found)
+        with self._state:
+            if entity in self._heads:
+                return
+            if self._start <= until:
+                for logged in self._cached(entity, until, self._end):
+                    found.take(logged)
+                self._heads[entity] = found.head
+                self._forget_heads()
+                return
+        self._learn(entity, store)  # so much was written meanwhile that a part of it is evicted
+
+    def _unreplicated(self, head: Head | None) -> Unreplicated:
+        return Unreplicated(head, adopted=self._topic.adopted, kept_bytes=0)
+
+    def _forget_heads(self) -> None:
+        for entity in [*self._heads] if len(self._heads) > 2 * self._limit else ():
+            if len(self._heads) <= self._limit:
+                break
+            if entity not in self._pinned:
+                del self._heads[entity]
+
+    # -- records, in log order
+
+    def _take_pending(self) -> None:
+        """Continue with what this node wrote, if it follows directly."""
+        for cursor in sorted(self._pending):
+            if cursor > self._end and not self._is_next(cursor):
+                break
+            logged = self._pending.pop(cursor)
+            if cursor > self._end:
+                self._add(cursor, logged)
+        self._state.notify_all()
+
+    def _is_next(self, cursor: Position) -> bool:
+        return self._started and cursor == Position(self._end.order, self._end.offset + 1)
+
+    def _add(self, cursor: Position, logged: LoggedAction | None) -> None:
+        self._end = cursor
+        self._moved_at = time.monotonic()
+        if logged is None:
+            return
+        entity = logged.entity
+        self._order.append(logged)
+        self._actions.setdefault(entity, deque()).append(logged)
+        if entity in self._heads:
+            folded = fold(self._heads[entity], logged, adopted=self._topic.adopted)
+            self._heads[entity] = folded.head
+            if isinstance(logged.action, Append) and logged.action.id in self._awaited:
+                self._awaited[logged.action.id][cursor] = folded
+        if len(self._order) > self._limit:
+            self._evict()
+
+    def _evict(self) -> None:
+        oldest = self._order.popleft()
+        own = self._actions[oldest.entity]
+        own.popleft()
+        if not own:
+            del self._actions[oldest.entity]
+        self._start = oldest.cursor
+
+    # -- the log
+
+    def _read(self, after: Position, until: Position, wanted: _Wanted | None = None) -> None:
+        """Move the end to `until`, by reading the records after `after`."""
+        if after >= until:
+            return
+        for batch in self._batches(self._continued(after), until):
+            if wanted is not None:
+                _take_wanted(batch, wanted)
+            headers = _headers(batch)
+            with self._state:
+                for cursor, logged in headers:
+                    if cursor > self._end:
+                        self._add(cursor, logged)
+                self._take_pending()
+        self._read_to = max(self._read_to, until)
+        with self._state:
+            if self._end < until:  # offsets without records
+                self._end = until
+                self._take_pending()
+
+    def _continued(self, after: Position) -> Position:
+        """Where the last read ended, if that is near: a Kafka storage keeps the consumer of a read there."""
+        last = self._read_to
+        is_near = last.order == after.order and 0 <= after.offset - last.offset <= _READ_AGAIN
+        return last if is_near else after
+
+    def _batches(self, after: Position, until: Position) -> Iterator[Batch]:
+        return self._raw.read(self._topic.name, self._partition, None if after == START else after, until)
+
+
+def _headers(batch: Batch) -> list[_Header]:
+    """The records of a batch without their values.
+
+    Records that hold no action, or cannot be decoded, are skipped by everybody; the replicator sets them aside.
+    """
+    records = batch.records
+    columns = [records["offset"], records["timestamp"], records["key"], records["value"].is_valid()]
+    found: list[_Header] = []
+    for offset, time_ms, key, has_value, (header, _) in zip(
+        *(column.to_pylist() for column in columns), action_headers(records), strict=True
+    ):
+        cursor = Position(batch.timeline, offset)
+        try:
+            logged = actions.from_header(
+                cursor, time_ms, key, b"" if has_value else None, header, with_value=False
+            )
+        except Malformed:
+            logged = None
+        found.append((cursor, header_of(logged)))
+    return found
+
+
+def _take_wanted(batch: Batch, wanted: _Wanted) -> None:
+    """Give `wanted.found` the actions of its journal, with their values."""
+    records = batch.records
+    own = records.filter(pc.equal(records["key"], pa.scalar(wanted.entity.encode(), pa.binary())))
+    parts = (own.slice(start, _CONVERTED) for start in range(0, own.num_rows, _CONVERTED))
+    for record in chain.from_iterable(part.to_pylist() for part in parts):
+        cursor = Position(batch.timeline, record.pop("offset"))
+        with suppress(Malformed):
+            logged = actions.from_record(cursor, record.pop("timestamp"), **record)
+            if logged is not None and cursor > wanted.after:
+                wanted.found.take(logged)
+
+
+def header_of(logged: LoggedAction | None) -> LoggedAction | None:
+    """The action without value and headers; None if it changes no journal."""
+    if logged is None or isinstance(logged.action, Mark):
+        return None
+    return LoggedAction(logged.entity, logged.cursor, logged.timestamp_ms, logged.action, None, logged.origin)
+
+
+def _decrease(counter: Counter[str], name: str) -> int:
+    counter[name] -= 1
+    return counter[name] or counter.pop(name)
