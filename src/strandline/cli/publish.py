@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from strandline.cli import inputs, output
+from strandline.cli.batch_publisher import Tally, feed
 from strandline.cli.failures import FAILED
-from strandline.cli.feeding import Tally, feed
 from strandline.cli.inputs import Line
 from strandline.cli.target import Target, on_target
 from strandline.errors import StrandlineError

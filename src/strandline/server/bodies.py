@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import io
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -23,6 +23,12 @@ _CHUNK = 1 << 20
 _LINGER_S = 1.0
 # The largest zstd window that RFC 9659 allows over HTTP. It limits the memory that a frame makes us allocate.
 _ZSTD_WINDOW = 8 << 20
+
+
+#: The media type of MessagePack.
+MSGPACK = "application/msgpack"
+#: Decodes a body as a type.
+Decode = Callable[[bytes, Any], Any]
 
 
 class _Packed(Protocol):
@@ -103,12 +109,18 @@ class _Body:
         return part
 
 
-def check_json(content_type: str) -> None:
-    """Raise Unsupported unless the media type is JSON, which no form of a web page can send."""
+def check_type(content_type: str, *, msgpack: bool) -> Decode:
+    """The decoder for a media type. Unsupported unless it is JSON or, if that is allowed, MessagePack.
+
+    No form of a web page can send either of them.
+    """
     kind = content_type.partition(";")[0].strip().lower()
-    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        named = f"has the Content-Type {content_type[:200]!r}" if content_type else "has no Content-Type"
-        raise Unsupported(f"the body {named}; send it as application/json")
+    if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
+        return decode
+    if msgpack and kind == MSGPACK:
+        return _decode_msgpack
+    named = f"has the Content-Type {content_type[:200]!r}" if content_type else "has no Content-Type"
+    raise Unsupported(f"the body {named}; send it as application/json{f' or {MSGPACK}' if msgpack else ''}")
 
 
 def unpack(body: bytes, encoding: str, limit: int, held: Holding) -> bytes:
@@ -155,6 +167,15 @@ def decode(body: bytes, kind: Any, what: str = "body") -> Any:
             raise Invalid(f"the {what} is not valid: {error}") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Malformed(f"the {what} is not JSON: {error}") from None
+
+
+def _decode_msgpack(body: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"the body is not valid: {error}") from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Malformed(f"the body is not MessagePack: {error}") from None
 
 
 def decode_query(values: dict[str, Any], kind: Any) -> Any:

@@ -1,0 +1,279 @@
+"""The feeds room in this process, over the log and the store."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+
+from strandline.clock import Clock
+from strandline.engine.connect import Databases
+from strandline.errors import Invalid, Miss
+from strandline.feeds import rules
+from strandline.feeds.dead_letters import DeadOperations
+from strandline.feeds.model import (
+    AppendEntry,
+    Applied,
+    DeadOperation,
+    DeleteEntry,
+    DropFeed,
+    Entry,
+    FeedAnswer,
+    MergeEntries,
+    Operation,
+    SetFeed,
+    UnmergeEntries,
+    feeds_of,
+    narrowed,
+)
+from strandline.feeds.operation_log import OperationLog, name_of
+from strandline.feeds.recovery import Recovery
+from strandline.feeds.retries import Retries
+from strandline.feeds.room import Feeds
+from strandline.feeds.settings import FeedSections
+from strandline.feeds.storage.connect import FILE, connect
+from strandline.feeds.storage.port import FeedStore
+from strandline.feeds.times import OperationClock
+from strandline.log.local import LocalLog
+from strandline.room import Chore, CounterMetric, CounterValues, GaugeMetric, GaugeValues, Room
+
+_EXPIRY_INTERVAL_MS = 600_000
+_MEASURE_INTERVAL_MS = 10_000
+_MARK_INTERVAL_MS = 10_000
+# More than an operation waits for the store.
+_APPLY_MS = 60_000
+_OPERATIONS = CounterMetric("strandline_feed_operations", "Operations on feeds.", "operation")
+_REACHED = CounterMetric(
+    "strandline_feed_writes", "Feeds that operations reached, counted for each operation.", "operation"
+)
+_READS = CounterMetric("strandline_feed_reads", "Reads of feeds.", "status")
+_EXPIRED = CounterMetric("strandline_feeds_expired", "Feeds that expired because nobody read them.", "reason")
+_DEAD = GaugeMetric(
+    "strandline_feed_dead_letters", "Operations on feeds that were refused or given up.", "operation"
+)
+_WAITING = GaugeMetric("strandline_feed_retries", "Operations on feeds that wait for a retry.", "state")
+
+
+class LocalFeeds(Feeds, Room):
+    def __init__(self, log: LocalLog, databases: Databases, settings: FeedSections, clock: Clock) -> None:
+        self._databases = databases
+        self._settings = settings.feeds
+        self._clock = clock
+        self._times = OperationClock(clock)
+        self._log = OperationLog(log, settings.log.max_event_bytes)
+        self._lock = threading.Lock()
+        self._opened: FeedStore | None = None
+        self._letters: DeadOperations | None = None
+        settle_ms = settings.log.publish_deadline_ms + settings.feeds.retry_ms + _APPLY_MS
+        self._recovery = Recovery(log, self.store, clock, settle_ms)
+        self._retries = Retries(self._apply_again, self._bury, settings.feeds.retry_ms)
+        self._counts: dict[CounterMetric, Counter[str]] = {
+            metric: Counter() for metric in (_OPERATIONS, _REACHED, _READS, _EXPIRED)
+        }
+        self._dead: dict[str, float] = {}
+
+    def store(self) -> FeedStore:
+        """Opened when it is first needed: many processes only use other rooms."""
+        with self._lock:
+            if self._opened is None:
+                self._opened = connect(self._settings, self._databases, self._clock)
+            return self._opened
+
+    def _dead_operations(self) -> DeadOperations:
+        with self._lock:
+            if self._letters is None:
+                database = self._databases.get(self._settings.database_url, FILE)
+                self._letters = DeadOperations(database, self._clock)
+            return self._letters
+
+    # -- writes
+
+    def append(
+        self,
+        entry: Entry,
+        feeds: Sequence[str],
+        *,
+        operation_time: int | None = None,
+        operation_ms: int | None = None,
+    ) -> int:
+        time = self._time(operation_time, operation_ms)
+        return self._write(AppendEntry(time, rules.entry(entry), rules.names(feeds)))
+
+    def delete(
+        self,
+        entry: Entry | int,
+        feeds: Sequence[str],
+        *,
+        operation_time: int | None = None,
+        operation_ms: int | None = None,
+    ) -> int:
+        time = self._time(operation_time, operation_ms)
+        return self._write(DeleteEntry(time, rules.ids([entry])[0], rules.names(feeds)))
+
+    def set(
+        self,
+        feed: str,
+        entries: Sequence[Entry],
+        *,
+        operation_time: int | None = None,
+        operation_ms: int | None = None,
+    ) -> None:
+        time = self._time(operation_time, operation_ms)
+        self._write(SetFeed(time, rules.name(feed), rules.entries(entries)))
+
+    def merge(
+        self,
+        feed: str,
+        entries: Sequence[Entry],
+        *,
+        operation_time: int | None = None,
+        operation_ms: int | None = None,
+    ) -> bool:
+        time = self._time(operation_time, operation_ms)
+        return bool(self._write(MergeEntries(time, rules.name(feed), rules.entries(entries))))
+
+    def unmerge(
+        self,
+        feed: str,
+        entries: Sequence[Entry | int],
+        *,
+        operation_time: int | None = None,
+        operation_ms: int | None = None,
+    ) -> bool:
+        time = self._time(operation_time, operation_ms)
+        return bool(self._write(UnmergeEntries(time, rules.name(feed), rules.ids(entries))))
+
+    def drop(self, feed: str, *, operation_time: int | None = None, operation_ms: int | None = None) -> None:
+        self._write(DropFeed(self._time(operation_time, operation_ms), rules.name(feed)))
+
+    def operation_time(self) -> int:
+        return self._times.next()
+
+    def _time(self, operation_time: int | None, operation_ms: int | None) -> int:
+        given = rules.given_time(operation_time, operation_ms)
+        return self._times.next() if given is None else given
+
+    def _write(self, operation: Operation) -> int:
+        """Record and apply an operation. What fails is retried later; raises if all of it failed."""
+        self._refuse_old(operation)
+        feeds = feeds_of(operation)
+        if not feeds:
+            return 0
+        if self._settings.record:
+            self._log.record(operation)
+        (applied,) = self.store().apply([operation])
+        self._count(operation, applied)
+        if applied.failed:
+            error = next(iter(applied.failed.values()))
+            self._retries.keep(narrowed(operation, tuple(applied.failed)), error)
+            if len(applied.failed) == len(feeds):
+                raise error
+        return applied.accepted
+
+    def _refuse_old(self, operation: Operation) -> None:
+        if rules.is_too_old(operation.time, self._clock.now_ms(), self._settings.grace_ms):
+            reason = f"its operation time is older than feeds.grace_ms ({self._settings.grace_ms} ms)"
+            self._bury(operation, reason)
+            raise Invalid(f"the operation is refused and kept as a dead letter: {reason}")
+
+    def _apply_again(self, operations: Sequence[Operation]) -> list[Applied]:
+        found = self.store().apply(operations)
+        for operation, applied in zip(operations, found, strict=True):
+            self._count(operation, applied)
+        return found
+
+    def _count(self, operation: Operation, applied: Applied) -> None:
+        name = name_of(operation)
+        with self._lock:
+            self._counts[_OPERATIONS][name] += 1
+            self._counts[_REACHED][name] += applied.accepted
+
+    # -- reads
+
+    def get(self, feed: str, offset: int = 0, length: int = 20) -> list[Entry]:
+        (answer,) = self.get_many([feed], offset, length)
+        if answer.error is not None:
+            raise answer.error
+        if answer.status == "miss":
+            raise _missing(feed)
+        return [*answer.entries]
+
+    def get_since(self, feed: str, entry_id: int) -> list[Entry]:
+        found = self.store().read_since(rules.name(feed), rules.entry_id(entry_id))
+        self._count_reads(["miss" if found is None else "hit"])
+        if found is None:
+            raise _missing(feed)
+        return [*found]
+
+    def get_many(self, feeds: Sequence[str], offset: int = 0, length: int = 20) -> list[FeedAnswer]:
+        names = rules.names(feeds)
+        found = self.store().read(names, *rules.page(offset, length))
+        self._count_reads([answer.status for answer in found])
+        return found
+
+    def _count_reads(self, statuses: Sequence[str]) -> None:
+        with self._lock:
+            self._counts[_READS].update(statuses)
+
+    def replay(self) -> int:
+        """Apply the recorded operations that a store from a snapshot does not have yet; returns their number.
+
+        For an operator, while no node writes to the feeds or while they do: operations are idempotent.
+        """
+        return self._recovery.replay(self._refuse_old)
+
+    # -- dead letters
+
+    def _bury(self, operation: Operation, reason: str) -> None:
+        self._dead_operations().add(operation, reason)
+
+    def dead_letters(self, *, limit: int = 100, after: int = 0) -> list[DeadOperation]:
+        return self._dead_operations().after(after, limit)
+
+    # -- for the process that runs the room
+
+    def check_ready(self) -> None:
+        if self._opened is not None:
+            self._opened.check()
+
+    def chores(self) -> list[Chore]:
+        return [
+            Chore("expiry of feeds", _EXPIRY_INTERVAL_MS, self._expire),
+            Chore("counting dead letters of feeds", _MEASURE_INTERVAL_MS, self._measure),
+            Chore("marking how far operations on feeds are applied", _MARK_INTERVAL_MS, self._mark),
+        ]
+
+    def _expire(self) -> None:
+        if self._is_used():
+            expired = self.store().expire()
+            with self._lock:
+                self._counts[_EXPIRED]["unread"] += expired
+
+    def _mark(self) -> None:
+        if self._is_used():
+            self._recovery.mark()
+
+    def _measure(self) -> None:
+        if self._is_used():
+            self._dead = {name: float(count) for name, count in self._dead_operations().counts().items()}
+
+    def _is_used(self) -> bool:
+        """Whether there is a reason to open the store."""
+        return self._opened is not None or bool(self._settings.url) or (self._databases.data / FILE).exists()
+
+    def counts(self) -> CounterValues:
+        with self._lock:
+            return {metric: dict(values) for metric, values in self._counts.items()}
+
+    def gauges(self) -> GaugeValues:
+        return {_DEAD: self._dead, _WAITING: {"waiting": float(self._retries.waiting)}}
+
+    def close(self) -> None:
+        self._retries.close()
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()
+
+
+def _missing(feed: str) -> Miss:
+    return Miss(f"the feed {feed!r:.80} does not exist: it was never set, was dropped, or expired unread; set it")

@@ -1,0 +1,92 @@
+"""Restores a store from a snapshot and the recorded operations.
+
+A store contains how far `feeds.operations` is applied to it. So a snapshot of the store, or a copy of its file,
+says by itself where a replay starts. Operations are idempotent: a replay may start too early, never too late.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from strandline.clock import Clock
+from strandline.errors import Invalid, NotFound, StrandlineError
+from strandline.feeds import operation_log
+from strandline.feeds.model import Applied, Operation
+from strandline.feeds.operation_log import OPERATIONS
+from strandline.feeds.storage.port import FeedStore
+from strandline.log import cursors
+from strandline.log.cursors import Position
+from strandline.log.local import LocalLog
+from strandline.log.model import CursorText
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 500
+
+
+class Recovery:
+    def __init__(self, log: LocalLog, store: Callable[[], FeedStore], clock: Clock, settle_ms: int) -> None:
+        """An operation that was recorded is applied or given up after `settle_ms`, on every node."""
+        self._log = log
+        self._store = store
+        self._clock = clock
+        self._settle_ms = settle_ms
+        #: Ends of the log, and when they were seen.
+        self._seen: deque[tuple[int, dict[int, Position]]] = deque()
+
+    def mark(self) -> None:
+        """Save a position behind which nothing is in progress: an end of the log that was seen long enough ago."""
+        now_ms = self._clock.steady_ms()
+        settled: dict[int, Position] | None = None
+        while self._seen and self._seen[0][0] <= now_ms - self._settle_ms:
+            settled = self._seen.popleft()[1]
+        if settled:
+            self._store().save_positions(OPERATIONS, settled)
+        self._seen.append((now_ms, self._ends()))
+
+    def replay(self, refuse: Callable[[Operation], None]) -> int:
+        """Apply the recorded operations after the positions of the store; returns their number.
+
+        `refuse` raises Invalid for an operation that must not be applied any more, and keeps it as a dead letter.
+        InvalidCursor if the log no longer has all of them, StrandlineError if a part of the store fails.
+        """
+        ends = self._ends()
+        known = self._store().positions(OPERATIONS)
+        start = [CursorText(str(partition), str(known.get(partition, cursors.BEGIN))) for partition in ends]
+        recorded = self._recorded(start, refuse)
+        count = 0
+        while some := [*islice(recorded, _AT_ONCE)]:
+            _raise_failed(self._store().apply(some))
+            count += len(some)
+        if ends:
+            self._store().save_positions(OPERATIONS, ends)
+        return count
+
+    def _recorded(self, start: list[CursorText], refuse: Callable[[Operation], None]) -> Iterator[Operation]:
+        for batch in self._log.read(OPERATIONS, start) if start else ():
+            for event in batch.values:
+                try:
+                    operation = operation_log.decoded(event)
+                    refuse(operation)
+                except Invalid as error:
+                    log.warning("a record of %s is left out: %s", OPERATIONS, error.detail)
+                else:
+                    yield operation
+
+    def _ends(self) -> dict[int, Position]:
+        """The end of each partition; none if nothing was recorded yet."""
+        try:
+            partitions = self._log.partitions(OPERATIONS)
+        except NotFound:
+            return {}
+        ends = {int(one.partition): cursors.parse(one.newest_available_offset) for one in partitions}
+        return {partition: end for partition, end in ends.items() if end is not None}
+
+
+def _raise_failed(applied: list[Applied]) -> None:
+    error: StrandlineError | None = next((error for one in applied for error in one.failed.values()), None)
+    if error is not None:
+        raise error

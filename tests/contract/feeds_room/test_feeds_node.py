@@ -1,0 +1,234 @@
+"""The feeds of one node: chores, a store that fails, and recovery from a snapshot."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services import until
+from strandline.clock import ManualClock
+from strandline.errors import Invalid, Miss, Unavailable
+from strandline.feeds import Entry
+from strandline.feeds.model import AppendEntry, Applied, feeds_of
+from strandline.feeds.operation_log import OPERATIONS
+from strandline.feeds.settings import FeedSettings
+from strandline.platform import Platform
+from strandline.settings import Settings
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_000_000)
+
+
+@pytest.fixture
+def node(tmp_path: Path, clock: ManualClock) -> Iterator[Platform]:
+    with Platform(tmp_path / "data", Settings(), clock) as opened:
+        yield opened
+
+
+def run(node: Platform, name: str) -> None:
+    (chore,) = [chore for chore in node.feeds.chores() if name in chore.name]
+    chore.run()
+
+
+def ids(node: Platform, feed: str) -> list[int]:
+    return [entry.id for entry in node.feeds.get(feed)]
+
+
+class PartlyDown:
+    """A store in which some feeds cannot be reached."""
+
+    def __init__(self, store, down: set[str]) -> None:
+        self._store = store
+        self.down = down
+
+    def apply(self, operations) -> list[Applied]:
+        found = []
+        for one in operations:
+            failed = {name: Unavailable("the shard is down") for name in feeds_of(one) if name in self.down}
+            rest = AppendEntry(one.time, one.entry, tuple(name for name in one.feeds if name not in failed))
+            found.append(Applied(self._store.apply([rest])[0].accepted, failed))
+        return found
+
+    def __getattr__(self, name: str):
+        return getattr(self._store, name)
+
+
+@pytest.fixture
+def store(node: Platform, monkeypatch: pytest.MonkeyPatch) -> PartlyDown:
+    for name in ("ada", "bob"):
+        node.feeds.set(name, [])
+    partly = PartlyDown(node.feeds.store(), {"bob"})
+    monkeypatch.setattr(node.feeds, "_opened", partly)
+    return partly
+
+
+def test_nothing_is_opened_before_it_is_used(node, tmp_path):
+    """A node that has no feeds has no file for them, and no event type."""
+    for chore in node.feeds.chores():
+        chore.run()
+    node.feeds.check_ready()
+    assert not (tmp_path / "data" / "feeds.db").exists()
+    assert node.log.event_types() == []
+
+
+def test_unread_feeds_expire_and_are_counted(node, clock):
+    node.feeds.set("ada", [Entry(1)])
+    node.feeds.check_ready()
+    clock.advance(22 * DAY_MS)
+    run(node, "expiry")
+    with pytest.raises(Miss):
+        node.feeds.get("ada")
+    counted = {metric.name: dict(values) for metric, values in node.feeds.counts().items()}
+    assert counted["strandline_feeds_expired"] == {"unread": 1}
+    assert counted["strandline_feed_operations"] == {"set": 1}
+    assert counted["strandline_feed_reads"] == {"miss": 1}
+
+
+def test_a_part_that_is_down_is_retried_later(node, store):
+    """The other feeds get the entry at once, and the caller learns how many."""
+    assert node.feeds.append(Entry(7), ["ada", "bob"]) == 1
+    assert (ids(node, "ada"), ids(node, "bob")) == ([7], [])
+    gauges = {metric.name: values for metric, values in node.feeds.gauges().items()}
+    assert gauges["strandline_feed_retries"] == {"waiting": 1.0}
+    store.down = set()
+    until(lambda: ids(node, "bob") == [7], "the retry")
+    assert node.feeds.dead_letters() == []
+
+
+def test_if_all_feeds_fail_the_caller_gets_the_error_and_it_is_retried(node, store):
+    with pytest.raises(Unavailable, match="shard is down"):
+        node.feeds.append(Entry(7), ["bob"])
+    store.down = set()
+    until(lambda: ids(node, "bob") == [7], "the retry")
+
+
+def test_what_waits_when_the_node_ends_is_a_dead_letter(node, store, tmp_path, clock):
+    node.feeds.append(Entry(7), ["ada", "bob"])
+    node.close()
+    with Platform(tmp_path / "data", Settings(), clock) as again:
+        (letter,) = again.feeds.dead_letters()
+        assert feeds_of(letter.operation) == ("bob",)
+        assert letter.reason == "the process ended: the shard is down"
+        run(again, "counting")
+        gauges = {metric.name: values for metric, values in again.feeds.gauges().items()}
+        assert gauges["strandline_feed_dead_letters"] == {"append": 1.0}
+
+
+def test_without_recording_nothing_is_published(tmp_path, clock):
+    settings = Settings(feeds=FeedSettings(record=False))
+    with Platform(tmp_path / "data", settings, clock) as node:
+        node.feeds.set("ada", [Entry(1)])
+        assert ids(node, "ada") == [1]
+        assert node.log.event_types() == []
+
+
+def test_an_operation_that_could_not_be_recorded_is_not_applied(node, monkeypatch):
+    node.feeds.set("ada", [])
+
+    def fail(*_: object, **__: object) -> None:
+        raise Unavailable("the log is down")
+
+    monkeypatch.setattr(node.feeds._log._log, "publish", fail)
+    with pytest.raises(Unavailable, match="the log is down"):
+        node.feeds.append(Entry(1), ["ada"])
+    assert ids(node, "ada") == []
+
+
+def test_an_unknown_store_is_refused(tmp_path, clock):
+    settings = Settings(feeds=FeedSettings(url="mysql://x"))
+    with Platform(tmp_path / "data", settings, clock) as node, pytest.raises(Invalid, match="redis"):
+        node.feeds.get("ada")
+
+
+# -- recovery
+
+
+def answers(node: Platform) -> list[object]:
+    return [(one.status, one.entries) for one in node.feeds.get_many(["ada", "bob", "eve"], 0, 800)]
+
+
+def lose_feeds(tmp_path: Path) -> None:
+    for file in (tmp_path / "data").glob("feeds.db*"):
+        file.unlink()
+
+
+def write_history(node: Platform) -> None:
+    node.feeds.set("ada", [Entry(n, b"m%d" % n) for n in range(50)])
+    node.feeds.set("bob", [])
+    for n in range(100, 130):
+        node.feeds.append(Entry(n), ["ada", "bob", "eve"])
+    node.feeds.delete(105, ["ada", "bob", "eve"])
+    node.feeds.unmerge("ada", [110, 111])
+    node.feeds.merge("bob", [Entry(7)])
+    node.feeds.set("eve", [Entry(105), Entry(1)])
+
+
+def test_a_wiped_store_comes_back_from_the_log(node, tmp_path, clock):
+    write_history(node)
+    before = answers(node)
+    node.close()
+    lose_feeds(tmp_path)
+    with Platform(tmp_path / "data", Settings(), clock) as again:
+        assert answers(again) == [("miss", ())] * 3
+        assert again.feeds.replay() == 36
+        assert answers(again) == before
+        assert again.feeds.replay() == 0
+
+
+def test_a_snapshot_and_a_replay_give_the_same_feeds(node, tmp_path, clock):
+    """The snapshot says where the replay starts, so it does not begin at the first operation."""
+    write_history(node)
+    run(node, "marking")
+    clock.advance(DAY_MS // 24)
+    node.feeds.append(Entry(200), ["ada"])
+    run(node, "marking")
+    node.close()
+    snapshot = tmp_path / "snapshot.db"
+    shutil.copy(tmp_path / "data" / "feeds.db", snapshot)
+    with Platform(tmp_path / "data", Settings(), clock) as later:
+        later.feeds.append(Entry(201), ["ada", "bob"])
+        later.feeds.drop("eve")
+        before = answers(later)
+    lose_feeds(tmp_path)
+    shutil.copy(snapshot, tmp_path / "data" / "feeds.db")
+    with Platform(tmp_path / "data", Settings(), clock) as again:
+        assert again.feeds.replay() == 3  # the one after the mark, and the two after the snapshot
+        assert answers(again) == before
+
+
+def test_only_what_was_recorded_long_ago_is_marked(node, clock):
+    """An operation that another node has recorded may still be in progress there."""
+    node.feeds.set("ada", [])
+    run(node, "marking")
+    clock.advance(60_000)
+    run(node, "marking")
+    assert node.feeds.store().positions(OPERATIONS) == {}
+    clock.advance(DAY_MS)
+    run(node, "marking")
+    assert [*node.feeds.store().positions(OPERATIONS)] == [0]
+
+
+def test_a_replay_leaves_out_events_that_are_no_operations(node):
+    node.feeds.set("ada", [Entry(1)])
+    node.log.publish(OPERATIONS, [{"hello": 1}]).raise_for_failed()
+    node.feeds.append(Entry(2), ["ada"])
+    assert node.feeds.replay() == 2
+
+
+def test_a_replay_without_a_log_does_nothing(node):
+    assert node.feeds.replay() == 0
+
+
+def test_a_replay_refuses_what_is_older_than_the_grace_time(node, clock):
+    node.feeds.set("ada", [Entry(1)])
+    clock.advance(11 * DAY_MS)
+    assert node.feeds.replay() == 0
+    (letter,) = node.feeds.dead_letters()
+    assert "grace" in letter.reason
