@@ -21,9 +21,9 @@ from strandline.archive.model import HOUR_MS, Barrier, Claim, Hour, Standing, St
 from strandline.archive.options import ArchiveOptions
 from strandline.archive.readiness import PartitionStates
 from strandline.archive.shifts import Worker
-from strandline.archive.source import LogSnapshot, Source
 from strandline.archive.tasks import Runner
 from strandline.errors import Conflict, StrandlineError
+from strandline.log.range_source import LogSnapshot, RangeSource
 from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class ClaimState:
 
 class Archiver:
     def __init__(
-        self, options: ArchiveOptions, source: Source, ledger: Ledger, files: Files, runner: Runner
+        self, options: ArchiveOptions, source: RangeSource, ledger: Ledger, files: Files, runner: Runner
     ) -> None:
         self._name = options.event_type
         self._options = options

@@ -11,11 +11,11 @@ from strandline.archive.files import Files
 from strandline.archive.model import StagedFile, StoredPartition
 from strandline.archive.options import ArchiveOptions
 from strandline.archive.shifts import Worker
-from strandline.archive.source import LogSnapshot, Source
 from strandline.archive.staging import Sorting
 from strandline.archive.tasks import Runner, Stage
 from strandline.errors import StrandlineError
 from strandline.log import cursors
+from strandline.log.range_source import LogSnapshot, RangeSource
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Collection:
 
 
 class Collector:
-    def __init__(self, source: Source, files: Files, runner: Runner, options: ArchiveOptions) -> None:
+    def __init__(self, source: RangeSource, files: Files, runner: Runner, options: ArchiveOptions) -> None:
         self._source = source
         self._files = files
         self._runner = runner

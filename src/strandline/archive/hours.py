@@ -11,9 +11,9 @@ from strandline.archive.model import DAY_MS, HOUR_MS, Counts, Hour, Standing, Te
 from strandline.archive.options import ArchiveOptions
 from strandline.archive.readiness import PartitionStates
 from strandline.archive.room import ArchiveStatus, HourStatus, PartitionStatus
-from strandline.archive.source import LogSnapshot, Source
 from strandline.clock import to_rfc3339
 from strandline.errors import InvalidCursor, NotFound
+from strandline.log.range_source import LogSnapshot, RangeSource
 
 # Hours are read in windows, so that a long span needs little memory.
 _WINDOW_MS = 31 * DAY_MS
@@ -23,7 +23,9 @@ _DUE_SHOWN = 24
 class HourGrid:
     """Reads the log only if it has to explain why an hour is not ready, or to count the lag."""
 
-    def __init__(self, options: ArchiveOptions, terms: Sequence[Term], ledger: Ledger, source: Source) -> None:
+    def __init__(
+        self, options: ArchiveOptions, terms: Sequence[Term], ledger: Ledger, source: RangeSource
+    ) -> None:
         self._options = options
         self._name = options.event_type
         self._terms = terms

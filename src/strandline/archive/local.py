@@ -36,7 +36,6 @@ from strandline.archive.room import (
     parse_span,
 )
 from strandline.archive.settings import ArchiveSections
-from strandline.archive.source import Source
 from strandline.archive.tasks import InProcess, Runner
 from strandline.archive.verify import verify
 from strandline.clock import Clock, parse_rfc3339, to_rfc3339
@@ -44,6 +43,7 @@ from strandline.engine.connect import Databases
 from strandline.engine.private import make_directory, protect
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log.local import LocalLog
+from strandline.log.range_source import RangeSource
 from strandline.room import Room
 
 _POLL_SECONDS = 0.5
@@ -68,7 +68,7 @@ class LocalArchive(Archive, Room):
         self._lock = threading.Lock()
         self._ledger: Ledger | None = None
         self._files: Files | None = None
-        self._source = Source(log.types, data, settings.log)
+        self._source = RangeSource(log.types, data, settings.log)
 
     @property
     def ledger(self) -> Ledger:
@@ -206,7 +206,9 @@ class LocalArchive(Archive, Room):
     def _configured(self) -> dict[str, int]:
         """When each configured event type was created; 0 if it does not exist."""
         made = {
-            kind.name: parse_rfc3339(kind.created_at or "1970-01-01T00:00:00Z") for kind in self._log.event_types()
+            kind.name: parse_rfc3339(kind.created_at or "1970-01-01T00:00:00Z")
+            for kind in self._log.event_types()
+            if kind.journal is None  # actions are no events, and their times are not event times
         }
         return {name: made.get(name, 0) for name in configured(self._settings.archive.event_types, [*made])}
 

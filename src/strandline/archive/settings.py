@@ -14,7 +14,9 @@ class ArchiveSettings:
     root: str = setting(
         "", "Where files go: a directory or a URL (`s3://…`, `hdfs://…`); empty: `archive` in the data directory."
     )
-    event_types: str = setting("*", "Event types to archive, separated by commas; `*` means all.")
+    event_types: str = setting(
+        "*", "Event types to archive, separated by commas; `*` means all except the topics of journals."
+    )
     template: str = setting(
         "%Y-%m-%d/%H/{event_type}",
         "The directory of an hour of an event type, UTC. For single event types: `…,orders=shop/%Y-%m-%d/%H/"

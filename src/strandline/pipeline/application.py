@@ -31,6 +31,8 @@ def run_application(
 
     `on_progress` is called with the name of the job, from the threads of the jobs.
     """
+    for name, options in jobs.items():
+        JOBS[name].check(platform, options)
     try:
         spark = spark_session(f"strandline {' '.join(jobs)}", master=master)
     except SPARK_ERRORS as error:

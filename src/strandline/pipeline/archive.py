@@ -31,6 +31,7 @@ JOB = Job(
     "Write event types into hourly Parquet files, with flags for complete hours.",
     _run,
     _status,
+    check=lambda platform, _: platform.archive.process(),
     details={
         "shift": "number of the newest shift that collects rows",
         "last_flag": "start of the newest hour with a flag; null if there is none",

@@ -45,13 +45,15 @@ class Job:
     """A job of `strandline pipeline`.
 
     `run` returns when the job has ended, and may be killed at any time. `status` lists the processes that run the
-    job now, on any machine. `details` says what each key of `JobProgress.details` means. `options` belong to one
-    run: each is a flag of `strandline pipeline run`, and a member of `JobContext.options`.
+    job now, on any machine. `check` raises Invalid if the settings or the options do not allow a run; it is
+    called before Spark starts. `details` says what each key of `JobProgress.details` means. `options` belong to
+    one run: each is a flag of `strandline pipeline run`, and a member of `JobContext.options`.
     """
 
     name: str
     summary: str
     run: Callable[[JobContext], None]
     status: Callable[[Platform], Sequence[ProcessProgress]]
+    check: Callable[[Platform, Mapping[str, Any]], object] = lambda _, __: None
     details: Mapping[str, str] = field(default_factory=dict)
     options: Sequence[Setting] = ()

@@ -1,21 +1,28 @@
-"""Runs the archive's tasks as Spark jobs. Rows go from the log's storage into files, not through the JVM."""
+"""Runs the tasks of rooms as Spark jobs. Rows go from the log's storage to their target, not through the JVM."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from strandline.archive.model import Harvest, StagedFile
 from strandline.archive.tasks import Rewrite, Runner, Stage
 from strandline.errors import Invalid, StrandlineError, Unavailable
-from strandline.pipeline.session import SPARK_ERRORS, reason
+from strandline.journal.replication_task import Replicated, ReplicationRunner, ReplicationTask
+from strandline.pipeline.session import SPARK_ERRORS, reason, remote_master
 from strandline.pipeline.source import refuse_remote
+from strandline.schedule.relay.filling import FillRunner, FillTask
+from strandline.schedule.relay.values import FilledRange
 
 _Task = TypeVar("_Task", Stage, Rewrite)
 _Result = TypeVar("_Result", Harvest, StagedFile)
+_AnyTask = TypeVar("_AnyTask")
+_Answer = TypeVar("_Answer")
 
 
 class SparkRunner(Runner):
@@ -35,16 +42,78 @@ class SparkRunner(Runner):
         return written
 
     def _run(self, act: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> list[_Result]:
-        if not tasks:
-            return []
-        try:
-            answers: list[Any] = self._context.parallelize(tasks, len(tasks)).map(partial(_answer, act)).collect()
-        except SPARK_ERRORS as error:
-            raise Unavailable(f"a Spark job of the archive failed: {reason(error)}", retry_after=5) from error
-        for answer in answers:
+        results: list[_Result] = []
+        for answer in _answers(self._context, "the archive", act, tasks):
             if isinstance(answer, StrandlineError):
                 raise answer
-        return answers
+            results.append(answer)
+        return results
+
+
+class SparkReplication(ReplicationRunner):
+    """One task for each partition. A task that Spark runs twice is refused by the store."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+
+    def run(self, tasks: Sequence[ReplicationTask]) -> list[Replicated | StrandlineError]:
+        try:
+            return _answers(self._context, "the replication", _replicate, tasks)
+        except Unavailable as error:
+            return [error] * len(tasks)
+
+
+class SparkFill(FillRunner):
+    """One task for each partition of the source. A task that Spark runs twice is refused by the store."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+
+    def run(self, tasks: Sequence[FillTask]) -> list[FilledRange | StrandlineError]:
+        try:
+            return _answers(self._context, "the relay", _fill, tasks)
+        except Unavailable as error:
+            return [error] * len(tasks)
+
+
+def _fill(task: FillTask) -> FilledRange:
+    refuse_remote(task.part)
+    master = remote_master()
+    if master is not None and not task.url:
+        raise Invalid(
+            f"the schedules are stored in a file, which workers of {master} cannot write; set schedule.url, or "
+            "use a local master"
+        )
+    return task.run()
+
+
+def _replicate(task: ReplicationTask) -> Replicated:
+    refuse_remote(task.part)
+    master = remote_master()
+    if master is not None and not task.url:
+        raise Invalid(
+            f"the journals are stored in a file, which workers of {master} cannot write; set journal.url, or "
+            "use a local master"
+        )
+    # A task makes many values and no cycles; looking for cycles would take a fifth of its time.
+    gc.disable()
+    try:
+        return task.run()
+    finally:
+        gc.enable()
+
+
+def _answers(
+    context: SparkContext, room: str, act: Callable[[_AnyTask], _Answer], tasks: Sequence[_AnyTask]
+) -> list[_Answer | StrandlineError]:
+    """The result of every task, or the error that we raised. Unavailable if Spark failed."""
+    if not tasks:
+        return []
+    try:
+        found: list[Any] = context.parallelize(tasks, len(tasks)).map(partial(_answer, act)).collect()
+    except SPARK_ERRORS as error:
+        raise Unavailable(f"a Spark job of {room} failed: {reason(error)}", retry_after=5) from error
+    return found
 
 
 def _check_seen(tasks: Sequence[_Task], written: Sequence[StagedFile]) -> None:
@@ -64,7 +133,7 @@ def _stage(task: Stage) -> Harvest:
     return task.run()
 
 
-def _answer(act: Callable[[_Task], _Result], task: _Task) -> _Result | StrandlineError:
+def _answer(act: Callable[[_AnyTask], _Answer], task: _AnyTask) -> _Answer | StrandlineError:
     """Return our errors as values: a raised error would reach the driver only as text."""
     try:
         return act(task)

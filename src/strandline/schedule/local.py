@@ -39,6 +39,7 @@ from strandline.schedule.model import (
 )
 from strandline.schedule.news import open_news
 from strandline.schedule.push import LocalFeed, LocalPush
+from strandline.schedule.relay.values import RelayLetter
 from strandline.schedule.serving import Pulled, PushListener, ServedMessages, ServedSchedules
 from strandline.schedule.settings import ScheduleSections
 from strandline.schedule.storage import ScheduleStore
@@ -81,7 +82,7 @@ class LocalSchedules(ServedSchedules, Room):
 
     def _open(self) -> ScheduleParts:
         settings = self._settings.schedule
-        store = connect(self._settings, self._databases, self._clock)
+        store = connect(settings.url, self._databases, self._clock)
         clocks = NodeClocks(self._node.id, store, self._clock, settings.max_clock_offset_ms)
         clocks.measure()
         news = open_news(store, settings.news)
@@ -122,6 +123,10 @@ class LocalSchedules(ServedSchedules, Room):
         if not rules.is_name(rules.split_view(name)[0]):
             raise _no_schedule(name)
         return LocalMessages(name, self)
+
+    def relay_letters(self, name: str, *, limit: int = 100, after: str = "") -> list[RelayLetter]:
+        """Events that the relay of a schedule could not relay, ordered by id. To continue, pass the last id."""
+        return self.parts.store.relays.dead_letters(name, limit, after)
 
     def clocks(self) -> ClockReport:
         self.parts.broker.start()

@@ -23,10 +23,10 @@ from strandline.archive.model import HOUR_MS, Counts, Term
 from strandline.archive.options import ArchiveOptions
 from strandline.archive.propagator import Propagator
 from strandline.archive.settings import ArchiveSettings
-from strandline.archive.source import Source
 from strandline.archive.tasks import InProcess, Runner
 from strandline.clock import ManualClock, parse_rfc3339, to_rfc3339
 from strandline.log import EventType
+from strandline.log.range_source import RangeSource
 from strandline.platform import Platform
 from strandline.settings import Settings
 
@@ -47,7 +47,7 @@ class ArchivePlace:
         self.ledger: Ledger = SqlLedger(database, lease_ms=6_000, now=self.clock.now_ms)
         self.root = folder / "archive"
         self.files: Files = LocalFiles(str(self.root))
-        self.source = Source(self.platform.log.types, folder / "data", self.platform.settings.log)
+        self.source = RangeSource(self.platform.log.types, folder / "data", self.platform.settings.log)
         self.runner: Runner = InProcess()
         self.propagator = Propagator(self.ledger, self.files, self.layout)
 

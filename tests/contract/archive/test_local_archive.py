@@ -51,6 +51,15 @@ def platform(open_platform) -> Platform:
     return platform
 
 
+def test_topics_of_journals_are_not_archived(platform):
+    """Their records are actions, with binary values or none."""
+    platform.journals.create("accounts")
+    platform.journal("accounts").append("one", [{"n": 1}], expected=0)
+    platform.clock.advance(2 * HOUR_MS)
+    platform.archive.process().once()
+    assert [status.event_type for status in platform.archive.status()] == ["orders"]
+
+
 def publish(platform: Platform, *times_ms: int, name: str = "orders") -> None:
     events = [
         {"metadata": {"eid": f"00000000-0000-0000-0000-{number:012d}", "occurred_at": to_rfc3339(time_ms)}}

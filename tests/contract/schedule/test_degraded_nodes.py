@@ -98,8 +98,8 @@ def shift(monkeypatch):
     """Shifts the time of the server, for all stores that are opened."""
     found = {"ms": 0}
 
-    def connect(settings, databases, clock):
-        database = databases.get(settings.schedule.url, "schedule.db", fixed_plans=True)
+    def connect(url, databases, clock):
+        database = databases.get(url, "schedule.db", fixed_plans=True)
         return SqlSchedules(database, None if database.shared else clock.now_ms, lambda: found["ms"])
 
     monkeypatch.setattr(local, "connect", connect)

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from strandline.archive.files.port import Digest, Entry, Files, NewFile, checked, checked_no_data
+from strandline.archive.files.port import Digest, FileEntry, Files, NewFile, checked, checked_no_data
 from strandline.errors import Conflict, Forbidden, Invalid, NotFound, StrandlineError, Unavailable
 
 _SECRETS = frozenset({"access_key", "secret_key", "session_token", "account_key", "sas_token", "sig"})
@@ -74,13 +74,15 @@ class ArrowFiles(Files):
         with _mapped(path):
             return self._system.open_input_file(self._at(path))
 
-    def entries(self, path: str = "") -> list[Entry]:
+    def entries(self, path: str = "") -> list[FileEntry]:
         folder = self._at(path) if path else self._root.rstrip("/")
         if path and self.size(path) is not None:
             return []
         with _mapped(path):
             listing = self._system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
-        found = [Entry(item.base_name, item.size if item.type == pafs.FileType.File else None) for item in listing]
+        found = [
+            FileEntry(item.base_name, item.size if item.type == pafs.FileType.File else None) for item in listing
+        ]
         return sorted(found, key=lambda entry: entry.name)
 
     def size(self, path: str) -> int | None:

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from strandline.archive.files.port import Entry, NewFile, checked, checked_no_data
+from strandline.archive.files.port import FileEntry, NewFile, checked, checked_no_data
 from strandline.archive.files.renaming import RenamingFiles
 from strandline.engine.hdfs import HdfsConnection
 from strandline.errors import Invalid, NotFound, OutcomeUnknown, StrandlineError
@@ -47,9 +47,9 @@ class HdfsFiles(RenamingFiles):
     def open(self, path: str) -> pa.NativeFile:
         return pa.PythonFile(self._connection.open(self._at(path)), mode="r")
 
-    def entries(self, path: str = "") -> list[Entry]:
+    def entries(self, path: str = "") -> list[FileEntry]:
         folder = self._at(path) if path else self._root or "/"
-        found = [Entry(status.name, status.size) for status in self._connection.children(folder)]
+        found = [FileEntry(status.name, status.size) for status in self._connection.children(folder)]
         return sorted(found, key=lambda entry: entry.name)
 
     def size(self, path: str) -> int | None:

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from strandline import failpoints
-from strandline.archive.files.port import Entry, NewFile, checked, checked_no_data
+from strandline.archive.files.port import FileEntry, NewFile, checked, checked_no_data
 from strandline.archive.files.renaming import RenamingFiles
 from strandline.errors import (
     Conflict,
@@ -81,14 +81,14 @@ class LocalFiles(RenamingFiles):
         with _mapped(path):
             return pa.OSFile(str(found), "rb")
 
-    def entries(self, path: str = "") -> list[Entry]:
+    def entries(self, path: str = "") -> list[FileEntry]:
         folder = self._at(path) if path else self._root
         found = []
         with _mapped(path), suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as listing:
             for item in listing:
                 with suppress(FileNotFoundError):  # deleted since it was listed
                     size = None if item.is_dir() else item.stat().st_size
-                    found.append(Entry(item.name, size))
+                    found.append(FileEntry(item.name, size))
         return sorted(found, key=lambda entry: entry.name)
 
     def size(self, path: str) -> int | None:

@@ -47,7 +47,7 @@ class Digest:
 
 
 @dataclass(frozen=True)
-class Entry:
+class FileEntry:
     """An entry of a directory: a name without a path. `size` is None for a directory."""
 
     name: str
@@ -203,7 +203,7 @@ class Files(ABC):
         """Open a published or staged file for random reads by pyarrow. NotFound if it does not exist."""
 
     @abstractmethod
-    def entries(self, path: str = "") -> list[Entry]:
+    def entries(self, path: str = "") -> list[FileEntry]:
         """The entries of a directory, by name; empty if the directory does not exist.
 
         Includes everything that existed before the call and still exists after it, also hidden files of `replace`

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pyarrow as pa
 
 from strandline import failpoints
-from strandline.archive.files.port import Digest, Entry, Files, NewFile, Seen, checked, checked_no_data
+from strandline.archive.files.port import Digest, FileEntry, Files, NewFile, Seen, checked, checked_no_data
 from strandline.archive.files.s3_streams import ObjectReader, ObjectWriter, PartSender
 from strandline.engine.s3 import Bucket
 from strandline.errors import Conflict, Invalid, NotFound, StrandlineError
@@ -99,15 +99,15 @@ class S3Files(Files):
             raise NotFound(f"{path} does not exist")
         return pa.PythonFile(ObjectReader(self._bucket, key, found), mode="r")
 
-    def entries(self, path: str = "") -> list[Entry]:
+    def entries(self, path: str = "") -> list[FileEntry]:
         folder = f"{self._key(path)}/" if path else self._prefix
         objects, deeper = self._bucket.folder(folder)
         # Cleaning up staging needs the directories that contain only unfinished uploads, too.
         begun = {key[len(folder) :].partition("/") for key, _ in self._bucket.uploads(folder)}
         folders = {prefix[len(folder) : -1] for prefix in deeper} | {name for name, slash, _ in begun if slash}
-        found = [Entry(name, None) for name in folders]
+        found = [FileEntry(name, None) for name in folders]
         # Some tools represent an empty folder by an object of the folder's own name.
-        found += [Entry(key[len(folder) :], size) for key, size in objects if key != folder]
+        found += [FileEntry(key[len(folder) :], size) for key, size in objects if key != folder]
         return sorted(found, key=lambda entry: entry.name)
 
     def size(self, path: str) -> int | None:

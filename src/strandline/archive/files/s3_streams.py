@@ -10,7 +10,7 @@ from contextlib import suppress
 from threading import BoundedSemaphore
 
 from strandline.archive.files.port import NewFile
-from strandline.engine.s3 import Bucket, Head
+from strandline.engine.s3 import Bucket, ObjectHead
 from strandline.errors import Conflict, NotFound, StrandlineError
 
 # S3 allows 10,000 parts, so objects can have up to 78 GiB.
@@ -88,7 +88,7 @@ class ObjectWriter(NewFile):
 class ObjectReader(io.RawIOBase):
     """Random reads for pyarrow of the object version that was current when it was opened."""
 
-    def __init__(self, bucket: Bucket, key: str, head: Head) -> None:
+    def __init__(self, bucket: Bucket, key: str, head: ObjectHead) -> None:
         self._bucket = bucket
         self._key = key
         self._head = head

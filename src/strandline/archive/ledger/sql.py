@@ -11,9 +11,11 @@ from strandline.archive.ledger import rows
 from strandline.archive.ledger.port import HourBook, Leases, Ledger, PeriodBook
 from strandline.archive.model import ArchivedFile, Barrier, Claim, Decision, Hour, Period, Standing, Term
 from strandline.engine.database import Database, LeaseClock, Tables, Transaction, is_plain
+from strandline.engine.process_leases import ProcessLeases
 from strandline.errors import Conflict, NotFound
 
 _T = TypeVar("_T")
+_LEASES = "strandline archive leases"
 
 
 class LedgerTables(Tables):
@@ -40,45 +42,8 @@ class LedgerTables(Tables):
         return self.transaction(owned)
 
 
-class SqlLedgerLeases(Leases):
-    def __init__(self, tables: LedgerTables, clock: LeaseClock, lease_ms: int) -> None:
-        self._tables = tables
-        self._clock = clock
-        self._lease_ms = lease_ms
-
-    def renew(self, owner: str, progress: str = "") -> None:
-        def work(tx: Transaction) -> None:
-            expires_ms = self._expire_owners(tx) + self._lease_ms
-            tx.run("renew", owner=owner, boot=self._clock.boot, expires_ms=expires_ms, progress=progress)
-
-        self._tables.transaction(work)
-
-    def owners(self) -> dict[str, str]:
-        return dict(self._tables.fetch("owners", **self._clock.parameters()))
-
-    def take(self, owner: str, name: str) -> bool:
-        # In most calls the owner has the lease already; finding that out needs no commit.
-        if self._tables.fetch("has_lease", name=name, owner=owner, **self._clock.parameters()):
-            return True
-
-        def work(tx: Transaction) -> bool:
-            self._expire_owners(tx)
-            return bool(tx.run("take", name=name, owner=owner))
-
-        return self._tables.transaction(work)
-
-    def _expire_owners(self, tx: Transaction) -> int:
-        """Delete owners that have expired, with their leases. Returns the current time."""
-        tx.run("lock", name="strandline archive leases", seed=0)
-        now_ms = self._clock.now_ms(tx)
-        tx.run("expire_owners", boot=self._clock.boot, now_ms=now_ms)
-        return now_ms
-
-    def release(self, owner: str, name: str) -> None:
-        self._tables.transaction(lambda tx: tx.run("release", owner=owner, name=name))
-
-    def leave(self, owner: str) -> None:
-        self._tables.transaction(lambda tx: tx.run("leave", owner=owner))
+class SqlLedgerLeases(ProcessLeases, Leases):
+    """The leases of the archive's processes."""
 
 
 class SqlHourBook(HourBook):
@@ -182,7 +147,7 @@ class SqlLedger(Ledger):
         lease_now: Callable[[], int] | None = None,
     ) -> None:
         self._tables = LedgerTables(database, now)
-        self.leases = SqlLedgerLeases(self._tables, LeaseClock(database, lease_now), lease_ms)
+        self.leases = SqlLedgerLeases(self._tables, LeaseClock(database, lease_now), lease_ms, _LEASES)
         self.hours = SqlHourBook(self._tables)
         self.periods = SqlPeriodBook(self._tables)
 

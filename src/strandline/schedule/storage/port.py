@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 
 from strandline.engine.database import Signals
+from strandline.engine.process_leases import ProcessLeases
+from strandline.log.cursors import Position
 from strandline.schedule.model import (
     ChosenMessage,
     ClockOffset,
@@ -29,6 +31,7 @@ from strandline.schedule.model import (
     StoredMessage,
     Taker,
 )
+from strandline.schedule.relay.values import OpenRecord, RelayLetter, RelayMessage, RelayRoute, TargetMark
 
 
 class Messages(ABC):
@@ -175,10 +178,73 @@ class Sessions(ABC):
         """The epochs of the consumers that are there, by consumer. Buckets are dealt to them."""
 
 
+class RelayBook(ABC):
+    """The state of relays. A relay is named by its schedule, and changes with the schedule's messages.
+
+    Its processes have epochs: a process that takes over gets the next one, and processes with an older epoch are
+    Fenced. A schedule without a relay is NotFound.
+    """
+
+    @abstractmethod
+    def begin(self, route: RelayRoute) -> None:
+        """Register a relay. Conflict if the schedule has another one, or a setting that a relay cannot have."""
+
+    @abstractmethod
+    def take_over(self, schedule: str) -> int:
+        """The epoch of a new process; processes with an older epoch cannot lease and delete any more."""
+
+    @abstractmethod
+    def positions(self, schedule: str) -> dict[int, Position]:
+        """How far each partition of the source is filled into the schedule; no entry if nothing is."""
+
+    @abstractmethod
+    def fill(
+        self,
+        route: RelayRoute,
+        partition: int,
+        after: Position | None,
+        until: Position,
+        messages: Sequence[RelayMessage],
+        dead: Sequence[RelayLetter],
+    ) -> int:
+        """Create messages, keep dead letters and move the position from `after` to `until`, all or nothing.
+
+        Messages that exist are left as they are; those that the schedule refuses become dead letters. Returns the
+        number of dead letters. Conflict if the position is not `after`.
+        """
+
+    @abstractmethod
+    def lease(
+        self, schedule: str, epoch: int, mark: TargetMark, *, limit: int, max_bytes: int, lease_ms: int
+    ) -> OpenRecord | None:
+        """Lease the oldest due messages and open a record of them with the mark, all or nothing.
+
+        Bodies are about `max_bytes` in total at most, but at least one message is leased. None if none is due.
+        Conflict if a record is open.
+        """
+
+    @abstractmethod
+    def record(self, schedule: str) -> OpenRecord | None:
+        """The open record, with those of its messages that still exist."""
+
+    @abstractmethod
+    def close(self, schedule: str, epoch: int, record: OpenRecord, dead: Sequence[RelayLetter]) -> None:
+        """Delete the messages of a record, whoever holds them, keep dead letters and close it. Idempotent."""
+
+    @abstractmethod
+    def dead_letters(self, schedule: str, limit: int, after: str = "") -> list[RelayLetter]:
+        """Dead letters ordered by id, at most `limit`. To continue, pass the last id as `after`."""
+
+    @abstractmethod
+    def processes(self, lease_ms: int) -> ProcessLeases:
+        """The processes of all relays. A lease is on the name of a schedule."""
+
+
 class ScheduleStore(ABC):
     messages: Messages
     due: DueMessages
     sessions: Sessions
+    relays: RelayBook
 
     @abstractmethod
     def put(self, schedule: Schedule) -> bool:

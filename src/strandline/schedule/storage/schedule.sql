@@ -369,6 +369,17 @@ WHERE {is_asked} AND {live} AND messages.producer_group = g.actor
 RETURNING {changed}
 {counted}
 
+-- name: delete_relayed
+-- For a relay, which owns its messages and has published them, whoever holds their leases by now.
+{atomically}
+WITH {asked}
+UPDATE messages SET version = messages.version + 1, at_ms = g.now_ms, mark = 2,
+    left_ms = CASE WHEN messages.consumer IS NULL THEN messages.at_ms END
+FROM asked g
+WHERE {is_asked} AND {live} AND messages.producer_group = g.actor
+RETURNING {changed}
+{counted}
+
 -- name: delete_dead
 {atomically}
 WITH {asked}
@@ -510,6 +521,27 @@ FROM (
     (SELECT * FROM due WHERE lane = 14 ORDER BY at_ms) UNION ALL (SELECT * FROM due WHERE lane = 15 ORDER BY at_ms)
 ) AS d
 {may_take};
+
+-- part: in_order
+SELECT messages.id, messages.version, messages.body_bytes, messages.at_ms FROM messages
+WHERE messages.schedule = (SELECT number FROM s) AND messages.lane = {lane} AND messages.mark = 0
+    AND messages.at_ms <= (SELECT now_ms FROM clock)
+ORDER BY messages.at_ms, messages.id LIMIT :limit
+
+-- name: due_in_order
+-- The oldest available messages; those of one moment by their ids.
+WITH {clock}, {s}
+SELECT (SELECT now_ms FROM clock), (SELECT max_lease_ms FROM s), found.id, found.version, found.body_bytes
+{in_each_lane}
+    {in_order}
+) AS found ORDER BY found.at_ms, found.id LIMIT :limit;
+
+-- name: contents
+-- The given messages that are live, with their bodies.
+WITH {given}
+SELECT {changed}, {body}
+FROM given g JOIN schedules s ON s.name = :schedule
+JOIN messages ON messages.schedule = s.number AND messages.lane = g.lane AND messages.id = g.id AND {live};
 
 -- name: next_due
 WITH {clock}, {s}

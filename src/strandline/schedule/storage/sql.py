@@ -12,6 +12,7 @@ from strandline.schedule.model import Schedule
 from strandline.schedule.storage.due import SqlDueMessages, SqlSessions
 from strandline.schedule.storage.messages import MessageTables, SqlMessages
 from strandline.schedule.storage.port import ScheduleStore
+from strandline.schedule.storage.relays import SqlRelays
 from strandline.schedule.storage.writes import StoreClock, open_writes
 
 # The statements name the lanes.
@@ -37,6 +38,7 @@ class SqlSchedules(ScheduleStore):
         self.messages = SqlMessages(shared)
         self.due = SqlDueMessages(shared)
         self.sessions = SqlSessions(shared)
+        self.relays = SqlRelays(shared)
 
     def create(self, schedule: Schedule) -> bool:
         rules.check_schedule(schedule)

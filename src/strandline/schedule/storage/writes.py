@@ -49,6 +49,10 @@ class Writes(ABC):
         """Store a change durably with its counts and bodies; returns the rows that it changed."""
 
     @abstractmethod
+    def apply(self, tx: Transaction, change: Change) -> Rows:
+        """The same as a part of the caller's transaction."""
+
+    @abstractmethod
     def close(self) -> None:
         """Finish the changes that were begun."""
 
@@ -61,16 +65,22 @@ class DirectWrites(Writes):
         self._clock = clock
 
     def run(self, change: Change) -> Rows:
+        rows = self._tables.store(change.name, **self._values(change))
+        failpoints.hit("schedule.changed")
+        failpoints.hit("schedule.stored")
+        return rows
+
+    def apply(self, tx: Transaction, change: Change) -> Rows:
+        return tx.run(change.name, **self._values(change))
+
+    def _values(self, change: Change) -> dict[str, Any]:
         # All callers lock the rows in the same order, so that they do not block each other.
         ordered = sorted(change.rows, key=lambda row: (row[1], row[0]))
         values: dict[str, Any] = columns(GIVEN if change.bodies is None else NEW, ordered)
         if change.bodies is not None:
             bodies = [change.bodies[name] for name in values["ids"]]
             values |= {"bodies": [body.content for body in bodies], "jsons": [body.is_json for body in bodies]}
-        rows = self._tables.store(change.name, schedule=change.schedule, **values, **self._clock.parameters())
-        failpoints.hit("schedule.changed")
-        failpoints.hit("schedule.stored")
-        return rows
+        return {"schedule": change.schedule, **values, **self._clock.parameters()}
 
     def close(self) -> None:
         pass
@@ -96,7 +106,7 @@ class CombinedWrites(Writes):
 
     def _store(self, changes: Sequence[Change]) -> list[Rows]:
         if len(changes) == 1:
-            return self._tables.transaction(lambda tx: [self._apply(tx, changes[0])])
+            return self._tables.transaction(lambda tx: [self.apply(tx, changes[0])])
 
         def work(tx: Transaction) -> list[Rows]:
             results: list[Rows] = [[] for _ in changes]
@@ -105,13 +115,13 @@ class CombinedWrites(Writes):
                 rows = [row for number in together for row in changes[number].rows]
                 bodies = None if first.bodies is None else _all_bodies(changes[number] for number in together)
                 whose = {row[0]: number for number in together for row in changes[number].rows}
-                for row in self._apply(tx, Change(first.name, first.schedule, rows, bodies)):
+                for row in self.apply(tx, Change(first.name, first.schedule, rows, bodies)):
                     results[whose[row[0]]].append(row)
             return results
 
         return self._tables.transaction(work)
 
-    def _apply(self, tx: Transaction, change: Change) -> Rows:
+    def apply(self, tx: Transaction, change: Change) -> Rows:
         rows = tx.run(change.name, schedule=change.schedule, items=[*change.rows], **self._clock.parameters())
         failpoints.hit("schedule.changed")
         own = Transaction(tx.session, self._own)

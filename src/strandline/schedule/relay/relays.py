@@ -1,0 +1,84 @@
+"""The relays of a platform: starts a process of one, and lists the processes that run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from strandline.coordination.settings import CoordinationSettings
+from strandline.engine.connect import Databases
+from strandline.engine.process_leases import ProcessLeases
+from strandline.log.event_types import refuse_actions
+from strandline.log.local import LocalLog
+from strandline.log.range_source import RangeSource
+from strandline.log.settings import LogSettings
+from strandline.schedule.local import LocalSchedules
+from strandline.schedule.model import Schedule
+from strandline.schedule.relay.emptying import Emptied, Emptier, TargetLog
+from strandline.schedule.relay.filling import FillHere, FillPlanner, FillRunner
+from strandline.schedule.relay.process import RelayProcess
+from strandline.schedule.relay.rules import DueRule
+from strandline.schedule.relay.values import RelayOptions, RelayRoute
+from strandline.schedule.settings import ScheduleSettings
+from strandline.schedule.storage.connect import FILE
+
+
+class RelaySections(Protocol):
+    """The sections that relays read."""
+
+    @property
+    def log(self) -> LogSettings: ...
+
+    @property
+    def schedule(self) -> ScheduleSettings: ...
+
+    @property
+    def coordination(self) -> CoordinationSettings: ...
+
+
+@dataclass(frozen=True)
+class Relays:
+    log: LocalLog
+    schedules: LocalSchedules
+    databases: Databases
+    settings: RelaySections
+
+    def process(self, options: RelayOptions, runner: FillRunner | None = None) -> RelayProcess:
+        """A process of a relay, not started. Creates the schedule if it does not exist."""
+        options.check()
+        route = self._route(options)
+        store = self.schedules.parts.store
+        store.create(self._schedule(options.schedule))
+        store.relays.begin(route)
+        ranges = RangeSource(self.log.types, self.databases.data, self.settings.log)
+        rule = DueRule(options.delay_ms, options.due_field)
+        planner = FillPlanner(ranges, store.relays, route, rule, self.settings.schedule.url)
+        emptied = Emptied()
+        return RelayProcess(
+            options,
+            self.schedules.parts,
+            planner,
+            runner or FillHere(),
+            lambda: Emptier(TargetLog(self.log, ranges, options), store.relays, emptied),
+            self._processes(),
+            self.settings.coordination.session_timeout_ms,
+        )
+
+    def _route(self, options: RelayOptions) -> RelayRoute:
+        source, target = (self.log.types.entry(name) for name in (options.source, options.target))
+        for entry in (source, target):
+            refuse_actions(entry)
+        return RelayRoute(options.schedule, options.source, source.id, options.target)
+
+    def _schedule(self, name: str) -> Schedule:
+        """A schedule that accepts every event of the log."""
+        return Schedule(name, max_body_bytes=max(Schedule(name).max_body_bytes, self.settings.log.max_event_bytes))
+
+    def progress(self) -> dict[str, str]:
+        """What each running process last reported, by the name of the process. Creates no file."""
+        made = self.settings.schedule.url or (self.databases.data / FILE).exists()
+        return self._processes().owners() if made else {}
+
+    def _processes(self) -> ProcessLeases:
+        lease_ms = self.settings.coordination.session_timeout_ms
+        return self.schedules.parts.store.relays.processes(lease_ms)

@@ -1,0 +1,92 @@
+"""The values of a relay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from strandline.errors import Invalid
+from strandline.log.cursors import Position
+
+#: What to do with messages if it cannot be known whether they were published: see `RelayOptions.unsure`.
+Unsure: TypeAlias = Literal["stop", "publish", "delete"]
+
+
+class RelayOptions(msgspec.Struct, frozen=True):
+    """What a relay does. A schedule belongs to one relay.
+
+    An event is due `delay_ms` after it was published or, with `due_field`, at the time in that field. `unsure` is
+    for an operator: after a crash, events of the target may have expired that would show what was published.
+    """
+
+    source: str
+    target: str
+    schedule: str
+    delay_ms: int = 0
+    due_field: str = ""
+    unsure: Unsure = "stop"
+
+    def check(self) -> None:
+        """Invalid if an option is missing or cannot be used."""
+        for name in ("source", "target", "schedule"):
+            if not getattr(self, name):
+                raise Invalid(f"the relay needs a {name}; name it with --relay-{name}")
+        if self.source == self.target:
+            raise Invalid(f"source and target of the relay are both {self.source!r}; it would never end")
+        if self.unsure not in get_args(Unsure):
+            raise Invalid(f"unsure of the relay must be one of {', '.join(get_args(Unsure))}, not {self.unsure!r}")
+        if self.delay_ms < 0:
+            raise Invalid(f"delay_ms of the relay must not be negative, but is {self.delay_ms}")
+        if self.delay_ms and self.due_field:
+            raise Invalid("the relay has delay_ms and due_field; leave one of them out")
+
+
+class RelayRoute(msgspec.Struct, frozen=True):
+    """The two event types that a schedule connects. The id is that of the source's current life."""
+
+    schedule: str
+    source: str
+    source_id: str
+    target: str
+
+
+class RelayMessage(msgspec.Struct, frozen=True):
+    """An event that waits in a schedule. Its id says where it is in the source."""
+
+    id: str
+    due_ms: int
+    value: bytes
+
+
+class RelayLetter(msgspec.Struct, frozen=True):
+    """A record of the source that cannot be relayed, with the reason."""
+
+    id: str
+    partition: int
+    cursor: Position
+    reason: str
+    value: bytes | None
+
+
+class FilledRange(msgspec.Struct, frozen=True):
+    """How many records were filled into the schedule, and how many of them became dead letters."""
+
+    records: int = 0
+    dead: int = 0
+
+
+class TargetMark(msgspec.Struct, frozen=True):
+    """Where the partitions of the target ended before messages were published. Others did not exist then."""
+
+    target_id: str
+    ends: Mapping[int, Position]
+
+
+class OpenRecord(msgspec.Struct, frozen=True):
+    """Messages that are being published, ordered by (due, id). There is one record at a time."""
+
+    round: int
+    mark: TargetMark
+    messages: Sequence[RelayMessage]
