@@ -5,6 +5,7 @@ DATA   ?= ./data
 VENV   := .venv
 BIN    := $(VENV)/bin
 KAFKA  := .cache/services/kafka-4.3.1
+CASSANDRA := .cache/services/cassandra-5.0.9
 HADOOP := .cache/services/hadoop-3.4.2
 NAKADI := .cache/services/fahrschein-0.24.0
 S3     := .cache/services/versitygw-1.8.0
@@ -24,12 +25,15 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.ready
 	@echo "installing the development tools …"
-	@$(PIP) install -c constraints.txt -e '.[server,kafka,postgres,spark,zookeeper,hdfs,s3,dev]'
+	@$(PIP) install -c constraints.txt -e '.[server,kafka,postgres,cassandra,redis,spark,zookeeper,hdfs,s3,dev]'
 	@touch $@
 
 # A folder appears only when it is complete; what is in it never changes.
 $(KAFKA): | $(VENV)/.dev
 	@$(RUN) services.jars kafka
+
+$(CASSANDRA): | $(VENV)/.dev
+	@$(RUN) services.jars cassandra
 
 $(HADOOP): | $(VENV)/.dev
 	@$(RUN) services.jars hadoop
@@ -56,17 +60,17 @@ check: $(VENV)/.dev
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-test: check $(KAFKA) $(HADOOP) $(NAKADI) $(S3)
+test: check $(KAFKA) $(CASSANDRA) $(HADOOP) $(NAKADI) $(S3)
 	@$(BIN)/coverage erase
 	@$(BIN)/python tests/lanes.py
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --skip-covered
 
-bench: $(VENV)/.dev $(KAFKA) $(WRK)
+bench: $(VENV)/.dev $(KAFKA) $(CASSANDRA) $(WRK)
 	@$(RUN) bench
 
-chaos: $(VENV)/.dev $(KAFKA)
-	@$(BIN)/python -m pytest -m slow tests/chaos -s
+chaos: $(VENV)/.dev $(KAFKA) $(CASSANDRA)
+	@$(BIN)/python -m pytest -m slow tests -s
 
 docs: $(VENV)/.dev
 	@$(BIN)/python -m docs.build

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from services.cassandra import CassandraServer
 from services.hdfs import HdfsCluster
 from services.kafka import Broker
 from services.postgres import PostgresServer
 from services.s3 import ACCESS_KEY, SECRET_KEY, S3Server
+from services.valkey import ValkeyCluster, ValkeyServer
 from services.zookeeper import ZookeeperServer
 
 # The time that an example takes depends on the machine, so no deadline is set.
@@ -38,6 +40,33 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServe
     """The PostgreSQL of a test run; every test has its own database. Call `bring_back` after `kill` or `pause`."""
     with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CassandraServer]:
+    """The Cassandra of a test run; every test has its own topics. Call `bring_back` after `kill` or `pause`."""
+    with CassandraServer(tmp_path_factory.mktemp("cassandra")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def journal_keyspace(cassandra: CassandraServer) -> str:
+    """The address of a keyspace that tests of journals share: to create tables takes seconds."""
+    return cassandra.url(cassandra.new_keyspace())
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    """The one Valkey of a test run; tests use different keys. Call `bring_back` after `kill` or `pause`."""
+    with ValkeyServer(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def valkey_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyCluster]:
+    """The one Valkey Cluster of a test run; tests use different keys. Call `bring_back` after a failover."""
+    with ValkeyCluster(tmp_path_factory.mktemp("valkey-cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

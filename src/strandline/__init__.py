@@ -10,6 +10,7 @@ from strandline.lazy import lazy
 
 if TYPE_CHECKING:
     from strandline.client import connect
+    from strandline.feeds import Entry
     from strandline.log import EventType, Schema
     from strandline.platform import open  # noqa: A004 - `strandline.open` is the name users read
     from strandline.schedule import Message, Schedule
@@ -18,6 +19,7 @@ else:
     __getattr__ = lazy(
         __name__,
         {
+            "Entry": "strandline.feeds.model",
             "EventType": "strandline.log.model",
             "Message": "strandline.schedule.message",
             "Schedule": "strandline.schedule.model",
@@ -29,4 +31,14 @@ else:
 
 __version__ = "0.1.0"
 
-__all__ = ["EventType", "Message", "Schedule", "Schema", "StrandlineError", "__version__", "connect", "open"]
+__all__ = [
+    "Entry",
+    "EventType",
+    "Message",
+    "Schedule",
+    "Schema",
+    "StrandlineError",
+    "__version__",
+    "connect",
+    "open",
+]

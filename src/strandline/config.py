@@ -19,6 +19,7 @@ from typing import Any, Self, get_type_hints
 from strandline.errors import Invalid
 
 ENV_PREFIX = "STRANDLINE_"
+_WORDS = {"true": True, "on": True, "false": False, "off": False}
 
 
 def from_environment(what: str, name: str, env: Mapping[str, str] = os.environ) -> str:
@@ -137,6 +138,10 @@ def _convert(setting: Setting, value: Any, env: Mapping[str, str]) -> Any:
             value = int(value.replace("_", ""))
         except ValueError:
             raise Invalid(f"{setting.key} must be a whole number, not {shown}") from None
+    if setting.type is bool and isinstance(value, str):
+        if value.lower() not in _WORDS:
+            raise Invalid(f"{setting.key} must be true or false, not {shown}")
+        value = _WORDS[value.lower()]
     number: Any = value
     if type(value) is not setting.type:
         raise Invalid(f"{setting.key} must be of type {setting.type.__name__}, not {type(value).__name__}")

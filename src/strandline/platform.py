@@ -8,6 +8,8 @@ from strandline.archive.local import LocalArchive
 from strandline.clock import Clock, system_clock
 from strandline.engine import decoders
 from strandline.engine.connect import Databases
+from strandline.feeds.local import LocalFeeds
+from strandline.journal.local import LocalJournal, LocalJournals
 from strandline.log.local import LocalLog
 from strandline.log.open import open_log
 from strandline.room import Room, Rooms, room
@@ -37,6 +39,17 @@ class Platform(Rooms[Room]):
     @room
     def schedules(self) -> LocalSchedules:
         return LocalSchedules(self.databases, self.settings, self.clock, self.log.node)
+
+    @room
+    def journals(self) -> LocalJournals:
+        return LocalJournals(self.log, self.databases, self.settings, self.clock)
+
+    @room
+    def feeds(self) -> LocalFeeds:
+        return LocalFeeds(self.log, self.databases, self.settings, self.clock)
+
+    def journal(self, topic: str) -> LocalJournal:
+        return self.journals.of(topic)
 
     def schedule(self, name: str) -> LocalMessages:
         return self.schedules.of(name)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from strandline.archive.settings import ArchiveSettings
 from strandline.config import Sections
 from strandline.coordination.settings import CoordinationSettings
+from strandline.feeds.settings import FeedSettings
+from strandline.journal.settings import JournalSettings
 from strandline.log.settings import CatalogSettings, LogSettings
 from strandline.logging_setup import LoggingSettings
 from strandline.schedule.settings import ScheduleSettings
@@ -21,4 +23,6 @@ class Settings(Sections):
     coordination: CoordinationSettings = field(default_factory=CoordinationSettings)
     archive: ArchiveSettings = field(default_factory=ArchiveSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    journal: JournalSettings = field(default_factory=JournalSettings)
+    feeds: FeedSettings = field(default_factory=FeedSettings)
     logs: LoggingSettings = field(default_factory=LoggingSettings)

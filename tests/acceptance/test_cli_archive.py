@@ -203,6 +203,7 @@ def test_mistakes_are_named(tmp_path, arguments, said):
     assert done.returncode in {1, 2}
     assert said in done.stderr.decode()
     assert b"Traceback" not in done.stderr
+    assert b"incubator" not in done.stderr  # the first line that Spark prints
 
 
 def test_a_spark_that_does_not_start_is_named(tmp_path):

@@ -28,6 +28,7 @@ def prepare(request, folder, stack: ExitStack) -> tuple[dict, ...]:
     settings = (
         f'[catalog]\nurl = "{database}"\n'
         f'[coordination]\nurl = "zookeeper://{zookeeper.hosts}/{uuid.uuid4().hex}"\n'
+        f'[journal]\nurl = "{database}"\n'
     )
     if request.param == "postgres":
         # Only here: a node whose clock is an hour off the schedule's database would not become ready.

@@ -46,6 +46,7 @@ def platform(tmp_path: Path, postgres, zookeeper, kafka: Broker) -> Iterator[Pla
         f'[coordination]\nurl = "zookeeper://{zookeeper.hosts}/{uuid.uuid4().hex}"\n'
         f'[archive]\nroot = "{tmp_path / "archive"}"\nmin_records = 1\nmax_records = 8000\ninterval_ms = 50\n'
         f"max_future_ms = {4 * HOUR_MS}\n"  # events are published up to three hours before their time
+        f'[journal]\nurl = "{postgres.url(postgres.new_database())}"\n'
     )
     with Platform(tmp_path / "data", Settings.load(file), FastClock(NOON, 1.0)) as opened:
         configuration = KafkaConfiguration(kafka.bootstrap_servers)
@@ -134,3 +135,33 @@ def test_reads_lose_their_workers(tmp_path, cluster, platform):
         job.kill()
     once = {"rows": SOME, "numbers": sum(range(SOME)), "squares": sum(n * n for n in range(SOME))}
     assert json.loads((folder / "found.json").read_text()) == {"batch": once, "stream": once}
+
+
+def test_the_replication_loses_a_worker(tmp_path, cluster, platform):
+    """If a worker is killed while it writes to the store, every event is stored once and in order."""
+    cluster.add_worker()
+    doomed = cluster.add_worker(STRANDLINE_TEST_FAILPOINT="journal.apply:stop:3")
+    platform.journals.create("accounts", partitions=4, storage="kafka")
+    journal = platform.journal("accounts")
+    entities = [f"account-{number}" for number in range(20)]
+    for first in range(1, 41, 10):
+        for entity in entities:
+            journal.append(entity, [*range(first, first + 10)], expected=first - 1)
+    log = tmp_path / "replicate.log"
+    run = (STRANDLINE, "pipeline", "run", "replicate", "--master", cluster.url, "--data", str(platform.data))
+    job = start(cluster, log, *run)
+    try:
+        job.until(doomed.has_stopped_task, "a paused task")
+        doomed.kill()
+        topic, store = platform.journals.topic("accounts"), platform.journals.store()
+        job.until(
+            lambda: platform.log.raw.lag("accounts", store.pointers(topic.id)) == 0, "all actions in the store"
+        )
+        assert job.terminate() == 0, job.log_tail()
+        for entity in entities:
+            partition = platform.journals.action_log.partition(topic, entity)
+            with store.open(topic.id, partition, entity) as stored:
+                assert [row.event.payload.data for row in stored.rows(1, 100)] == [b"%d" % n for n in range(1, 41)]
+    finally:
+        job.kill()
+        platform.log.delete("accounts")

@@ -12,10 +12,10 @@ import httpx
 import pytest
 from cluster import SESSION_MS, Cluster, asleep
 from consumer import ASLEEP_S, COMMIT_TIMEOUT_S, WINDOW
-from journals import Cursors, Journals, Stored
 from ledger import Ledger
 from load import start_publishers, stop_publishers
 
+from journals import Cursors, Journals, Stored
 from services import CLIENT, Process, Server, environment, until
 
 PARTITIONS = 6

@@ -30,6 +30,7 @@ PRODUCTS = {
     "kafka": Product("org.apache.kafka", "kafka_2.13", "4.3.1"),
     # Without `default` Ivy asks for dependencies that the jars already contain under other names.
     "hadoop": Product("org.apache.hadoop", "hadoop-client-minicluster", "3.4.2", ("-confs", "default")),
+    "cassandra": Product("org.apache.cassandra", "cassandra-all", "5.0.9", ("-confs", "default")),
     # A Nakadi client that must work unchanged, with the HTTP module it depends on.
     "fahrschein": Product("org.zalando", "fahrschein", "0.24.0"),
     # Spark's own Kafka connector, a peer of benchmarks. No release matches our Spark, so each part is listed.

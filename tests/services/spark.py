@@ -81,7 +81,8 @@ class SparkCluster(JavaService):
             answer = httpx.get(f"http://127.0.0.1:{self._page_port}/json/", timeout=5)
         except httpx.TransportError:
             return {}
-        return answer.json() if answer.is_success else {}  # the port is open before the page exists
+        # The port is open, and serves another page, before this page exists.
+        return answer.json() if answer.headers.get("content-type", "").startswith("text/json") else {}
 
     def kill(self) -> None:
         """Kill the workers, then the master."""

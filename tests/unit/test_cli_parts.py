@@ -11,7 +11,7 @@ import click
 import pytest
 
 from strandline.cli import failures, inputs, output
-from strandline.cli.feeding import Tally, feed
+from strandline.cli.batch_publisher import Tally, feed
 from strandline.cli.inputs import Line
 from strandline.errors import NotFound, OutcomeUnknown, TooLarge, Unavailable
 from strandline.log.model import OUTCOME_UNKNOWN, ItemResult, PublishReport

@@ -49,7 +49,7 @@ def test_every_setting_can_come_from_every_source(file):
     """The key, environment variable and flag of a setting set the same field."""
     for setting in Settings.declared():
         value = setting.default
-        text = f'"{value}"' if setting.type is str else str(value)
+        text = f'"{value}"' if setting.type is str else str(value).lower()
         assert load(file(f"[{setting.section}]\n{setting.name} = {text}\n")) == Settings()
         assert load(env={setting.env: str(value)}) == Settings()
         assert load(flags={setting.key: value}) == Settings()
@@ -161,3 +161,16 @@ def test_a_missing_file_is_refused(tmp_path):
     """A settings file that is named but does not exist is an error."""
     with pytest.raises(Invalid, match="there is no settings file"):
         load(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("On", True), ("off", False), ("FALSE", False)])
+def test_a_switch_can_be_written_as_text(text, value):
+    assert load(env={"STRANDLINE_FEEDS__RECORD": text}).feeds.record is value
+
+
+def test_a_switch_is_true_or_false(file):
+    assert load(file("[feeds]\nrecord = false\n")).feeds.record is False
+    with pytest.raises(Invalid, match="must be true or false, not '1'"):
+        load(env={"STRANDLINE_FEEDS__RECORD": "1"})
+    with pytest.raises(Invalid, match="bool"):
+        load(file("[feeds]\nrecord = 1\n"))

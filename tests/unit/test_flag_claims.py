@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from strandline.archive.files import Entry, Files, NewFile, Seen, renaming
+from strandline.archive.files import FileEntry, Files, NewFile, Seen, renaming
 from strandline.archive.files.renaming import RenamingFiles
 from strandline.errors import Conflict, NotFound, StrandlineError
 
@@ -45,10 +45,10 @@ class MemoryFiles(RenamingFiles):
         found = self._disk.content.get(path)
         return None if found is None else Seen(found, found.decode())
 
-    def entries(self, path: str = "") -> list[Entry]:
+    def entries(self, path: str = "") -> list[FileEntry]:
         assert path == ""
         self._step()
-        return [Entry(name, len(content)) for name, content in self._disk.content.items()]
+        return [FileEntry(name, len(content)) for name, content in self._disk.content.items()]
 
     def delete(self, path: str) -> None:
         self._step()

@@ -12,6 +12,10 @@ import strandline
 from strandline.archive.files import Files
 from strandline.archive.ledger import HourBook, Leases, Ledger, PeriodBook
 from strandline.archive.room import Archive
+from strandline.feeds.room import Feeds
+from strandline.feeds.storage import FeedStore
+from strandline.journal.room import Journal, Journals
+from strandline.journal.storage import JournalStore, StoredJournal
 from strandline.log.catalog import Catalog
 from strandline.log.catalog.sql import SqlCatalog
 from strandline.log.room import Log
@@ -41,6 +45,8 @@ PORTS = (
     *(Log, Storage, Catalog, Subscriptions, Consumer, SubscriptionStore, StreamLeases, Files),
     *(Archive, Ledger, HourBook, PeriodBook, Leases, Room, ServedLog, ServedSubscriptions),
     *(Schedules, ScheduleMessages, ScheduleStore, Messages, DueMessages, Sessions),
+    *(Journals, Journal, JournalStore, StoredJournal),
+    *(Feeds, FeedStore),
 )
 CASES = [
     pytest.param(kind, port, name, id=f"{kind.__name__}.{name}")

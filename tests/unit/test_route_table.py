@@ -65,3 +65,38 @@ def test_head_is_served_where_get_is():
 
     assert Route("/", {"GET": serve, "PUT": serve}).methods == {"GET", "HEAD", "PUT"}
     assert Route("/", {"PUT": serve}).methods == {"PUT"}
+
+
+def test_of_several_routes_one_that_serves_the_method_is_found():
+    """`/feeds/get` is a route of its own, and the feed `get` has the routes of a feed."""
+
+    async def serve(*_: object) -> None: ...
+
+    table = RouteTable(
+        [Route("/feeds/get", {"POST": serve}), Route("/feeds/{feed}", {"GET": serve, "PUT": serve})]
+    )
+    found = {method: table.find("/feeds/get", b"", method) for method in ("POST", "PUT", "HEAD", "DELETE")}
+    assert {method: (route.path, parameters) for method, (route, parameters) in found.items()} == {
+        "POST": ("/feeds/get", {}),
+        "PUT": ("/feeds/{feed}", {"feed": "get"}),
+        "HEAD": ("/feeds/{feed}", {"feed": "get"}),
+        "DELETE": ("/feeds/get", {}),
+    }
+
+
+def test_a_literal_is_a_parameter_only_if_it_has_its_form():
+    """`latest` is no number, so that PUT is not allowed for it."""
+
+    async def serve(*_: object) -> None: ...
+
+    routes = [
+        Route("/snapshots/latest", {"GET": serve}),
+        Route("/snapshots/{number}", {"GET": serve, "PUT": serve}),
+    ]
+    table = RouteTable(routes, {"number": "^[0-9]+$"})
+    found = {text: table.find(f"/snapshots/{text}", b"", "PUT") for text in ("latest", "7", "x")}
+    assert {text: (route.path, parameters) for text, (route, parameters) in found.items()} == {
+        "latest": ("/snapshots/latest", {}),
+        "7": ("/snapshots/{number}", {"number": "7"}),
+        "x": ("/snapshots/{number}", {"number": "x"}),
+    }

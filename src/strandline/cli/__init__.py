@@ -24,6 +24,8 @@ COMMANDS = {
     "pipeline": ("pipeline", "Run the Spark jobs and show their progress."),
     "archive": ("archive", "Show which hours are complete; wait for, verify and replay them."),
     "schedule": ("schedule", "Put messages at a moment in time, look ahead, and consume what is due."),
+    "journal": ("journal", "Append to the journals of entities, read and delete them."),
+    "feeds": ("feeds", "Look at home timelines, and append, delete, merge and unmerge entries."),
     "doctor": ("doctor", "Check this machine, a data directory and a server."),
 }
 

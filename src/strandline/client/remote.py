@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from strandline.client.archive import HttpArchive
+from strandline.client.feeds import HttpFeeds
+from strandline.client.journal import HttpJournal, HttpJournals
 from strandline.client.log import HttpLog
 from strandline.client.schedule import HttpMessages, HttpSchedules
 from strandline.client.transport import Transport
@@ -30,6 +32,17 @@ class Remote(Rooms[Closable]):
     @room
     def schedules(self) -> HttpSchedules:
         return HttpSchedules(self._transport)
+
+    @room
+    def journals(self) -> HttpJournals:
+        return HttpJournals(self._transport)
+
+    @room
+    def feeds(self) -> HttpFeeds:
+        return HttpFeeds(self._transport)
+
+    def journal(self, topic: str) -> HttpJournal:
+        return self.journals.of(topic)
 
     def schedule(self, name: str) -> HttpMessages:
         return self.schedules.of(name)

@@ -61,7 +61,7 @@ _SERVER_ERROR = 500
 
 
 @dataclass(frozen=True)
-class Head:
+class ObjectHead:
     size: int
     etag: str
     metadata: Mapping[str, str]
@@ -88,12 +88,12 @@ class Bucket:
         except (BotoCoreError, ValueError) as error:
             raise Invalid(f"the S3 client cannot be configured: {error}") from error
 
-    def head(self, key: str) -> Head | None:
+    def head(self, key: str) -> ObjectHead | None:
         try:
             found = self._call("head_object", key)
         except NotFound:
             return None
-        return Head(found["ContentLength"], found["ETag"], found["Metadata"])
+        return ObjectHead(found["ContentLength"], found["ETag"], found["Metadata"])
 
     def get(self, key: str) -> tuple[bytes, str]:
         """The whole object and its ETag."""

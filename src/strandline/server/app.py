@@ -16,6 +16,8 @@ from strandline.server import (
     archive_routes,
     event_routes,
     event_type_routes,
+    feed_routes,
+    journal_routes,
     lease_routes,
     openapi,
     ops_routes,
@@ -36,6 +38,8 @@ ROUTES: dict[str, tuple[ModuleType, ...]] = {
     "log": (event_type_routes, timeline_routes, event_routes, subscription_routes, stream_routes, start_page),
     "archive": (archive_routes,),
     "schedules": (schedule_routes, lease_routes, schedule_socket),
+    "journals": (journal_routes,),
+    "feeds": (feed_routes,),
 }
 
 
@@ -62,7 +66,7 @@ def endpoints() -> list[Endpoint]:
 
 def build(state: ServerState, host: str) -> ASGIApp:
     """The application of a node that listens on `host`."""
-    table = RouteTable(routes(endpoints(), state))
+    table = RouteTable(routes(endpoints(), state), openapi.PATTERNS)
     limit = state.settings.max_header_bytes
     guard = Guard(host, state.settings.hosts)
 
@@ -88,7 +92,7 @@ def build(state: ServerState, host: str) -> ASGIApp:
 
 
 async def _dispatch(table: RouteTable, scope: Scope, receive: Receive, send: Send) -> None:
-    found = table.find(scope["path"], scope["raw_path"])
+    found = table.find(scope["path"], scope["raw_path"], scope["method"])
     if found is None:
         refusal = problem(404, f"there is no route {scope['path']}; /openapi.json lists all routes")
     else:

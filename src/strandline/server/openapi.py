@@ -11,7 +11,10 @@ import msgspec
 
 import strandline
 from strandline.archive.model import HOUR_PATTERN
+from strandline.feeds import rules as feed_rules
+from strandline.journal.model import SEQ_NR_PATTERN
 from strandline.log.model import NAME_PATTERN
+from strandline.server.bodies import MSGPACK
 from strandline.server.guard import PROBES
 from strandline.server.problems import MEDIA_TYPE, Problem
 from strandline.server.routing import RAW, Endpoint
@@ -26,7 +29,7 @@ _PROBLEMS = {
     409: "The name is in use, another request was first, or the current state does not allow it",
     412: "A cursor cannot be used; `reason` says why, `detail` says what is available",
     413: "The body is too large",
-    415: "The body is not JSON by its Content-Type, or its Content-Encoding is not supported",
+    415: "The Content-Type of the body is not one of those listed, or its Content-Encoding is not supported",
     421: "The node does not answer to the host of the request; see the setting `server.hosts`",
     422: "The request breaks a rule; `detail` says which",
     426: "The path is a WebSocket; the request has no handshake",
@@ -36,13 +39,17 @@ _PROBLEMS = {
     507: "No space is left on the device; nothing was written",
 }
 _RETRY_AFTER = {503, 507}
-_PATTERNS = {
+#: The form of path parameters, by name.
+PATTERNS = {
     "name": NAME_PATTERN,
     "partition": "^[0-9]+$",
     "version": r"^(latest|\d+\.\d+\.\d+)$",
     "hour": HOUR_PATTERN,
     "schedule": r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
     "message_id": "^.+$",
+    "topic": NAME_PATTERN,
+    "seq_nr": SEQ_NR_PATTERN,
+    "feed": feed_rules.NAME_PATTERN,
 }
 
 
@@ -88,7 +95,8 @@ def _operation(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     }
     if (body := _body(endpoint)) is not None:
         schema = body if isinstance(body, dict) else known[str(body)]
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        kinds = ["application/json", *([MSGPACK] if endpoint.msgpack else [])]
+        operation["requestBody"] = {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}
     return operation
 
 
@@ -103,7 +111,7 @@ def _path(endpoint: Endpoint) -> list[dict[str, Any]]:
             "name": name,
             "in": "path",
             "required": True,
-            "schema": {"type": "string", "minLength": 1, "pattern": _PATTERNS.get(name, "^[^/]+$")},
+            "schema": {"type": "string", "minLength": 1, "pattern": PATTERNS.get(name, "^[^/]+$")},
         }
         for name in _PARAMETER.findall(endpoint.path)
     ]
@@ -158,6 +166,8 @@ def _responses(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = {"description": _done(status)}
         if kind is not None:
             answer["content"] = {endpoint.media_type.split(";")[0]: {"schema": known[str(kind)]}}
+            if endpoint.msgpack:
+                answer["content"][MSGPACK] = {}
         if endpoint.binary_type is not None:
             answer["content"][endpoint.binary_type] = {}
         if headers := endpoint.answer_headers.get(status):

@@ -171,7 +171,8 @@ class Endpoint:
     Query parameters in `repeated` may occur several times. `json_parameters` are the parameters of `query` and
     `headers` whose text is JSON, with their types. `problems` are the statuses of errors, without those that
     any request, body, query or path parameter can cause. `room` is the room that the handler gets;
-    `app.py` sets it. With `socket` the path is for WebSockets: the handler gets their handshakes, too.
+    `app.py` sets it. With `msgpack` the body and the answer may be MessagePack. With `socket` the path is for
+    WebSockets: the handler gets their handshakes, too.
     """
 
     method: str
@@ -189,6 +190,7 @@ class Endpoint:
     problems: tuple[int, ...] = ()
     media_type: str = "application/json"
     binary_type: str | None = None
+    msgpack: bool = False
     error_status: Mapping[str, int] = field(default_factory=dict)
     room: str | None = None
     socket: bool = False
@@ -279,13 +281,13 @@ async def _body(
 ) -> Any:
     limit = state.settings.max_body_bytes
     sent = await bodies.receive(receive, headers, limit, state.settings.stalled_client_ms / 1000, held)
-    if sent:
-        bodies.check_json(headers.get(b"content-type", b"").decode("latin-1"))
+    kind = headers.get(b"content-type", b"").decode("latin-1")
+    decode = bodies.check_type(kind, msgpack=endpoint.msgpack) if sent else bodies.decode
     encoding = headers.get(b"content-encoding", b"").decode("latin-1")
 
     def read() -> Any:
         body = bodies.unpack(sent, encoding, limit, held)
-        return body if isinstance(endpoint.body, RAW) else bodies.decode(body, endpoint.body)
+        return body if isinstance(endpoint.body, RAW) else decode(body, endpoint.body)
 
     # A small compressed body may be large when it is decompressed.
     return await state.pool_of_bodies.run(read) if encoding or len(sent) > INLINE_BYTES else read()

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from files_worker import stage
 
-from strandline.archive.files import Digest, Entry, connect
+from strandline.archive.files import Digest, FileEntry, connect
 from strandline.archive.files.local import LocalFiles
 from strandline.errors import Conflict, Invalid, NotFound
 
@@ -131,7 +131,7 @@ class TestPublishing:
         """The published file has the staged content, in a new directory."""
         files.publish(STAGED, TARGET, stage(files, b"rows"))
         assert files.read(TARGET) == b"rows"
-        assert files.entries("2024-05-01/13/orders/data") == [Entry("orders-0.parquet", 4)]
+        assert files.entries("2024-05-01/13/orders/data") == [FileEntry("orders-0.parquet", 4)]
 
     def test_publishing_again_is_harmless(self, files):
         """`publish` is idempotent, with the staged file present, deleted or written again."""
@@ -186,7 +186,7 @@ class TestFlags:
         second = files.look(FLAG)
         assert second.data == b"2"
         assert second.version != first.version
-        assert files.entries("2024-05-01/13/orders") == [Entry("_READY", 1)]
+        assert files.entries("2024-05-01/13/orders") == [FileEntry("_READY", 1)]
 
     def test_a_stale_version_is_a_conflict(self, files):
         """A stale version, or None for an existing flag, is a Conflict and overwrites nothing."""
@@ -197,7 +197,7 @@ class TestFlags:
             with pytest.raises(Conflict):
                 files.replace(FLAG, b"3", expected)
         assert files.look(FLAG).data == b"2"
-        assert files.entries("2024-05-01/13/orders") == [Entry("_READY", 1)]
+        assert files.entries("2024-05-01/13/orders") == [FileEntry("_READY", 1)]
 
     def test_a_flag_that_is_gone_is_a_conflict(self, files):
         """A replace of a deleted flag is a Conflict."""
@@ -232,8 +232,8 @@ class TestLookingAround:
         """Entries are sorted by name: files with sizes, directories without, not recursive."""
         for path in ("b.part", "a/x.part", "a/deep/y.part", "c/z.part"):
             stage(files, path.encode(), path)
-        assert files.entries() == [Entry("a", None), Entry("b.part", 6), Entry("c", None)]
-        assert files.entries("a") == [Entry("deep", None), Entry("x.part", 8)]
+        assert files.entries() == [FileEntry("a", None), FileEntry("b.part", 6), FileEntry("c", None)]
+        assert files.entries("a") == [FileEntry("deep", None), FileEntry("x.part", 8)]
 
     def test_a_missing_directory_is_empty(self, files):
         """A missing directory and a file have no entries."""
@@ -273,7 +273,7 @@ class TestLookingAround:
             stage(files, b"x", path)
         files.delete_tree("_staging/run")
         files.delete_tree("_staging/run")
-        assert files.entries("_staging") == [Entry("run2", None)]
+        assert files.entries("_staging") == [FileEntry("run2", None)]
 
     def test_a_pickle_opens_the_same_place(self, files):
         """Workers get the tree as a pickle."""

@@ -15,7 +15,7 @@ import strandline.engine.s3
 from lossy_proxy import LossyProxy
 from services import free_port
 from services.s3 import BUCKET, SECRET_KEY
-from strandline.archive.files import Digest, Entry, connect
+from strandline.archive.files import Digest, FileEntry, connect
 from strandline.errors import Conflict, Forbidden, Invalid, NotFound, OutcomeUnknown, Unavailable
 
 FLAG = "hour/_READY"
@@ -140,7 +140,7 @@ class TestUploads:
             pass
         writer.kill()
         assert uploads(s3, prefix) == [f"{prefix}/{STAGED}"]
-        assert files.entries("_staging") == [Entry("run", None)]
+        assert files.entries("_staging") == [FileEntry("run", None)]
         assert files.entries("_staging/run") == []
         files.delete_tree("_staging/run")
         assert uploads(s3, prefix) == []

@@ -179,7 +179,7 @@ def test_its_settings_are_declared_and_loaded():
 def test_it_is_opened_and_closed_with_the_others(tmp_path):
     """Rooms open in the order of registration, and close even if a later room fails to open."""
     with WiderPlatform(tmp_path / "data", WiderSettings(), ManualClock()) as opened:
-        assert list(opened.rooms) == ["log", "archive", "schedules", "greetings"]
+        assert list(opened.rooms) == ["log", "archive", "schedules", "journals", "feeds", "greetings"]
         assert opened.greetings is opened.rooms["greetings"]
     assert opened.greetings.closed
 
