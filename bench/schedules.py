@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,8 +10,7 @@ from pathlib import Path
 
 import strandline
 from bench import data
-from bench.machine import cpu_seconds
-from bench.services import PostgresServer, Server
+from bench.services import Server
 from strandline import Message
 from strandline.schedule import Lease, NewMessage, Schedule, ScheduleMessages
 from strandline.schedule.local import LocalSchedules
@@ -22,42 +20,7 @@ NAME = "bench"
 CONSUMER = "bench"
 #: The longest lease of a schedule, so that no lease expires while other sides have their turn.
 LEASE_MS = 300_000
-ENGINES = ("SQLite", "PostgreSQL")
 (_BODY,) = data.orders(1)
-
-
-@dataclass(frozen=True)
-class Database:
-    """Where schedules are stored: a file in the data directory, or a database of a server."""
-
-    engine: str
-    server: PostgresServer | None = None
-
-    def prepare(self, folder: Path, **settings: str) -> Path:
-        """A new data directory, whose schedules are in a new database."""
-        folder.mkdir(parents=True)
-        if self.server is not None:
-            settings |= {"url": self.server.url(self.server.new_database())}
-        lines = [f'{name} = "{value}"' for name, value in settings.items()]
-        (folder / "strandline.toml").write_text("\n".join(["[schedule]", *lines]))
-        return folder
-
-    def cpu(self, *pids: int) -> float:
-        """The processor time of these processes and of the database server."""
-        return cpu_seconds(*pids, *([self.server.pid] if self.server else []))
-
-    def own_cpu(self) -> float:
-        """The same of this process; its children are other services."""
-        return time.process_time() + self.cpu()
-
-
-@contextmanager
-def database(engine: str, directory: Path) -> Iterator[Database]:
-    if engine == "SQLite":
-        yield Database(engine)
-    else:
-        with PostgresServer(directory) as server:
-            yield Database(engine, server)
 
 
 @contextmanager

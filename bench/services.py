@@ -7,6 +7,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 from services import Server
 from services.cache import cached, say
+from services.cassandra import CassandraServer
 from services.kafka import Broker
 from services.postgres import PostgresServer
 from services.process import environment
@@ -16,6 +17,7 @@ from services.zookeeper import ZookeeperServer
 
 __all__ = [
     "Broker",
+    "CassandraServer",
     "Load",
     "PostgresServer",
     "Server",

@@ -1,4 +1,4 @@
-"""Fetches the peers of the schedule once, into the cache of the tests' services. Nothing is installed."""
+"""Fetches the peers of rooms once, into the cache of the tests' services. Nothing is installed."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _PYTHON = (
     *("pgmq==1.1.4", "procrastinate==3.10.0", "pgqueuer==1.6.0", "saq==0.26.4"),
     *("asyncpg==0.32.0", "psycopg[binary,pool]==3.3.8", "redis==8.1.0", "uvloop==0.23.0"),
 )
+_EVENTSOURCING = ("eventsourcing==9.5.6",)
 _NODE = ("bullmq@6.7.0", "ioredis@5.11.1", "graphile-worker@0.17.3")
 
 
@@ -42,7 +43,12 @@ def environment_of(package: str) -> dict[str, str]:
 
 def python_packages() -> Path:
     """A folder for `PYTHONPATH`. The peers are kept apart from the packages that Strandline depends on."""
-    return _fetched("queues-python-1", _pip)
+    return _fetched("queues-python-1", partial(_pip, _PYTHON))
+
+
+def eventsourcing() -> Path:
+    """A folder for `sys.path`. The library needs only packages that Strandline depends on, too."""
+    return _fetched("eventsourcing-9", partial(_pip, ("--no-deps", *_EVENTSOURCING)))
 
 
 def pgmq_sql() -> str:
@@ -66,9 +72,9 @@ def _fetched(name: str, make: Callable[[Path], Path]) -> Path:
     return cached(name, fetch)
 
 
-def _pip(temporary: Path) -> Path:
+def _pip(packages: Sequence[str], temporary: Path) -> Path:
     folder = temporary / "packages"
-    _run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), *_PYTHON], temporary)
+    _run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), *packages], temporary)
     return folder
 
 

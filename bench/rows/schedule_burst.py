@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from bench import schedules
+from bench import databases, schedules
 from bench.intake import Intake, by_push
 from bench.runner import Row, Scale, Side
 from bench.schedules import LEASE_MS
@@ -96,8 +96,8 @@ class Burst:
 @contextmanager
 def _sides(directory: Path, scale: Scale, engine: str) -> Iterator[list[Side]]:
     with ExitStack() as stack:
-        store = stack.enter_context(schedules.database(engine, directory))
-        node = stack.enter_context(schedules.served(store.prepare(directory / "ours"), _CONSUMERS))
+        store = stack.enter_context(databases.database(engine, directory))
+        node = stack.enter_context(schedules.served(store.prepare(directory / "ours", "schedule"), _CONSUMERS))
         burst = Burst(node, scale.of(_COUNT))
         burst.open(stack)
         yield [Side("ours", burst.run, lambda: store.cpu(node.server.pid), burst.prepare, burst.facts)]
@@ -114,5 +114,5 @@ ROWS = [
         },
         lambda directory, scale, engine=engine: _sides(directory, scale, engine),
     )
-    for engine in schedules.ENGINES
+    for engine in databases.ENGINES
 ]

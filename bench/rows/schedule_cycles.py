@@ -10,17 +10,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench import schedules
+from bench import databases, schedules
+from bench.databases import Database
 from bench.machine import cpu_seconds
 from bench.queues import fetch
 from bench.queues.driver import Driver, Load
 from bench.queues.servers import Beanstalkd, Redis
 from bench.runner import Row, Scale, Side, Target
-from bench.schedules import CONSUMER, LEASE_MS, Database
+from bench.schedules import CONSUMER, LEASE_MS
 from strandline.schedule import ScheduleMessages
 from strandline.schedule.room import LeaseFeed
 
-_SECONDS = 2.0
+_SECONDS = 1.0
 _WAIT_MS = 1_000
 #: Does one cycle with a batch; returns how many messages were deleted.
 _Cycle = Callable[[], int]
@@ -80,9 +81,11 @@ def _deleted(port: ScheduleMessages | LeaseFeed, leases: Sequence[Any]) -> int:
 
 def _ours(directory: Path, store: Database, load: Load, stack: ExitStack) -> list[Side]:
     pool = stack.enter_context(ThreadPoolExecutor(load.callers))
-    local = stack.enter_context(schedules.embedded(store.prepare(directory / "ours")))
-    pulled = stack.enter_context(schedules.served(store.prepare(directory / "http"), load.callers))
-    pushed = stack.enter_context(schedules.served(store.prepare(directory / "websocket"), load.callers))
+    local = stack.enter_context(schedules.embedded(store.prepare(directory / "ours", "schedule")))
+    pulled = stack.enter_context(schedules.served(store.prepare(directory / "http", "schedule"), load.callers))
+    pushed = stack.enter_context(
+        schedules.served(store.prepare(directory / "websocket", "schedule"), load.callers)
+    )
     feed = pushed.clients[0].subscribe(CONSUMER, LEASE_MS, load.callers * load.batch)
     stack.callback(feed.close)
 
@@ -169,7 +172,7 @@ _PEERS = {"SQLite": _beside_sqlite, "PostgreSQL": _beside_postgres}
 def _sides(directory: Path, scale: Scale, engine: str, callers: int, batch: int) -> Iterator[list[Side]]:
     load = Load(callers, batch, max(0.2, _SECONDS * scale.share), schedules.body())
     with ExitStack() as stack:
-        store = stack.enter_context(schedules.database(engine, directory))
+        store = stack.enter_context(databases.database(engine, directory))
         yield [*_ours(directory, store, load, stack), *_PEERS[engine](directory, store, load, stack)]
 
 
@@ -199,5 +202,5 @@ def _row(engine: str, callers: int, batch: int) -> Row:
 
 
 ROWS = [
-    _row(engine, callers, batch) for engine in schedules.ENGINES for batch in (1, 100) for callers in (1, 16, 64)
+    _row(engine, callers, batch) for engine in databases.ENGINES for batch in (1, 100) for callers in (1, 16, 64)
 ]

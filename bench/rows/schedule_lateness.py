@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench import schedules
+from bench import databases, schedules
 from bench.intake import Consumer, Intake, by_pull, by_push
 from bench.runner import Row, Scale, Side, Target
 from bench.schedules import CONSUMER, LEASE_MS, Served
@@ -56,8 +56,8 @@ def _live(messages: ScheduleMessages, count: int) -> None:
 def _sides(directory: Path, scale: Scale, engine: str, way: str) -> Iterator[list[Side]]:
     count = scale.of(_A_SECOND * _SECONDS)
     with ExitStack() as stack:
-        store = stack.enter_context(schedules.database(engine, directory))
-        node = stack.enter_context(schedules.served(store.prepare(directory / "ours"), _PULLERS))
+        store = stack.enter_context(databases.database(engine, directory))
+        node = stack.enter_context(schedules.served(store.prepare(directory / "ours", "schedule"), _PULLERS))
         consumers = _consumers(node, way, stack)
 
         def ours() -> list[float]:
@@ -70,11 +70,11 @@ def _sides(directory: Path, scale: Scale, engine: str, way: str) -> Iterator[lis
 def _sides_of_two_nodes(directory: Path, scale: Scale) -> Iterator[list[Side]]:
     count = scale.of(_A_SECOND * _SECONDS)
     with ExitStack() as stack:
-        store = stack.enter_context(schedules.database("PostgreSQL", directory))
+        store = stack.enter_context(databases.database("PostgreSQL", directory))
         pool = stack.enter_context(ThreadPoolExecutor(1))
 
         def side(name: str, news: str) -> Side:
-            data = store.prepare(directory / news, news=news)
+            data = store.prepare(directory / news, "schedule", news=news)
             here, there = (stack.enter_context(schedules.served(data)) for _ in range(2))
             consumers = _consumers(here, "push", stack)
 
@@ -109,7 +109,7 @@ def _row(engine: str, way: str) -> Row:
 
 
 ROWS = [
-    *(_row(engine, way) for engine in schedules.ENGINES for way in ("push", "pull")),
+    *(_row(engine, way) for engine in databases.ENGINES for way in ("push", "pull")),
     Row(
         "schedule, lateness from another node, PostgreSQL, push",
         _parameters(created=f"when due, by another node, {_A_SECOND * _PACE_S:g} at a time"),

@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench import schedules
+from bench import databases, schedules
+from bench.databases import Database
 from bench.runner import Row, Scale, Side, Target
-from bench.schedules import CONSUMER, LEASE_MS, Database
+from bench.schedules import CONSUMER, LEASE_MS
 from strandline.schedule import Lease, ScheduleMessages, raise_for_failed
 
 _WAITING = (1_000_000, 100_000, 1_000)
@@ -30,7 +31,7 @@ def _now_ms() -> int:
 
 def _filled(directory: Path, store: Database, waiting: int, stack: ExitStack) -> ScheduleMessages:
     """A schedule in a database of its own, with messages that are due within a year, but not in this hour."""
-    messages = stack.enter_context(schedules.embedded(store.prepare(directory / str(waiting))))
+    messages = stack.enter_context(schedules.embedded(store.prepare(directory / str(waiting), "schedule")))
     first_ms = _now_ms() + _HOUR_MS
 
     def fill(part: int) -> None:
@@ -70,7 +71,7 @@ def _leasing(name: str, messages: ScheduleMessages, due: int, store: Database) -
 @contextmanager
 def _lease_sides(directory: Path, scale: Scale, engine: str) -> Iterator[list[Side]]:
     with ExitStack() as stack:
-        store = stack.enter_context(schedules.database(engine, directory))
+        store = stack.enter_context(databases.database(engine, directory))
         yield [
             _leasing(_beside(waiting), _filled(directory, store, scale.of(waiting), stack), scale.of(_DUE), store)
             for waiting in _WAITING
@@ -103,7 +104,7 @@ def _milliseconds(messages: ScheduleMessages, from_ms: int, step_ms: int | None)
 def _count_sides(directory: Path, scale: Scale, engine: str) -> Iterator[list[Side]]:
     steps = {"counts": None, "days": _DAY_MS, "hours": _HOUR_MS}
     with ExitStack() as stack:
-        store = stack.enter_context(schedules.database(engine, directory))
+        store = stack.enter_context(databases.database(engine, directory))
         filled = {
             waiting: _filled(directory, store, scale.of(waiting), stack) for waiting in (_WAITING[0], _WAITING[-1])
         }
@@ -142,4 +143,4 @@ def _count_row(engine: str) -> Row:
     )
 
 
-ROWS = [*map(_lease_row, schedules.ENGINES), *map(_count_row, schedules.ENGINES)]
+ROWS = [*map(_lease_row, databases.ENGINES), *map(_count_row, databases.ENGINES)]
