@@ -61,10 +61,7 @@ check: $(VENV)/.dev
 	@$(BIN)/lint-imports --no-cache
 
 test: check $(KAFKA) $(CASSANDRA) $(HADOOP) $(NAKADI) $(S3)
-	@$(BIN)/coverage erase
 	@$(BIN)/python tests/lanes.py
-	@$(BIN)/coverage combine --quiet
-	@$(BIN)/coverage report --skip-covered
 
 bench: $(VENV)/.dev $(KAFKA) $(CASSANDRA) $(WRK)
 	@$(RUN) bench
@@ -76,4 +73,4 @@ docs: $(VENV)/.dev
 	@$(BIN)/python -m docs.build
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* build dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
