@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from strandline.clock import Clock
 from strandline.engine.connect import Databases
-from strandline.errors import Invalid, Miss
+from strandline.errors import Invalid, Miss, OutcomeUnknown, StrandlineError
 from strandline.feeds import rules
 from strandline.feeds.dead_letters import DeadOperations
 from strandline.feeds.model import (
@@ -40,6 +40,7 @@ from strandline.room import Chore, CounterMetric, CounterValues, GaugeMetric, Ga
 _EXPIRY_INTERVAL_MS = 600_000
 _MEASURE_INTERVAL_MS = 10_000
 _MARK_INTERVAL_MS = 10_000
+_TAKEOVER_INTERVAL_MS = 30_000
 # More than an operation waits for the store.
 _APPLY_MS = 60_000
 _OPERATIONS = CounterMetric("strandline_feed_operations", "Operations on feeds.", "operation")
@@ -66,7 +67,7 @@ class LocalFeeds(Feeds, Room):
         self._letters: DeadOperations | None = None
         settle_ms = settings.log.publish_deadline_ms + settings.feeds.retry_ms + _APPLY_MS
         self._recovery = Recovery(log, self.store, clock, settle_ms)
-        self._retries = Retries(self._apply_again, self._bury, settings.feeds.retry_ms)
+        self._retries = Retries(self._apply_again, self._dead_operations, settings.feeds.retry_ms)
         self._counts: dict[CounterMetric, Counter[str]] = {
             metric: Counter() for metric in (_OPERATIONS, _REACHED, _READS, _EXPIRED)
         }
@@ -165,16 +166,32 @@ class LocalFeeds(Feeds, Room):
         self._count(operation, applied)
         if applied.failed:
             error = next(iter(applied.failed.values()))
-            self._retries.keep(narrowed(operation, tuple(applied.failed)), error)
+            self._keep(narrowed(operation, tuple(applied.failed)), error)
             if len(applied.failed) == len(feeds):
                 raise error
         return applied.accepted
 
+    def _keep(self, rest: Operation, error: StrandlineError) -> None:
+        """Retry what failed, also if this process is killed. OutcomeUnknown if it cannot be kept for that."""
+        try:
+            self._retries.keep(rest, error)
+        except StrandlineError as cause:
+            raise OutcomeUnknown(
+                f"the operation has not reached {len(feeds_of(rest))} feeds ({error.detail}), and cannot be kept for "
+                f"a retry: {cause.detail}; repeat it with the same operation time"
+            ) from cause
+
     def _refuse_old(self, operation: Operation) -> None:
-        if rules.is_too_old(operation.time, self._clock.now_ms(), self._settings.grace_ms):
-            reason = f"its operation time is older than feeds.grace_ms ({self._settings.grace_ms} ms)"
-            self._bury(operation, reason)
+        reason = self._refusal(operation)
+        if reason is not None:
+            self._dead_operations().add(operation, reason)
             raise Invalid(f"the operation is refused and kept as a dead letter: {reason}")
+
+    def _refusal(self, operation: Operation) -> str | None:
+        """Why an operation must not be applied any more."""
+        if rules.is_too_old(operation.time, self._clock.now_ms(), self._settings.grace_ms):
+            return f"its operation time is older than feeds.grace_ms ({self._settings.grace_ms} ms)"
+        return None
 
     def _apply_again(self, operations: Sequence[Operation]) -> list[Applied]:
         found = self.store().apply(operations)
@@ -224,9 +241,6 @@ class LocalFeeds(Feeds, Room):
 
     # -- dead letters
 
-    def _bury(self, operation: Operation, reason: str) -> None:
-        self._dead_operations().add(operation, reason)
-
     def dead_letters(self, *, limit: int = 100, after: int = 0) -> list[DeadOperation]:
         return self._dead_operations().after(after, limit)
 
@@ -240,6 +254,7 @@ class LocalFeeds(Feeds, Room):
         return [
             Chore("expiry of feeds", _EXPIRY_INTERVAL_MS, self._expire),
             Chore("counting dead letters of feeds", _MEASURE_INTERVAL_MS, self._measure),
+            Chore("taking over the retries of killed nodes", _TAKEOVER_INTERVAL_MS, self._take_over),
             Chore("marking how far operations on feeds are applied", _MARK_INTERVAL_MS, self._mark),
         ]
 
@@ -252,6 +267,10 @@ class LocalFeeds(Feeds, Room):
     def _mark(self) -> None:
         if self._is_used():
             self._recovery.mark()
+
+    def _take_over(self) -> None:
+        if self._is_used():
+            self._retries.take_over(self._refusal)
 
     def _measure(self) -> None:
         if self._is_used():

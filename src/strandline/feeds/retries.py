@@ -1,4 +1,8 @@
-"""Operations that failed in a part of the store are kept in memory and retried, then given up."""
+"""Operations that failed in a part of the store are kept and retried, then given up.
+
+They are kept in memory, and in a table, so that a process that is killed loses none: another one, or the same
+after a restart, takes over what is left in the table.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from strandline.errors import StrandlineError
+from strandline.feeds.dead_letters import DeadOperations, WaitingOperation
 from strandline.feeds.model import Applied, Operation, narrowed
 
 log = logging.getLogger(__name__)
@@ -18,10 +24,13 @@ _LONGEST_PAUSE_S = 10.0
 _AT_ONCE = 100
 # More than this would take too much memory: an operation may name 10,000 feeds.
 _MOST_KEPT = 10_000
+# A process that retries an operation for longer than its limit and this was killed.
+_LATE_MS = 60_000
 
 
 @dataclass(frozen=True)
 class _Kept:
+    number: int
     operation: Operation
     error: StrandlineError
     deadline: float
@@ -35,12 +44,12 @@ class Retries:
     def __init__(
         self,
         apply: Callable[[Sequence[Operation]], list[Applied]],
-        give_up: Callable[[Operation, str], None],
+        letters: Callable[[], DeadOperations],
         limit_ms: int,
     ) -> None:
         self._apply = apply
-        self._give_up = give_up
-        self._limit_s = limit_ms / 1000
+        self._letters = letters
+        self._limit_ms = limit_ms
         self._changed = threading.Condition()
         self._kept: list[_Kept] = []
         self._thread: threading.Thread | None = None
@@ -51,15 +60,16 @@ class Retries:
         return len(self._kept)
 
     def keep(self, operation: Operation, error: StrandlineError) -> None:
+        """Retry the operation later. It is durable when this returns; StrandlineError if it cannot be kept."""
+        if self._closed or len(self._kept) >= _MOST_KEPT:
+            self._letters().add(operation, f"too many operations wait for a retry: {error.detail}")
+            return
+        number = self._letters().wait(operation, error.detail, self._limit_ms + _LATE_MS)
         now = time.monotonic()
-        new = _Kept(operation, error, now + self._limit_s, now + _FIRST_PAUSE_S)
+        deadline = now + self._limit_ms / 1000
         with self._changed:
-            accepted = not self._closed and len(self._kept) < _MOST_KEPT
-            if accepted:
-                self._kept.append(new)
-                self._start()
-        if not accepted:
-            self._bury(new, "too many operations wait for a retry")
+            self._kept.append(_Kept(number, operation, error, deadline, now + _FIRST_PAUSE_S))
+            self._start()
 
     def _start(self) -> None:
         if self._thread is None:
@@ -94,12 +104,12 @@ class Retries:
         return []
 
     def _retry(self, due: list[_Kept]) -> None:
-        outcomes = self._apply([kept.operation for kept in due])
-        again = [
-            self._failed_again(kept, applied)
-            for kept, applied in zip(due, outcomes, strict=True)
-            if applied.failed
-        ]
+        outcomes = list(zip(due, self._apply([kept.operation for kept in due]), strict=True))
+        applied = [kept.number for kept, outcome in outcomes if not outcome.failed]
+        if applied:
+            with suppress(StrandlineError):  # what stays in the table is applied again, which changes nothing
+                self._letters().settle(applied)
+        again = [self._failed_again(kept, outcome) for kept, outcome in outcomes if outcome.failed]
         with self._changed:
             done = {id(kept) for kept in due}
             self._kept = [kept for kept in self._kept if id(kept) not in done] + [kept for kept in again if kept]
@@ -115,10 +125,28 @@ class Retries:
         return None
 
     def _bury(self, kept: _Kept, why: str) -> bool:
-        """Write a dead letter. If that fails, the log of the process is what is left."""
+        """Write a dead letter. If that fails, the operation stays in the table of those that wait."""
         try:
-            self._give_up(kept.operation, f"{why}: {kept.error.detail}")
+            self._letters().bury(kept.number, kept.operation, f"{why}: {kept.error.detail}")
         except StrandlineError as error:
             log.error("%s cannot become a dead letter: %s", kept.operation, error.detail)  # noqa: TRY400 - no traceback
             return False
         return True
+
+    def take_over(self, refusal: Callable[[Operation], str | None]) -> None:
+        """Apply what killed processes have left, or give it up. `refusal` says why one must not be applied."""
+        while left := self._letters().overdue(_AT_ONCE):
+            for one in left:
+                self._finish(one, refusal(one.operation))
+
+    def _finish(self, left: WaitingOperation, refused: str | None) -> None:
+        if refused is not None:
+            self._letters().bury(left.number, left.operation, refused)
+            return
+        (applied,) = self._apply([left.operation])
+        if not applied.failed:
+            self._letters().settle([left.number])
+            return
+        error = next(iter(applied.failed.values()))
+        rest = narrowed(left.operation, tuple(applied.failed))
+        self._letters().bury(left.number, rest, f"the process that retried it was killed: {error.detail}")

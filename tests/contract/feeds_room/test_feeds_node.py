@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from partly_down import PartlyDown
 
-from services import until
+from services import environment, until
 from strandline.clock import ManualClock
-from strandline.errors import Invalid, Miss, Unavailable
+from strandline.errors import Invalid, Miss, OutcomeUnknown, Unavailable
 from strandline.feeds import Entry
-from strandline.feeds.model import AppendEntry, Applied, feeds_of
+from strandline.feeds.model import feeds_of
 from strandline.feeds.operation_log import OPERATIONS
 from strandline.feeds.settings import FeedSettings
 from strandline.platform import Platform
@@ -39,25 +43,6 @@ def run(node: Platform, name: str) -> None:
 
 def ids(node: Platform, feed: str) -> list[int]:
     return [entry.id for entry in node.feeds.get(feed)]
-
-
-class PartlyDown:
-    """A store in which some feeds cannot be reached."""
-
-    def __init__(self, store, down: set[str]) -> None:
-        self._store = store
-        self.down = down
-
-    def apply(self, operations) -> list[Applied]:
-        found = []
-        for one in operations:
-            failed = {name: Unavailable("the shard is down") for name in feeds_of(one) if name in self.down}
-            rest = AppendEntry(one.time, one.entry, tuple(name for name in one.feeds if name not in failed))
-            found.append(Applied(self._store.apply([rest])[0].accepted, failed))
-        return found
-
-    def __getattr__(self, name: str):
-        return getattr(self._store, name)
 
 
 @pytest.fixture
@@ -119,6 +104,52 @@ def test_what_waits_when_the_node_ends_is_a_dead_letter(node, store, tmp_path, c
         run(again, "counting")
         gauges = {metric.name: values for metric, values in again.feeds.gauges().items()}
         assert gauges["strandline_feed_dead_letters"] == {"append": 1.0}
+
+
+def killed_while_retrying(tmp_path: Path) -> None:
+    """A process has acknowledged an append that one of two feeds does not have, and was killed."""
+    worker = Path(__file__).with_name("killed_worker.py")
+    done = subprocess.run([sys.executable, worker, tmp_path / "data"], env=environment(), timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_what_waits_when_the_node_is_killed_is_applied_later(tmp_path, clock, monkeypatch):
+    with Platform(tmp_path / "data", Settings(), clock) as node:
+        for name in ("ada", "bob"):
+            node.feeds.set(name, [])
+        killed_while_retrying(tmp_path)
+        run(node, "retries of killed")  # the other process may still be alive
+        assert (ids(node, "ada"), ids(node, "bob")) == ([7], [])
+        clock.advance(FeedSettings().retry_ms + 70_000)
+        run(node, "retries of killed")
+        assert (ids(node, "ada"), ids(node, "bob")) == ([7], [7])
+        assert node.feeds.dead_letters() == []
+        monkeypatch.setattr(node.feeds, "_opened", PartlyDown(node.feeds.store(), {"ada", "bob"}))
+        run(node, "retries of killed")  # nothing is left
+        assert node.feeds.dead_letters() == []
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "reason"), [(DAY_MS, "was killed: the shard is down"), (11 * DAY_MS, "older than feeds.grace_ms")]
+)
+def test_what_a_killed_node_leaves_and_cannot_be_applied_is_a_dead_letter(
+    node, store, tmp_path, clock, later_ms, reason
+):
+    killed_while_retrying(tmp_path)
+    clock.advance(later_ms)
+    run(node, "retries of killed")
+    (letter,) = node.feeds.dead_letters()
+    assert reason in letter.reason
+    assert feeds_of(letter.operation) == ("bob",)
+
+
+def test_an_append_that_cannot_be_kept_for_a_retry_is_not_acknowledged(node, store, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise Unavailable("the database is down")
+
+    monkeypatch.setattr(node.feeds._dead_operations(), "wait", fail)
+    with pytest.raises(OutcomeUnknown, match="repeat it with the same operation time"):
+        node.feeds.append(Entry(7), ["ada", "bob"])
 
 
 def test_without_recording_nothing_is_published(tmp_path, clock):
