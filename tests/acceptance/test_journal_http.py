@@ -209,6 +209,7 @@ def test_a_repeated_append_has_the_first_answer(topic):
         {"events": [{}], "expected": 0, "expire_after": -1},
         {"events": [{}], "expected": 0, "expire_after": "1d"},
         {"events": [{}], "expected": 0, "append_id": ""},
+        {"events": [{}], "expected": 0, "since": "BEGIN"},
     ],
 )
 def test_a_malformed_append_is_refused(topic, body):
@@ -289,6 +290,17 @@ def test_ids_are_any_text(topic):
         assert CLIENT.post(path, json={"events": [{}], "expected": 0}).status_code == httpx.codes.CREATED, entity
         assert len(CLIENT.get(path).text.splitlines()) == 1
     refused(topic.append({}, entity="x" * 256, expected=0), 422, "invalid")
+
+
+@pytest.mark.parametrize("encoded", ["%ff", "%fe", "a%2F%ff", "%C3"])
+def test_an_id_that_is_not_utf_8_is_refused(topic, encoded):
+    """Otherwise different ids would be the same journal."""
+    refused(CLIENT.post(f"{topic.url}/{encoded}/events", json={"events": [{}], "expected": 0}), 400, "malformed")
+
+
+def test_the_replacement_character_is_an_id(topic):
+    assert topic.append({}, entity="\ufffd", expected=0).status_code == httpx.codes.CREATED
+    assert [event["seq_nr"] for event in topic.read("\ufffd")] == [1]
 
 
 # -- a read that cannot be completed

@@ -57,7 +57,20 @@ def test_dead_letters_survive_the_way(key, value, headers):
     assert wire.parse_place(wire.place_of(letter)) == (3, Position(2, 17))
 
 
-@pytest.mark.parametrize("text", ["", "1", "x:001-0001--1", "1:", "1:BEGIN", "1:x", "-1:001-0001--1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1",
+        "x:001-0001--1",
+        "1:",
+        "1:BEGIN",
+        "1:x",
+        "-1:001-0001--1",
+        f"{10**20}:001-0001--1",
+        "\u0663:001-0001--1",
+    ],
+)
 def test_other_texts_are_no_places(text):
-    with pytest.raises(Invalid):
+    with pytest.raises(Invalid, match="not the place of a dead letter"):
         wire.parse_place(text)

@@ -98,8 +98,13 @@ def check_expiry(expire_after_ms: int | None) -> None:
 
 
 def life(since: str | None) -> Position | None:
-    """The life that a writer saw. InvalidCursor if it is not a cursor."""
-    return None if since is None else cursors.parse(since)
+    """The life that a writer saw. Invalid if it is not the cursor of an action."""
+    if since is None:
+        return None
+    found = cursors.parse(since)
+    if found is None:  # a check that can never fail would hide a mistake of the writer
+        raise Invalid(f"since must be the cursor of an action, as a pointer has it, not {since!r}")
+    return found
 
 
 def _check_text(text: str, what: str) -> None:

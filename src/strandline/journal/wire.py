@@ -6,6 +6,8 @@ JSON values keep their bytes, because no decoder keeps all numbers.
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from functools import lru_cache
 from typing import Annotated, Protocol, TypedDict
 
@@ -13,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from strandline.clock import parse_rfc3339, to_rfc3339
-from strandline.errors import Invalid
+from strandline.errors import Invalid, InvalidCursor
 from strandline.journal.model import (
     MAX_SEQ_NR,
     DeadLetter,
@@ -32,6 +34,7 @@ _Text = Annotated[str, Meta(min_length=1, max_length=255)]
 SNAPSHOT = "snapshot"
 
 _encode = msgspec.json.Encoder().encode
+_is_partition = re.compile(r"[0-9]{1,9}", re.ASCII).fullmatch
 
 
 class WithPayload(Protocol):
@@ -237,7 +240,8 @@ def place_of(letter: DeadLetter) -> str:
 def parse_place(text: str) -> tuple[int, cursors.Position]:
     """The partition and the cursor of a place; Invalid if it is none."""
     partition, _, cursor = text.partition(":")
-    position = cursors.parse(cursor)
-    if not partition.isdecimal() or position is None:
-        raise Invalid(f"{text!r:.60} is not the place of a dead letter; write 0:001-0001-000000000000000012")
-    return int(partition), position
+    with suppress(InvalidCursor):
+        position = cursors.parse(cursor)
+        if _is_partition(partition) and position is not None:
+            return int(partition), position
+    raise Invalid(f"{text!r:.60} is not the place of a dead letter; write 0:001-0001-000000000000000012")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.responses import Response
@@ -93,7 +94,12 @@ def build(state: ServerState, host: str) -> ASGIApp:
 
 async def _dispatch(table: RouteTable, scope: Scope, receive: Receive, send: Send) -> None:
     found = table.find(scope["path"], scope["raw_path"], scope["method"])
-    if found is None:
+    # The server puts U+FFFD in place of bytes that are not UTF-8: different paths would name the same thing.
+    if "\ufffd" in scope["path"] and not _is_utf8(unquote_to_bytes(scope["raw_path"])):
+        refusal = problem(
+            400, "the path is not UTF-8 after percent-decoding; encode text as UTF-8", code="malformed"
+        )
+    elif found is None:
         refusal = problem(404, f"there is no route {scope['path']}; /openapi.json lists all routes")
     else:
         route, parameters = found
@@ -104,6 +110,14 @@ async def _dispatch(table: RouteTable, scope: Scope, receive: Receive, send: Sen
             return
         refusal = _not_allowed(route, method)
     await refusal(scope, receive, send)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _not_allowed(route: Route, method: str) -> Response:
