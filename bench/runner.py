@@ -107,14 +107,16 @@ class Waits(Measured):
         return found[min(len(found) * percent // 100, len(found) - 1)]
 
     def __str__(self) -> str:
-        return f"p50 {self._percentile(50):.0f} ms\np99 {self.figure:.0f} ms\nmax {max(self.milliseconds):.0f} ms"
+        shown = {"p50": self._percentile(50), "p99": self.figure, "max": max(self.milliseconds)}
+        # Reads of memory take less than a millisecond.
+        return "\n".join(f"{name} {ms:.{2 if ms < 10 else 0}f} ms" for name, ms in shown.items())
 
     def facts(self) -> dict[str, Any]:
         return {
             "waits": len(self.milliseconds),
-            "p50_ms": round(self._percentile(50), 1),
-            "p99_ms": round(self.figure, 1),
-            "max_ms": round(max(self.milliseconds), 1),
+            "p50_ms": round(self._percentile(50), 3),
+            "p99_ms": round(self.figure, 3),
+            "max_ms": round(max(self.milliseconds), 3),
         }
 
     def times_as_good(self, peer: Self) -> float:

@@ -12,6 +12,7 @@ from services.kafka import Broker
 from services.postgres import PostgresServer
 from services.process import environment
 from services.service import Service
+from services.valkey import ValkeyServer
 from services.wrk import Load
 from services.zookeeper import ZookeeperServer
 
@@ -22,6 +23,7 @@ __all__ = [
     "PostgresServer",
     "Server",
     "Service",
+    "ValkeyServer",
     "ZookeeperServer",
     "cached",
     "environment",

@@ -23,6 +23,7 @@ _PYTHON = (
     *("asyncpg==0.32.0", "psycopg[binary,pool]==3.3.8", "redis==8.1.0", "uvloop==0.23.0"),
 )
 _EVENTSOURCING = ("eventsourcing==9.5.6",)
+_STREAM_FRAMEWORK = ("stream-framework==1.4.0", "redis==2.10.6", "six==1.17.0")
 _NODE = ("bullmq@6.7.0", "ioredis@5.11.1", "graphile-worker@0.17.3")
 
 
@@ -49,6 +50,11 @@ def python_packages() -> Path:
 def eventsourcing() -> Path:
     """A folder for `sys.path`. The library needs only packages that Strandline depends on, too."""
     return _fetched("eventsourcing-9", partial(_pip, ("--no-deps", *_EVENTSOURCING)))
+
+
+def stream_framework() -> Path:
+    """A folder for `PYTHONPATH`, with the old Redis client that the library needs. Celery is not used."""
+    return _fetched("stream-framework-1", partial(_pip, ("--no-deps", *_STREAM_FRAMEWORK)))
 
 
 def pgmq_sql() -> str:

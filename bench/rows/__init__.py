@@ -3,6 +3,7 @@
 from bench.rows import (
     append,
     archive,
+    feeds,
     http,
     journal_append,
     journal_read,
@@ -41,4 +42,5 @@ ALL: list[Row] = [
     *journal_read.ROWS,
     *journal_replicate.ROWS,
     *relay.ROWS,
+    *feeds.ROWS,
 ]

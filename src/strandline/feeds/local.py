@@ -177,8 +177,8 @@ class LocalFeeds(Feeds, Room):
             self._retries.keep(rest, error)
         except StrandlineError as cause:
             raise OutcomeUnknown(
-                f"the operation has not reached {len(feeds_of(rest))} feeds ({error.detail}), and cannot be kept for "
-                f"a retry: {cause.detail}; repeat it with the same operation time"
+                f"{len(feeds_of(rest))} feeds were not reached ({error.detail}), and the operation cannot be kept "
+                f"for a retry: {cause.detail}; repeat it with the same operation time"
             ) from cause
 
     def _refuse_old(self, operation: Operation) -> None:
