@@ -13,6 +13,7 @@ import pytest
 from partly_down import PartlyDown
 
 from services import environment, until
+from services.valkey import ValkeyCluster, ValkeyServer
 from strandline.clock import ManualClock
 from strandline.errors import Invalid, Miss, OutcomeUnknown, Unavailable
 from strandline.feeds import Entry
@@ -231,6 +232,41 @@ def test_a_snapshot_and_a_replay_give_the_same_feeds(node, tmp_path, clock):
     shutil.copy(snapshot, tmp_path / "data" / "feeds.db")
     with Platform(tmp_path / "data", Settings(), clock) as again:
         assert again.feeds.replay() == 3  # the one after the mark, and the two after the snapshot
+        assert answers(again) == before
+
+
+@pytest.fixture(params=["server", pytest.param("cluster", marks=pytest.mark.slow)])
+def own_valkey(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ValkeyServer | ValkeyCluster]:
+    """One that no other test uses, because its snapshots outlive the test."""
+    kind = ValkeyCluster if request.param == "cluster" else ValkeyServer
+    with kind(tmp_path / "valkey") as server:
+        yield server
+
+
+def nodes_of(server: ValkeyServer | ValkeyCluster) -> list[ValkeyServer]:
+    return [server] if isinstance(server, ValkeyServer) else server.nodes
+
+
+def test_a_valkey_that_was_lost_comes_back_from_its_snapshots_and_a_replay(own_valkey, tmp_path, clock):
+    """Masters save at different times. What they got after that is lost, and comes back from the log."""
+    settings = Settings(feeds=FeedSettings(url=own_valkey.url))
+    with Platform(tmp_path / "data", settings, clock) as node:
+        write_history(node)
+        run(node, "marking")
+        clock.advance(DAY_MS // 24)
+        run(node, "marking")
+        for number, server in enumerate(nodes_of(own_valkey)):
+            server.execute("SAVE")
+            node.feeds.append(Entry(300 + number, b"late"), ["ada", "bob"])
+        node.feeds.delete(120, ["ada", "bob", "eve"])
+        node.feeds.drop("eve")
+        before = answers(node)
+    for server in nodes_of(own_valkey):
+        server.kill()
+    own_valkey.bring_back()
+    with Platform(tmp_path / "data", settings, clock) as again:
+        assert answers(again) != before
+        assert 0 < again.feeds.replay() < 36  # not from the first operation on
         assert answers(again) == before
 
 
