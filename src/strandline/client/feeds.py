@@ -46,8 +46,8 @@ class HttpFeeds(Feeds):
         operation_time: int | None = None,
         operation_ms: int | None = None,
     ) -> int:
-        time = self._time(operation_time, operation_ms)
-        request = wire.EntryForFeeds(_item(entry), [*feeds], operation_time=time)
+        names, time = [*rules.names(feeds)], self._time(operation_time, operation_ms)
+        request = wire.EntryForFeeds(_item(entry), names, operation_time=time)
         return self._accepted("/feed-entries", request)
 
     def delete(
@@ -58,8 +58,8 @@ class HttpFeeds(Feeds):
         operation_time: int | None = None,
         operation_ms: int | None = None,
     ) -> int:
-        time = self._time(operation_time, operation_ms)
-        request = wire.IdForFeeds(rules.ids([entry])[0], [*feeds], operation_time=time)
+        names, time = [*rules.names(feeds)], self._time(operation_time, operation_ms)
+        request = wire.IdForFeeds(rules.ids([entry])[0], names, operation_time=time)
         return self._accepted("/feed-entries/delete", request)
 
     def set(
@@ -139,7 +139,7 @@ class HttpFeeds(Feeds):
 
     def get_many(self, feeds: Sequence[str], offset: int = 0, length: int = 20) -> list[FeedAnswer]:
         rules.page(offset, length)
-        body = msgspec.msgpack.encode(wire.FeedsQuery([*feeds], offset, length))
+        body = msgspec.msgpack.encode(wire.FeedsQuery([*rules.names(feeds)], offset, length))
         headers = {"Accept": _MSGPACK, "Content-Type": _MSGPACK}
         response = self._transport.repeatable("POST", "/feeds/get", body=body, headers=headers)
         return [feed.to_answer() for feed in _decoded(response, _PackedFeeds).feeds]

@@ -100,9 +100,9 @@ class HttpJournal(Journal):
             [wire.EventItem.of(rules.event(event)) for event in events],
             expected=expected,
             expire_after=expire_after_ms,
-            metadata=UNSET if metadata is None else Raw(msgspec.json.encode(metadata)),
+            metadata=UNSET if metadata is None else Raw(rules.json_of(metadata, "the metadata")),
             since=since,
-            append_id=append_id or uuid.uuid4().hex,
+            append_id=uuid.uuid4().hex if append_id is None else append_id,
         )
         path, body = self._path(entity, "events"), msgspec.json.encode(request)
 
@@ -168,8 +168,8 @@ class HttpJournal(Journal):
 
         return persistent(send, self._transport.timeout)
 
-    def _path(self, *parts: str) -> str:
-        return _path("journals", self.topic, *parts)
+    def _path(self, entity: str, *parts: str) -> str:
+        return _path("journals", self.topic, rules.entity(entity), *parts)
 
 
 class _ProblemLine(msgspec.Struct):

@@ -30,6 +30,8 @@ def name(given: str) -> str:
 
 def names(given: Iterable[str]) -> tuple[str, ...]:
     """Each name once, in the order of first mention."""
+    if isinstance(given, str):  # it would be a feed for each character
+        raise Invalid(f"the feeds of a call must be a list of names, not the text {given!r:.80}")
     found = tuple(dict.fromkeys(map(name, given)))
     if len(found) > MAX_FEEDS:
         raise Invalid(f"a call may name at most {MAX_FEEDS} feeds, not {len(found)}; split it")
@@ -37,6 +39,8 @@ def names(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def entry_id(given: int) -> int:
+    if not _is_int(given):
+        raise Invalid(f"an id must be an integer, not {given!r:.80}")
     if not MIN_ID <= given <= MAX_ID:
         raise Invalid(f"an id must be a number from -2^63 to 2^63-1, not {given}")
     return given
@@ -44,7 +48,11 @@ def entry_id(given: int) -> int:
 
 def entry(given: Entry) -> Entry:
     entry_id(given.id)
-    if given.metadata is not None and len(given.metadata) > MAX_METADATA_BYTES:
+    if given.metadata is None:
+        return given
+    if not isinstance(given.metadata, bytes):
+        raise Invalid(f"the metadata of entry {given.id} must be bytes or None, not {given.metadata!r:.80}")
+    if len(given.metadata) > MAX_METADATA_BYTES:
         raise Invalid(
             f"the metadata of entry {given.id} have {len(given.metadata)} bytes; at most {MAX_METADATA_BYTES} are "
             "allowed"
@@ -60,7 +68,7 @@ def entries(given: Sequence[Entry]) -> tuple[Entry, ...]:
 def ids(given: Sequence[Entry | int]) -> tuple[int, ...]:
     """The ids of entries, each once."""
     _check_count(given)
-    return tuple(dict.fromkeys(entry_id(one if isinstance(one, int) else one.id) for one in given))
+    return tuple(dict.fromkeys(entry_id(one.id if isinstance(one, Entry) else one) for one in given))
 
 
 def _check_count(given: Sequence[object]) -> None:
@@ -68,7 +76,13 @@ def _check_count(given: Sequence[object]) -> None:
         raise Invalid(f"a call may have at most {MAX_ENTRIES} entries, not {len(given)}; split it")
 
 
+def _is_int(given: object) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool)
+
+
 def page(offset: int, length: int) -> tuple[int, int]:
+    if not (_is_int(offset) and _is_int(length)):
+        raise Invalid(f"offset and length must be integers, not {offset!r:.40} and {length!r:.40}")
     if not (0 <= offset <= _MAX_POSITION and 0 <= length <= _MAX_POSITION):
         raise Invalid(f"offset and length must be 0 to {_MAX_POSITION}, not {offset} and {length}")
     return offset, length

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Sequence
 
 from strandline.clock import Clock
-from strandline.errors import Invalid, TooLarge
-from strandline.journal import actions
+from strandline.errors import TooLarge
+from strandline.journal import actions, rules
 from strandline.journal.model import Action, LoggedAction
 from strandline.journal.recent import RecentAppends
 from strandline.journal.settings import JournalSettings
@@ -17,8 +17,6 @@ from strandline.log import partitioning
 from strandline.log.cursors import Position
 from strandline.log.raw import RawLog, RawTopic
 from strandline.log.records import NewRecords
-
-_MAX_ID = 255
 
 #: The id of a journal, an action of it, and the value of an append.
 NewAction = tuple[str, Action, bytes | None]
@@ -86,9 +84,4 @@ class ActionLog:
 
 def key_of(entity: str) -> bytes:
     """The key of the records of a journal; Invalid if the id cannot be one."""
-    if not 1 <= len(entity) <= _MAX_ID:
-        raise Invalid(f"the id of a journal has 1 to {_MAX_ID} characters, not {len(entity)}")
-    try:
-        return entity.encode()
-    except UnicodeEncodeError:
-        raise Invalid(f"the id of a journal must be valid Unicode, not {entity!r:.80}") from None
+    return rules.entity(entity).encode()

@@ -12,7 +12,7 @@ from typing import Any
 
 from strandline.clock import Clock
 from strandline.engine.connect import Databases
-from strandline.errors import Conflict, Invalid, NotFound
+from strandline.errors import Conflict, NotFound
 from strandline.journal import payloads, rules, wire
 from strandline.journal.action_log import ActionLog
 from strandline.journal.marks import Marks
@@ -180,7 +180,7 @@ class LocalJournal(Journal):
         return self._journals.writer.append(place, append, own_id, value, retried=append_id is not None)
 
     def delete(self, entity: str, to: int) -> None:
-        self._journals.writer.delete(self._place(entity), to)
+        self._journals.writer.delete(self._place(entity), rules.seq_nr(to))
 
     def purge(self, entity: str) -> None:
         self._journals.writer.purge(self._place(entity))
@@ -191,9 +191,10 @@ class LocalJournal(Journal):
         self, entity: str, first: int = 1, last: int | None = None, *, limit: int | None = None
     ) -> Iterator[JournalEvent]:
         place = self._place(entity)
-        if limit is not None and limit < 0:
-            raise Invalid(f"the limit of a read must not be negative, but is {limit}")
-        highest = MAX_SEQ_NR if last is None else min(last, MAX_SEQ_NR)
+        for name, number in (("from", first), ("to", last), ("limit", limit)):
+            if number is not None:
+                rules.check_number(name, number)
+        highest = MAX_SEQ_NR if last is None else last
         if highest < first or limit == 0:
             return iter(())
         return _events(self._journals.reader.rows(place, max(first, 1), highest), limit)
@@ -209,7 +210,7 @@ class LocalJournal(Journal):
     # -- snapshots, which belong to one life of a journal
 
     def save_snapshot(self, entity: str, seq_nr: int, payload: Payload | Any, *, since: str | None = None) -> None:
-        _check_seq_nr(seq_nr)
+        rules.seq_nr(seq_nr)
         given = None if payload is None else rules.payload(payload)
         place, head = self._head(entity)
         if head is None:
@@ -219,14 +220,15 @@ class LocalJournal(Journal):
         self._journals.store().save_snapshot(place.topic.id, entity, head.since, Snapshot(seq_nr, given))
 
     def snapshot(self, entity: str, at_most: int | None = None) -> Snapshot | None:
+        most = MAX_SEQ_NR if at_most is None else at_most
+        rules.check_number("at_most", most)
         place, head = self._head(entity)
-        if head is None or (at_most is not None and at_most < 1):
+        if head is None:
             return None
-        most = MAX_SEQ_NR if at_most is None else min(at_most, MAX_SEQ_NR)
         return self._journals.store().snapshot(place.topic.id, entity, head.since, most)
 
     def delete_snapshot(self, entity: str, seq_nr: int) -> None:
-        _check_seq_nr(seq_nr)
+        rules.seq_nr(seq_nr)
         place, head = self._head(entity)
         if head is not None:
             self._journals.store().delete_snapshot(place.topic.id, entity, head.since, seq_nr)
@@ -239,8 +241,3 @@ def _events(rows: Generator[StoredEvent], limit: int | None) -> Iterator[Journal
 
 def _described(topic: RawTopic) -> JournalTopic:
     return JournalTopic(topic.name, topic.partitions, topic.storage_id, topic.kafka_topic)
-
-
-def _check_seq_nr(seq_nr: int) -> None:
-    if not 1 <= seq_nr <= MAX_SEQ_NR:
-        raise Invalid(f"a seq_nr must be 1 to {MAX_SEQ_NR}, not {seq_nr}")

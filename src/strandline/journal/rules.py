@@ -16,6 +16,7 @@ from strandline.log.event_json import decode_event
 
 _MAX_MS = 2**53
 _MAX_APPEND_ID = 255
+_MAX_ID = 255
 
 
 def numbered(events: Sequence[NewEvent | Any], expected: int | None) -> list[NewEvent]:
@@ -23,8 +24,8 @@ def numbered(events: Sequence[NewEvent | Any], expected: int | None) -> list[New
     complete = [event(given) for given in events]
     if not complete:
         raise Invalid("an append needs at least one event")
-    if expected is not None and not 0 <= expected <= MAX_SEQ_NR:
-        raise Invalid(f"expected must be 0 to {MAX_SEQ_NR}, not {expected}")
+    if expected is not None and not (isinstance(expected, int) and 0 <= expected <= MAX_SEQ_NR):
+        raise Invalid(f"expected must be a whole number from 0 to {MAX_SEQ_NR}, not {expected!r:.40}")
     without = sum(event.seq_nr is None for event in complete)
     if without == len(complete):
         complete = _numbered_from(complete, expected)
@@ -84,6 +85,26 @@ def json_of(value: Any, what: str) -> bytes:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, UnicodeError, RecursionError) as error:
         raise Invalid(f"{what} cannot be written as JSON: {error}") from None
+
+
+def entity(given: str) -> str:
+    """The id of a journal. Invalid if it cannot be one."""
+    if not 1 <= len(given) <= _MAX_ID:
+        raise Invalid(f"the id of a journal has 1 to {_MAX_ID} characters, not {len(given)}")
+    _check_text(given, "the id of a journal")
+    return given
+
+
+def seq_nr(given: int) -> int:
+    if not 1 <= given <= MAX_SEQ_NR:
+        raise Invalid(f"a seq_nr must be 1 to {MAX_SEQ_NR}, not {given}")
+    return given
+
+
+def check_number(name: str, number: int) -> None:
+    """Check a number of a read, in which 0 is before all events."""
+    if not 0 <= number <= MAX_SEQ_NR:
+        raise Invalid(f"{name} must be 0 to {MAX_SEQ_NR}, not {number}")
 
 
 def check_append_id(append_id: str) -> None:

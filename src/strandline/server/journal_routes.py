@@ -178,7 +178,7 @@ async def purge_journal(call: Call[ServedJournals]) -> Response:
 class SnapshotQuery(msgspec.Struct, frozen=True):
     """The largest seqNr of the snapshot."""
 
-    at_most: SeqNr = MAX_SEQ_NR
+    at_most: _AnySeqNr = MAX_SEQ_NR
 
 
 @_endpoint(

@@ -170,6 +170,30 @@ def test_unusual_names_are_fine(feeds):
         feeds.drop(name)
 
 
+@pytest.mark.parametrize(
+    "entry", [Entry("7"), Entry(True), Entry(7.0), Entry(None), Entry(7, "text"), Entry(7, bytearray(b"x"))]
+)
+def test_values_of_another_type_are_refused_before_they_are_stored(feeds, feed, entry):
+    """Otherwise the feed could not be read any more."""
+    for write in (
+        lambda: feeds.append(entry, [feed]),
+        lambda: feeds.set(feed, [entry]),
+        lambda: feeds.merge(feed, [entry]),
+    ):
+        with pytest.raises(Invalid):
+            write()
+    assert feeds.get(feed) == []
+
+
+def test_a_text_is_no_list_of_feeds(feeds, feed):
+    with pytest.raises(Invalid, match="list of names"):
+        feeds.append(Entry(1), feed)
+    with pytest.raises(Invalid, match="list of names"):
+        feeds.get_many(feed)
+    with pytest.raises(Invalid, match="must be integers"):
+        feeds.get(feed, 0.5)
+
+
 def test_limits(feeds, feed):
     many = [f"nobody:{number}" for number in range(10_001)]
     for call in (

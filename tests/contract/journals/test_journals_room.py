@@ -125,10 +125,11 @@ def test_any_text_is_an_id(journal, entity):
     assert journal.pointer(entity) == Pointer()
 
 
-def test_an_id_has_up_to_255_characters(journal):
-    for call in (journal.pointer, lambda entity: journal.append(entity, [1], expected=0)):
-        with pytest.raises(Invalid, match="255"):
-            call("x" * 256)
+@pytest.mark.parametrize("entity", ["", "x" * 256, "\ud800"])
+def test_an_id_has_1_to_255_characters(journal, entity):
+    for call in (journal.pointer, journal.read, journal.purge, lambda one: journal.append(one, [1], expected=0)):
+        with pytest.raises(Invalid, match="the id of a journal"):
+            call(entity)
 
 
 def test_events_are_numbered_from_the_expected_pointer(journal):
@@ -182,6 +183,11 @@ def test_a_retried_append_has_the_answer_of_the_first(journal):
         (["a"], {"expected": 0, "expire_after_ms": -1}),
         (["a"], {"expected": 0, "since": "nothing"}),
         (["a"], {"expected": 0, "append_id": "x" * 256}),
+        (["a"], {"expected": 0, "append_id": ""}),
+        (["a"], {"expected": 0, "since": "BEGIN"}),
+        (["a"], {"expected": 0, "metadata": object()}),
+        (["a"], {"expected": "0"}),
+        (["a"], {"expected": 0.5}),
         ([NewEvent(Payload("json", b"{"))], {"expected": 0}),
         ([NewEvent(Payload("text", b"\xff"))], {"expected": 0}),
     ],
@@ -200,6 +206,25 @@ def test_a_read_is_limited_by_numbers_and_count(journal):
     assert numbers(journal, "one", 5, 4) == numbers(journal, "one", limit=0) == numbers(journal, "one", 11) == []
     assert numbers(journal, "one", 2, limit=3) == [2, 3, 4]
     assert numbers(journal, "absent") == []
+
+
+def test_numbers_out_of_range_are_refused(journal):
+    journal.append("one", ["a", "b"], expected=0)
+    for call in (
+        lambda: journal.read("one", -1),
+        lambda: journal.read("one", 1, -1),
+        lambda: journal.read("one", 2**63),
+        lambda: journal.read("one", 1, 2**63),
+        lambda: journal.read("one", limit=-1),
+        lambda: journal.delete("one", 0),
+        lambda: journal.delete("one", 2**63),
+        lambda: journal.snapshot("one", -1),
+        lambda: journal.snapshot("one", 2**63),
+    ):
+        with pytest.raises(Invalid):
+            call()
+    assert numbers(journal, "one", 1, 2**63 - 1) == [1, 2]
+    assert journal.snapshot("one", 0) is None
 
 
 def test_a_long_journal_is_streamed(journal):
