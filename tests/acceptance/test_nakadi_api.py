@@ -246,6 +246,20 @@ def test_event_types_and_schemas_say_when_they_were_made(client: httpx.Client, c
     assert client.get(f"{path}/schemas/latest").json() == changed.json()["schema"]
 
 
+def test_a_name_has_up_to_255_characters(client: httpx.Client):
+    """A name of the greatest length works on all routes."""
+    name = "n" * 255
+    assert client.post("/event-types", json={"name": name}).status_code == 201
+    path = f"/event-types/{name}/events"
+    assert client.post(path, json=[{"a": 1}]).status_code == 200
+    assert events(client, path, 1) == [{"a": 1}]
+    asked = {"owning_application": "app", "event_types": [name]}
+    subscription = client.post("/subscriptions", json=asked)
+    assert subscription.status_code == 201, subscription.text
+    assert client.delete(f"/subscriptions/{subscription.json()['id']}").status_code == 204
+    assert client.delete(f"/event-types/{name}").status_code == 200
+
+
 PARTITIONS = [
     ({}, 1),
     ({"partitions": 3}, 3),

@@ -153,7 +153,7 @@ def test_a_sleeping_node_loses_its_partitions_and_finds_back(tmp_path, name):
 
 
 def test_uncommitted_work_goes_to_another_client_after_the_commit_timeout(nodes, name):
-    """Uncommitted events go to another client after the commit timeout. A late commit is still accepted."""
+    """Uncommitted events go to another client after the commit timeout. A late commit is refused."""
     one, other = nodes
     create_event_type(one.url, name, 1)
     ident = subscribe(one.url, name)
@@ -163,10 +163,10 @@ def test_uncommitted_work_goes_to_another_client_after_the_commit_timeout(nodes,
         assert not any(numbers(batch) for batch in batches), "the stream must end and send only keep-alives"
     with open_stream(other.url, ident, batch_limit=5) as (_, again):
         assert take(again, 5)[0] == found
-        assert commit(one.url, ident, forgetful, cursors["0"]).status_code == 204
+        assert commit(one.url, ident, forgetful, cursors["0"]).status_code == 422
         publish(one.url, name, range(5, 10))
         assert take(again, 5)[0] == [*range(5, 10)]
-    assert stats(one.url, ident)[0]["unconsumed_events"] == 5
+    assert stats(one.url, ident)[0]["unconsumed_events"] == 10
 
 
 def test_a_client_that_takes_nothing_is_let_go_as_well(nodes, name):
@@ -276,17 +276,43 @@ def test_a_post_opens_a_stream_and_zero_is_the_default(url, name):
             until(lambda: [p["stream_id"] == sharing for p in stats(url, ident)] == [True, False, True])
     assert CLIENT.post(path, json={"stream_limit": 2, "batch_limit": 3}).status_code == 422
     assert CLIENT.post(path, json={"commit_timeout": 61}).status_code == 422
+    assert CLIENT.post(path, json={"partitions": mine["partitions"] * 2}).status_code == 422
+    for limit in ("batch_limit", "max_uncommitted_events"):
+        assert CLIENT.get(path, params={limit: 0}).status_code == 422
 
 
-def test_limits_end_a_stream_and_commits_are_still_taken(url, name):
-    """A stream ends after `stream_limit` events, and commits are accepted after its end."""
+def test_commits_are_taken_after_a_stream_but_not_of_foreign_partitions(url, name):
+    """An ended stream can commit what it had, and no stream another's partition; a refusal moves nothing."""
+    create_event_type(url, name, 2)
+    ident = subscribe(url, name)
+    publish(url, name, range(10))
+    path = f"{url}/subscriptions/{ident}/events"
+    mine = {"batch_limit": 10, "partitions": [{"event_type": name, "partition": "0"}]}
+    with CLIENT.stream("POST", path, json=mine) as response:
+        stream = response.headers["X-Nakadi-StreamId"]
+        cursor = json.loads(next(response.iter_lines()))["cursor"]
+        foreign = {**cursor, "partition": "1", "offset": "001-0001-000000000000000000"}
+        assert commit(url, ident, stream, cursor, foreign).status_code == 422
+        assert unconsumed(url, ident) == 10
+    until(lambda: streams(url, ident) == ["", ""])
+    assert commit(url, ident, stream, foreign).status_code == 422
+    assert unconsumed(url, ident) == 10
+    assert commit(url, ident, stream, cursor).status_code == 204
+    assert commit(url, ident, stream, cursor).status_code == 200, "outdated"
+
+
+def test_a_limit_ends_a_stream_when_its_events_are_committed(url, name):
+    """As in Nakadi, a stream sends `stream_limit` events and ends when they are committed."""
     create_event_type(url, name, 1)
     ident = subscribe(url, name)
     publish(url, name, range(10))
     with open_stream(url, ident, batch_limit=2, stream_limit=5, max_uncommitted_events=100) as (stream, batches):
-        sizes = [(len(numbers(batch)), batch["cursor"]) for batch in batches]
-    assert [size for size, _ in sizes] == [2, 2, 1]
-    assert commit(url, ident, stream, sizes[-1][1]).status_code == 204
+        found, cursors = take(batches, 5)
+        assert found == [*range(5)]
+        assert numbers(next(batches)) == [], "it stays open, with keep-alives"
+        assert streams(url, ident) == [stream]
+        assert commit(url, ident, stream, cursors["0"]).status_code == 204
+        assert not any(numbers(batch) for batch in batches)
     until(lambda: streams(url, ident) == [""])
     with open_stream(url, ident, batch_limit=5) as (_, batches):
         assert take(batches, 5)[0] == [*range(5, 10)]

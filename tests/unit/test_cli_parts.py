@@ -73,8 +73,10 @@ def test_batches_are_limited_in_number_and_in_bytes():
 
 def test_every_event_is_counted_once():
     """Published, failed, aborted and unknown events add up to the events that were read."""
-    partly = PublishReport(2, (ItemResult("submitted"), ItemResult("failed", "publishing", OUTCOME_UNKNOWN)))
-    refused = PublishReport(2, (ItemResult("aborted"), ItemResult("failed", "validating", "bad")))
+    partly = PublishReport(
+        2, (ItemResult("submitted", "publishing"), ItemResult("failed", "publishing", OUTCOME_UNKNOWN))
+    )
+    refused = PublishReport(2, (ItemResult("aborted", "none"), ItemResult("failed", "validating", "bad")))
     log = Answers(PublishReport(2), partly, refused, OutcomeUnknown("lost"), TooLarge("too much"))
     tally = fed(log, TWO, MORE, TWO, MORE, TWO, stop_on_error=False)
     assert (tally.published, tally.failed, tally.aborted, tally.unknown) == (3, 2, 2, 3)

@@ -19,10 +19,12 @@ def timeline(
     order: int, age_ms: int | None, *, removed: bool = False, ends: dict[str, int] | None = None
 ) -> Timeline:
     """A timeline that was closed `age_ms` ago, or an open one."""
-    switched_at = None if age_ms is None else to_rfc3339(NOW_MS - age_ms)
+    closed_at = None if age_ms is None else to_rfc3339(NOW_MS - age_ms)
     cleaned_up_at = to_rfc3339(NOW_MS) if removed else None
     ends = None if age_ms is None else ends or {"0": 9}
-    return Timeline(f"t{order}", "a", order, "s", f"a.{order}", to_rfc3339(0), switched_at, cleaned_up_at, ends)
+    return Timeline(
+        f"t{order}", "a", order, "s", f"a.{order}", to_rfc3339(0), to_rfc3339(0), closed_at, cleaned_up_at, ends
+    )
 
 
 def removable(*timelines: Timeline) -> list[int]:

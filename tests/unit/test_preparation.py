@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.errors import Unavailable
+from strandline.errors import Malformed, Unavailable
 from strandline.log import preparation
 from strandline.log.event_json import to_items
 from strandline.log.model import (
@@ -68,9 +68,6 @@ def test_a_publish_of_nothing_is_prepared():
 
 BROKEN = {
     "lone surrogate, escaped": b'{"a":"\\ud800"}',
-    "lone surrogate, raw": b'{"a":"\xed\xa0\x80"}',
-    "not UTF-8": b'{"a":"\xff"}',
-    "not UTF-8, in a key": b'{"\xff":1}',
     "too deep": b'{"a":' + DEEP + b"}",
     "only deep": DEEP,
     "trailing garbage": b'{"a":1} x',
@@ -86,13 +83,28 @@ BROKEN = {
 }
 
 
+NOT_UTF8 = {
+    "lone surrogate, raw": b'{"a":"\xed\xa0\x80"}',
+    "a text": b'{"a":"\xff"}',
+    "a key": b'{"\xff":1}',
+}
+
+
+@pytest.mark.parametrize("broken", NOT_UTF8.values(), ids=NOT_UTF8.keys())
+def test_an_array_that_is_not_utf8_is_malformed(broken):
+    """The array as a whole cannot be parsed; as one of several items, only that item fails."""
+    with pytest.raises(Malformed, match="UTF-8"):
+        prepare(compiled(), b'[{"ok":1},' + broken + b"]")
+    assert outcomes(prepare(compiled(), [b'{"ok":1}', broken])) == [("aborted", "none"), ("failed", "validating")]
+
+
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
 @pytest.mark.parametrize("whole", [True, False], ids=["array", "items"])
 def test_a_broken_item_fails_alone(broken, whole):
     """The item is `failed` at validating with a reason, the others are `aborted`, and nothing is written."""
     items = [b'{"ok":"[,]{\\""}', broken, b'{"ok":[{"x":2}]}']
     report = prepare(compiled(), b"[" + b" , ".join(items) + b"]" if whole else items)
-    assert outcomes(report) == [("aborted", "validating"), ("failed", "validating"), ("aborted", "validating")]
+    assert outcomes(report) == [("aborted", "none"), ("failed", "validating"), ("aborted", "none")]
     assert report.items[1].detail
 
 
@@ -106,7 +118,7 @@ def test_several_broken_items_of_different_kinds_fail_together():
 def test_a_lone_surrogate_in_a_text_fails_as_an_item():
     """The item fails in an array that is a Python string, and as a single Python string."""
     for events in ('[{"a":1},{"a":"\ud800"}]', ['{"a":1}', '{"a":"\ud800"}']):
-        assert outcomes(prepare(compiled(), events)) == [("aborted", "validating"), ("failed", "validating")]
+        assert outcomes(prepare(compiled(), events)) == [("aborted", "none"), ("failed", "validating")]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +160,7 @@ def test_the_schema_is_checked_per_item():
     """The report has the path of the violation, and the eid if there is one."""
     made = compiled(category="business", schema=Schema.json({"properties": {"a": {"type": "string"}}}))
     report = prepare(made, [business(a="x"), business(a=5)])
-    assert outcomes(report) == [("aborted", "validating"), ("failed", "validating")]
+    assert outcomes(report) == [("aborted", "none"), ("failed", "validating")]
     assert report.items[1].detail.startswith("#/a: ")
     assert [item.eid for item in report.items] == [EID, EID]
 
@@ -179,7 +191,7 @@ def test_missing_metadata_fails_at_validating(category):
 def test_keys_and_chosen_partitions_fail_at_partitioning():
     """Only the items without a valid key or partition are `failed`."""
     hashed = compiled(partition_strategy="hash", partition_key_fields=("k",))
-    assert outcomes(prepare(hashed, [{"k": "x"}, {}])) == [("aborted", "partitioning"), ("failed", "partitioning")]
+    assert outcomes(prepare(hashed, [{"k": "x"}, {}])) == [("aborted", "none"), ("failed", "partitioning")]
     chosen = compiled(partition_strategy="user_defined")
     report = prepare(chosen, [{"metadata": {"partition": "2"}}, {"metadata": {"partition": "3"}}, {}])
     assert [status for status, _ in outcomes(report)] == ["aborted", "failed", "failed"]
@@ -194,7 +206,7 @@ def test_the_size_limit_holds_before_enrichment():
     assert len(fits) == 100
     assert stored(prepare(compiled(100), [fits])) == [fits]
     report = prepare(compiled(100), [fits, fits[:-2] + b'x"}'])
-    assert outcomes(report) == [("aborted", "validating"), ("failed", "validating")]
+    assert outcomes(report) == [("aborted", "none"), ("failed", "validating")]
     assert "101 bytes; at most 100" in report.items[1].detail
 
 
@@ -205,7 +217,7 @@ def test_the_size_limit_holds_after_enrichment():
     exact = compiled(len(enriched), category="business", partitions=1)
     assert stored(prepare(exact, [business()])) == [enriched]
     report = prepare(exact, [business(), business(a=1)])
-    assert outcomes(report) == [("aborted", "enriching"), ("failed", "enriching")]
+    assert outcomes(report) == [("aborted", "none"), ("failed", "enriching")]
 
 
 # -- placing

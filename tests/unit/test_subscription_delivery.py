@@ -141,6 +141,11 @@ def test_it_ends_after_its_limit_its_time_or_its_signs_of_life():
     assert stream.wanted() == 3
     stream.add(slot(0), batch(0, 0, 4))
     assert sizes(stream.take(0)) == [2, 1]
+    stream.hold([share(0, 1)], 1)
+    stream.take(1)
+    assert not stream.finished, "it waits for the commit of the last event"
+    stream.hold([share(0, 2)], 2)
+    assert stream.take(2) == []
     assert stream.finished
     stream = delivery(batch_limit=100, stream_timeout=60, batch_flush_timeout=60)
     stream.add(slot(0), batch(0, 0, 4))

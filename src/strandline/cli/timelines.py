@@ -22,8 +22,8 @@ def list_timelines(target: Target, name: str) -> None:
         found = rooms.log.timelines(name)
     target.print_table(
         found,
-        ("order", "storage", "state", "created", "switched", "topic"),
-        ((t.order, t.storage_id, _state(t), t.created_at, t.switched_at, t.topic) for t in found),
+        ("order", "storage", "state", "switched", "closed", "topic"),
+        ((t.order, t.storage_id, _state(t), t.switched_at, t.closed_at, t.topic) for t in found),
         "no timelines",
     )
 

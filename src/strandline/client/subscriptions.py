@@ -113,7 +113,7 @@ class HttpConsumer(Consumer):
         self.subscription = subscription
         self._room = room
         self._transport = transport
-        self._query = msgspec.to_builtins(parameters)
+        self._query = {name: value for name, value in msgspec.to_builtins(parameters).items() if value}
         self._opened = ExitStack()
         self._stream_id = ""
         self._incoming: Iterator[pa.RecordBatch] = iter(())

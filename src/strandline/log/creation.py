@@ -59,4 +59,4 @@ class Creation:
 
     def _first_timeline(self, complete: EventType, storage_id: str, topic: str) -> Timeline:
         now = to_rfc3339(self._clock.now_ms())
-        return Timeline(str(uuid.uuid4()), complete.name, 1, storage_id, topic, created_at=now)
+        return Timeline(str(uuid.uuid4()), complete.name, 1, storage_id, topic, created_at=now, switched_at=now)

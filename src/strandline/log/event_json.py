@@ -16,7 +16,7 @@ from strandline.errors import Invalid, Malformed, TooLarge
 #: Dicts, JSON texts of single events, one JSON array, or rows of a table.
 Events: TypeAlias = bytes | str | Iterable[Mapping[str, Any] | bytes | str] | pa.Table | pa.RecordBatch
 
-# Lone surrogates are accepted here; the check of the single event refuses them.
+# Lone surrogates in a text are accepted here; the check of the single event refuses them.
 _AS_IT_IS = ("utf-8", "surrogatepass")
 _SPACE = b" \t\r\n"
 _CLOSING = {b"[": b"]", b"{": b"}"}
@@ -65,8 +65,10 @@ def _decode_again(item: bytes) -> Any:
 
 def to_items(events: Events, max_items: int) -> list[bytes]:
     """The JSON of every event, byte for byte as it was sent."""
-    if isinstance(events, bytes | bytearray | memoryview | str):
-        items = _split_array(events.encode(*_AS_IT_IS) if isinstance(events, str) else bytes(events))
+    if isinstance(events, str):
+        items = _split_array(events.encode(*_AS_IT_IS))
+    elif isinstance(events, bytes | bytearray | memoryview):
+        items = _split_array(_checked_utf8(bytes(events)))
     elif isinstance(events, pa.Table | pa.RecordBatch):
         items = [_encode.encode(row) for row in events.to_pylist()]
     else:
@@ -74,6 +76,15 @@ def to_items(events: Events, max_items: int) -> list[bytes]:
     if len(items) > max_items:
         raise TooLarge(f"{len(items)} events in one publish; at most {max_items} are allowed: split the publish")
     return items
+
+
+def _checked_utf8(body: bytes) -> bytes:
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise Malformed(f"the body is not UTF-8: {error}") from None
+    return body
 
 
 def _item(event: Mapping[str, Any] | bytes | str) -> bytes:
@@ -104,7 +115,7 @@ def _split_array(body: bytes) -> list[bytes]:
 def _split_leniently(body: bytes, cause: Exception) -> list[bytes]:
     """Find the items of an array in which some items cannot be decoded, so that only those fail.
 
-    Only strings and brackets are matched, so invalid UTF-8 and deep nesting do not matter.
+    Only strings and brackets are matched, so lone surrogates and deep nesting do not matter.
     """
     items: list[bytes] = []
     start = body.index(b"[") + 1

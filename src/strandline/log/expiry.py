@@ -19,7 +19,7 @@ def removable(timelines: Sequence[Timeline], retention_ms: int, now_ms: int) -> 
     for timeline in timelines:
         if timeline.cleaned_up_at is not None:
             continue
-        if timeline.switched_at is None or parse_rfc3339(timeline.switched_at) + retention_ms > now_ms:
+        if timeline.closed_at is None or parse_rfc3339(timeline.closed_at) + retention_ms > now_ms:
             break
         found.append(timeline)
     return found

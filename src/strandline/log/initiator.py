@@ -246,9 +246,9 @@ class Initiator:
             effect = SwitchEffect(redefined=(kind, _grown(kind, switch.partitions, now)))
         else:
             effect = SwitchEffect(
-                closed=msgspec.structs.replace(active, switched_at=now, latest_position=run.ends),
+                closed=msgspec.structs.replace(active, closed_at=now, latest_position=run.ends),
                 opened=Timeline(
-                    str(uuid.uuid4()), kind.name, active.order + 1, switch.storage_id, switch.topic, now
+                    str(uuid.uuid4()), kind.name, active.order + 1, switch.storage_id, switch.topic, now, now
                 ),
             )
         if not self._catalog.switches.commit(switch.token, effect):

@@ -13,6 +13,8 @@ from strandline.log.storage.registry import StorageConfiguration, StorageConfigu
 from strandline.log.switching import State
 
 NAME_PATTERN = r"^[a-zA-Z][-0-9a-zA-Z_]*(\.[0-9a-zA-Z][-0-9a-zA-Z_]*)*$"
+#: The longest name of an event type, as in Nakadi.
+MAX_NAME_LENGTH = 255
 STORAGE_ID_PATTERN = r"^[a-zA-Z0-9][-_.0-9a-zA-Z]*$"
 
 Category = Literal["undefined", "business", "data"]
@@ -58,7 +60,7 @@ class Options(msgspec.Struct, frozen=True):
 class EventType(msgspec.Struct, frozen=True):
     """The definition of an event type: the schema of its events, and how they are distributed over partitions."""
 
-    name: Annotated[str, Meta(pattern=NAME_PATTERN, max_length=200)]
+    name: Annotated[str, Meta(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH)]
     owning_application: str = ""
     category: Category = "undefined"
     partitions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
@@ -115,7 +117,7 @@ class StorageInfo(StorageConfigurations, frozen=True, omit_defaults=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """One storage epoch of an event type; `latest_position` is set when it is closed."""
+    """One storage epoch of an event type. `closed_at` and `latest_position` are set when it is closed."""
 
     id: str
     event_type: str
@@ -123,7 +125,9 @@ class Timeline(msgspec.Struct, frozen=True):
     storage_id: str
     topic: str
     created_at: str
+    #: When it became the active timeline.
     switched_at: str | None = None
+    closed_at: str | None = None
     cleaned_up_at: str | None = None
     latest_position: dict[str, int] | None = None
 
@@ -189,7 +193,7 @@ class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcome of one event of a publish."""
 
     publishing_status: PublishingStatus
-    step: Step = "none"
+    step: Step
     detail: str = ""
     eid: str | None = None
 

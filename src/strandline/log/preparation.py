@@ -190,7 +190,7 @@ def _rejection(events: Sequence[bytes], rejected: _Rejected) -> PublishReport:
         eid = _eid(events[number])
         if number in rejected.failures:
             return ItemResult("failed", rejected.step, rejected.failures[number], eid)
-        return ItemResult("aborted", rejected.step, "another event of this publish was refused", eid)
+        return ItemResult("aborted", "none", "another event of this publish was refused", eid)
 
     return PublishReport(len(events), tuple(item(number) for number in range(len(events))))
 
@@ -202,7 +202,7 @@ def report(prepared: Prepared, placed: Mapping[int, Placed]) -> PublishReport:
             break
     else:
         return PublishReport(len(prepared.items))
-    items: list[ItemResult] = [ItemResult("failed")] * prepared.count
+    items: list[ItemResult] = [ItemResult("failed", "publishing")] * prepared.count
     for partition, numbers in prepared.members.items():
         part = placed[partition]
         for number, offset in zip(numbers, part.offsets, strict=True):

@@ -40,6 +40,8 @@ def check_definition(event_type: EventType) -> None:
     """Refuse a schema that does not compile or contradicts the event type."""
     schema = parse(event_type.schema.schema)
     compile_check(event_type.schema.schema, event_type.compatibility_mode)
+    if not _accepts_objects(schema):
+        raise Invalid('the schema accepts no JSON object, and every event is one; its "type" must be "object"')
     _check_cost(schema)
     if event_type.category == "business" and "metadata" in schema.get("properties", {}):
         raise Invalid("the schema of a business event type must not define metadata; the platform adds it")
@@ -47,6 +49,13 @@ def check_definition(event_type: EventType) -> None:
         for keyword in _keywords(schema):
             if keyword in _NOT_IN_COMPATIBLE:
                 raise Invalid(f"{keyword!r} is not allowed in a schema of compatibility mode compatible")
+
+
+def _accepts_objects(schema: dict[str, Any]) -> bool:
+    """Whether the keywords of the root allow an object at all."""
+    types = schema.get("type", "object")
+    values = schema.get("enum", [{}])
+    return "object" in (types if isinstance(types, list) else [types]) and any(isinstance(v, dict) for v in values)
 
 
 def effective(text: str, mode: CompatibilityMode) -> dict[str, Any]:

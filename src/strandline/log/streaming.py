@@ -154,6 +154,11 @@ class SendPlan(Generic[_Key, _Lane]):
         """Whether the stream ends after a number of records."""
         return self._left is not None
 
+    @property
+    def _at_limit(self) -> bool:
+        """Whether the number of records is reached that ends the stream."""
+        return self._left == 0
+
     def end(self) -> None:
         """Send what was read, then stop."""
         self._ends_ms = self._now_ms
@@ -176,7 +181,7 @@ class SendPlan(Generic[_Key, _Lane]):
         alive = self._limits.stream_keep_alive_limit
         if alive and self._lanes and all(lane.keep_alives >= alive for lane in self._lanes.values()):
             ending = True
-        self.finished = ending or self._left == 0
+        self.finished = ending or self._at_limit
         return chunks
 
     def _chunks(self, now_ms: int, *, ending: bool) -> list[StreamChunk]:
@@ -187,7 +192,7 @@ class SendPlan(Generic[_Key, _Lane]):
         return chunks
 
     def _due(self, lane: _Lane, now_ms: int, *, ending: bool) -> bool:
-        if self._left == 0:
+        if self._at_limit:
             return False
         most = self._most(lane)
         full = lane.buffer.count >= most or lane.buffer.bytes >= self._lane_bytes()

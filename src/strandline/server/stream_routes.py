@@ -6,13 +6,14 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Meta
 from starlette.responses import Response
 
-from strandline.errors import StrandlineError
+from strandline.errors import InvalidCursor, StrandlineError
 from strandline.log.model import CursorText
 from strandline.log.serving import PushStream, ServedLog, Wake
 from strandline.log.streaming import StreamChunk, StreamLimits
@@ -58,6 +59,13 @@ class SubscriptionBatch(msgspec.Struct, frozen=True):
     events: list[dict[str, Any]] = []
 
 
+class StreamQuery(StreamParameters, frozen=True):
+    """In a query, the window and the batches must not be empty, as in Nakadi."""
+
+    max_uncommitted_events: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 10
+    batch_limit: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1
+
+
 class StreamRequest(StreamParameters, frozen=True):
     """Without `partitions` the stream gets its share of all partitions."""
 
@@ -80,7 +88,7 @@ def _wants_arrow(call: Call[ServedLog]) -> bool:
 async def stream(call: Call[ServedLog]) -> Response:
     call.query.check()
     header = call.header(_CURSORS)
-    start = (decode_cursors(_CURSORS, header) if header is not None else None) or "END"
+    start = "END" if header is None else _start(header)
     encoder = ArrowBatches(("partition", "timeline")) if _wants_arrow(call) else JsonLines(_cursor)
 
     def open_stream(wake: Wake) -> PushStream:
@@ -93,6 +101,15 @@ async def stream(call: Call[ServedLog]) -> Response:
     return await _push(call, names, open_stream, encoder)
 
 
+def _start(header: str) -> list[CursorText]:
+    if found := decode_cursors(_CURSORS, header):
+        return found
+    raise InvalidCursor(
+        f"{_CURSORS} has no cursor; name at least one partition, or leave it out to start at the end",
+        reason="INVALID_FORMAT",
+    )
+
+
 def _cursor(chunk: StreamChunk) -> CursorText:
     return CursorText(str(chunk.partition), str(chunk.position))
 
@@ -101,7 +118,7 @@ def _cursor(chunk: StreamChunk) -> CursorText:
 
 
 @_subscriptions(
-    "GET", _SUBSCRIPTION, "Stream a share of the partitions", SubscriptionBatch, query=StreamParameters,
+    "GET", _SUBSCRIPTION, "Stream a share of the partitions", SubscriptionBatch, query=StreamQuery,
     problems=(409, 507), media_type=JSON_STREAM, binary_type=ARROW_STREAM, answer_headers=_ID,
 )  # fmt: skip
 async def stream_subscription(call: Call[ServedLog]) -> Response:

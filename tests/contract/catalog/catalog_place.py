@@ -70,7 +70,7 @@ def switch_of(entry: CatalogEntry, token: str | None = None, kind: str = "switch
 
 def effect(entry: CatalogEntry, switch: Switch) -> SwitchEffect:
     """The effect of a switch: the old timeline is closed, the new one is open."""
-    closed = msgspec.structs.replace(entry.active, switched_at="then", latest_position={"0": 41})
+    closed = msgspec.structs.replace(entry.active, closed_at="then", latest_position={"0": 41})
     opened = msgspec.structs.replace(timeline(entry.event_type.name, entry.active.order + 1), topic=switch.topic)
     return SwitchEffect(closed, opened)
 

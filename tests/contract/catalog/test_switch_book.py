@@ -115,7 +115,7 @@ def test_done_comes_with_its_effect(catalog):
     catalog.switches.close(switch.token)
     catalog.switches.commit(switch.token, effect(entry, switch))
     old, new = again(catalog).timelines
-    assert (old.latest_position, old.switched_at) == ({"0": 41}, "then")
+    assert (old.latest_position, old.closed_at) == ({"0": 41}, "then")
     assert (new.order, new.topic, new.latest_position) == (2, switch.topic, None)
     assert catalog.switches.undecided() == []
 

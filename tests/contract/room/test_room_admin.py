@@ -35,7 +35,10 @@ def test_a_switch_moves_an_event_type(log, two, other):
     rest = log.read(two, start={p.partition: p.newest_available_offset for p in half})
     assert sorted(e["n"] for batch in rest for e in batch.events) == list(range(10, 20))
     old, new = log.timelines(two)
-    assert (sum(old.latest_position.values()), old.switched_at is None, new.storage_id) == (8, False, other)
+    assert (sum(old.latest_position.values()), new.latest_position, new.storage_id) == (8, None, other)
+    # Each one became active when it was created, and the old one was closed when the new one became active.
+    assert (old.switched_at, new.switched_at) == (old.created_at, new.created_at)
+    assert (old.closed_at, new.closed_at) == (new.switched_at, None)
     switch = log.admin.current_switch(two)
     assert (switch.state, switch.kind, switch.storage_id) == ("done", "switch", other)
 

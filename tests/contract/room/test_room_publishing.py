@@ -75,7 +75,7 @@ def test_one_broken_event_keeps_all_out(log: Log, name: str):
     """The invalid event fails with its step, the others are aborted, and nothing is written."""
     log.create(EventType(name, schema=Schema.json({"required": ["id"]})))
     report = log.publish(name, [{"id": 1}, {"x": 1}])
-    assert statuses(report) == [("aborted", "validating"), ("failed", "validating")]
+    assert statuses(report) == [("aborted", "none"), ("failed", "validating")]
     assert report.count == 2
     assert report.rejected
     with pytest.raises(PublishFailed, match="first failure at validating"):
@@ -122,7 +122,7 @@ def test_a_body_that_is_no_array_is_malformed(log: Log, orders: str, body: str):
 def test_an_event_without_its_key_fails_at_partitioning(log: Log, orders: str):
     """The step of the failed item is `partitioning`."""
     report = log.publish(orders, [{"id": "1"}, {"other": "1"}])
-    assert statuses(report) == [("aborted", "partitioning"), ("failed", "partitioning")]
+    assert statuses(report) == [("aborted", "none"), ("failed", "partitioning")]
 
 
 def test_an_event_that_is_too_large_fails_at_validating(log: Log, name: str):

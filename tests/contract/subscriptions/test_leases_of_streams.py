@@ -50,7 +50,7 @@ def test_a_goodbye_that_fails_costs_a_lease(platform, subscription_id, monkeypat
     """After a failed `leave` the lease expires, because the node renews only its open streams."""
     subscriptions = platform.log.subscriptions
 
-    def away(_: str) -> None:
+    def away(_: str, *, forfeit: bool) -> None:
         raise Unavailable("the store does not answer")
 
     with monkeypatch.context() as patch:

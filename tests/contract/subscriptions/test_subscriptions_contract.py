@@ -140,6 +140,34 @@ def test_a_commit_of_a_foreign_partition_moves_nothing(store):
     assert cursors(store, ident) == [(1, -1), (1, -1)]
 
 
+def test_a_stream_commits_only_slots_that_it_has_or_had(place, store):
+    """Another's slot refuses all commits of the request. A repeated commit is outdated, whoever has the slot."""
+    ident = made(store)
+    first, second = join(store, ident, "node-1", 0), join(store, ident, "node-2", 1)
+    with pytest.raises(Invalid, match="does not belong"):
+        commit(store, ident, first, (0, 5), (1, 5))
+    assert cursors(store, ident) == [(1, -1), (1, -1)]
+    assert commit(store, ident, second, (1, 5)) == ["committed"]
+    assert commit(store, ident, first, (1, 5)) == ["outdated"]
+    store.leases.leave(first)
+    third = join(place.open(), ident, "node-2", 0)
+    assert commit(store, ident, first, (0, 2)) == ["committed"], "as long as it could after its end"
+    with pytest.raises(Invalid, match="does not belong"):
+        commit(store, ident, first, (1, 9))
+    assert commit(store, ident, third, (0, 3)) == ["committed"]
+
+
+def test_a_stream_that_forfeits_its_slots_commits_nothing_more(store):
+    ident = made(store)
+    late = join(store, ident)
+    assert commit(store, ident, late, (0, 1)) == ["committed"]
+    store.leases.leave(late, forfeit=True)
+    store.leases.leave(late)
+    with pytest.raises(Invalid, match="did not commit in time"):
+        commit(store, ident, late, (0, 2))
+    assert cursors(store, ident) == [(1, 1), (1, -1)]
+
+
 def test_commits_need_a_stream_of_that_subscription(store):
     """A stream that is unknown or belongs to another subscription is refused."""
     ident, other = made(store), made(store)

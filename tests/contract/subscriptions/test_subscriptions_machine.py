@@ -45,6 +45,7 @@ class Client:
         self.last: dict[int, Position] = {}
         self.uncommitted: dict[int, list[tuple[Position, int]]] = {}
         self.left_ms: int | None = None
+        self.forfeited = False
 
     @property
     def latest_end_ms(self) -> int:
@@ -136,6 +137,8 @@ class Subscriptions(RuleBasedStateMachine):
         if client.session.finished:
             self.alive.remove(client)
             client.left_ms = self.clock.now_ms()
+            # With its lease and without a reset, a stream ends only when its client did not commit in time.
+            client.forfeited = client.epoch == self.epoch and client.expires_ms > self.clock.now_ms()
 
     def take(self, client: Client, chunk) -> None:
         offsets = [Position(chunk.position.order, n) for n in chunk.records["offset"].to_pylist()]
@@ -167,8 +170,9 @@ class Subscriptions(RuleBasedStateMachine):
         try:
             (verdict,) = self.store.commit(self.ident, client.session.id, commits)
         except Invalid:
-            assert now_ms - client.expires_ms > 60_000
+            assert client.forfeited or now_ms - client.expires_ms > 60_000
             return
+        assert not (client.forfeited and verdict == "committed")
         assert verdict == ("committed" if position > self.committed[partition] else "outdated")
         self.committed[partition] = max(self.committed[partition], position)
 

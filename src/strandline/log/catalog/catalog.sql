@@ -1,4 +1,4 @@
--- Definitions are JSON texts. No statement reads inside them.
+-- Definitions are JSON texts. Only migrations read inside them.
 
 -- name: version_before (sqlite)
 -- In the first layout, `storage_id` of a timeline was NOT NULL.
@@ -122,6 +122,18 @@ CREATE TABLE fences (
     epoch          BIGINT NOT NULL,
     PRIMARY KEY (event_type_id, name)
 );
+
+-- name: migration_6 (sqlite)
+-- `switched_at` was the time when the timeline was closed. A timeline was always created when it became active.
+UPDATE timelines SET definition = json_set(
+    definition, '$.closed_at', definition ->> '$.switched_at', '$.switched_at', definition ->> '$.created_at'
+);
+
+-- name: migration_6 (postgres)
+-- As in SQLite.
+UPDATE timelines SET definition = (definition::jsonb || jsonb_build_object(
+    'closed_at', definition::jsonb -> 'switched_at', 'switched_at', definition::jsonb -> 'created_at'
+))::text;
 
 -- name: change
 -- The first statement of every write: on PostgreSQL, writers queue on this row, so the rows that the next

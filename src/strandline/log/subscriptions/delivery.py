@@ -90,6 +90,11 @@ class Delivery(SendPlan[Slot, LeasedLane]):
         if slot in self._lanes:
             self._lanes[slot].add(batch)
 
+    @property
+    def _at_limit(self) -> bool:
+        """As in Nakadi, the stream waits for the commits of its last records."""
+        return super()._at_limit and not any(lane.uncommitted for lane in self._lanes.values())
+
     def overdue(self, now_ms: int) -> bool:
         """Whether the client did not commit in time."""
         timeout_ms = self._parameters.commit_timeout_ms

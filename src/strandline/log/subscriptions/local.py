@@ -167,6 +167,8 @@ class LocalSubscriptions(ServedSubscriptions):
         subscription = self.get(subscription_id)
         self._initialise(subscription)
         direct = frozenset(self._slot(subscription, asked) for asked in partitions) or None
+        if direct is not None and len(direct) < len(partitions):
+            raise Invalid("the same partition is asked for twice; name every partition once")
         self._store.leases.join(subscription_id, model.Member(stream_id, direct), self._hub.node)
         self._hub.add(session)
         return session

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from strandline.errors import Invalid
 from strandline.log.cursors import Position
-from strandline.log.model import NAME_PATTERN
+from strandline.log.model import MAX_NAME_LENGTH, NAME_PATTERN
 from strandline.log.reading import Batch
 from strandline.log.streaming import StreamLimits
 
@@ -19,7 +19,7 @@ PartitionState = Literal["unassigned", "reassigning", "assigned"]
 AssignmentType = Literal["direct", "auto"]
 Verdict = Literal["committed", "outdated"]
 
-_Name = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=200)]
+_Name = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH)]
 _Text = Annotated[str, Meta(min_length=1, max_length=1000)]
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _FLUSH_S = 30
@@ -85,7 +85,7 @@ class CommitResult(msgspec.Struct, frozen=True):
 
 
 class StreamParameters(msgspec.Struct, frozen=True):
-    """The parameters of a stream. Zero means the default, as in Nakadi."""
+    """The parameters of a stream. Zero means the default. `stream_limit` counts committed events, as in Nakadi."""
 
     max_uncommitted_events: _Count = 10
     batch_limit: _Count = 1

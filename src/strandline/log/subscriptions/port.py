@@ -39,8 +39,11 @@ class StreamLeases(ABC):
         """Give those of the slots that the stream owns and that have an heir to the heir."""
 
     @abstractmethod
-    def leave(self, stream_id: str) -> None:
-        """End a stream. Other streams get its slots at once; it can still commit for a while. Idempotent."""
+    def leave(self, stream_id: str, *, forfeit: bool = False) -> None:
+        """End a stream. Other streams get its slots at once. Idempotent.
+
+        The stream can still commit its slots for a while, unless it forfeits them.
+        """
 
     @abstractmethod
     def versions(self, subscription_ids: Sequence[str]) -> Mapping[str, object]:
@@ -103,7 +106,8 @@ class SubscriptionStore(ABC):
         """Move cursors forward, independently; a position that is not ahead of its cursor is outdated.
 
         Conflict if the cursors were reset after the stream began. Invalid, with nothing moved, if the stream is
-        unknown or ended long ago, or if the subscription has no cursor for a partition.
+        unknown or ended long ago, if a cursor would move in a slot that is not the stream's, or if the
+        subscription has no cursor for a partition.
         """
 
     @abstractmethod

@@ -114,7 +114,8 @@ class Subscriptions(ABC):
     ) -> list[model.CommitResult]:
         """Move cursors forward to positions that a stream has delivered.
 
-        Allowed until 60 s after the end of the stream. Conflict if the cursors were reset since it began.
+        Allowed until 60 s after the end of the stream. Conflict if the cursors were reset since it began. Invalid,
+        with nothing moved, for partitions that are not the stream's or that it lost by its commit timeout.
         """
 
     @abstractmethod

@@ -50,10 +50,11 @@ def to_shares(found: Iterable[tuple[Any, ...]]) -> list[Share]:
 
 
 def to_members(found: Iterable[tuple[Any, ...]]) -> list[Member]:
-    return [
-        Member(stream, None if direct is None else frozenset(Slot(*slot) for slot in _slots.decode(direct)))
-        for stream, direct in found
-    ]
+    return [Member(stream, None if direct is None else to_slots(direct)) for stream, direct in found]
+
+
+def to_slots(stored: str | None) -> frozenset[Slot]:
+    return frozenset(Slot(*slot) for slot in _slots.decode(stored or "[]"))
 
 
 def missing(subscription_id: str) -> NotFound:

@@ -125,6 +125,15 @@ def check_commit(epoch: int, stream_epoch: int | None, ended_ms: int | None, now
         raise Invalid("the stream ended more than 60 s ago; its uncommitted events are sent to another stream")
 
 
+def check_owner(share: Share, stream_id: str, kept: Collection[Slot]) -> None:
+    """Invalid unless the stream has the slot, or had it when it ended."""
+    if share.owner != stream_id and share.slot not in kept:
+        raise Invalid(
+            f"partition {share.slot.partition} of {share.event_type!r} does not belong to this stream, or not any "
+            "more because the stream did not commit in time; its events are sent to another stream"
+        )
+
+
 def overdue(waiting_since_ms: int | None, commit_timeout_ms: int, now_ms: int) -> bool:
     """Whether the client's commit timeout has expired."""
     return waiting_since_ms is not None and now_ms - waiting_since_ms >= commit_timeout_ms

@@ -92,14 +92,14 @@ class StreamSession:
                 self._readers.popitem()[1][1]()
         self.on_close()
 
-    def _end(self, why: str | None) -> None:
+    def _end(self, why: str | None, *, forfeit: bool = False) -> None:
         if self.finished:
             return
         self.finished = True
         if why is not None:
             log.info("a subscription's stream ended: %s", why, extra=self._fields())
         try:
-            self._store.leases.leave(self.id)
+            self._store.leases.leave(self.id, forfeit=forfeit)
         except StrandlineError as error:
             log.warning("could not end a stream; its lease will expire: %s", error, extra=self._fields())
 
@@ -166,7 +166,7 @@ class StreamSession:
     def _settle(self) -> None:
         """End the stream or release partitions, depending on the delivery."""
         if self._delivery.overdue(self._clock.steady_ms()):
-            self._end("its client did not commit in time")
+            self._end("its client did not commit in time", forfeit=True)
         elif self._delivery.finished:
             self._end("it reached its timeout or its limit")
         elif self.finished:

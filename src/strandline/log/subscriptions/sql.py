@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -39,8 +39,16 @@ class SubscriptionTables(Tables):
     def expire(self, tx: Transaction, subscription_id: str) -> None:
         """End the streams whose lease has expired and give their slots to others."""
         now_ms = self.clock.now_ms(tx)
-        if tx.run("expire", subscription_id=subscription_id, boot=self.clock.boot, now_ms=now_ms):
+        if ended := tx.run("expire", subscription_id=subscription_id, boot=self.clock.boot, now_ms=now_ms):
+            self.keep(tx, subscription_id, {stream_id for (stream_id,) in ended})
             self.rebalance(tx, subscription_id)
+
+    def keep(self, tx: Transaction, subscription_id: str, stream_ids: Collection[str]) -> None:
+        """Note the slots of streams that have ended, before others get them."""
+        shares = _shares(tx, subscription_id)
+        for stream_id in stream_ids:
+            slots = [share.slot for share in shares if share.owner == stream_id]
+            tx.run("keep", kept=rows.text(slots), stream_id=stream_id)
 
     def members(self, tx: Transaction, subscription_id: str) -> list[Member]:
         return rows.to_members(tx.run("members", subscription_id=subscription_id, **self.clock.parameters()))
@@ -117,9 +125,11 @@ class SqlStreamLeases(StreamLeases):
 
         self._of_stream(stream_id, work)
 
-    def leave(self, stream_id: str) -> None:
+    def leave(self, stream_id: str, *, forfeit: bool = False) -> None:
         def work(tx: Transaction, subscription_id: str) -> None:
             if tx.run("end_stream", now_ms=self._tables.clock.now_ms(tx), stream_id=stream_id):
+                if not forfeit:
+                    self._tables.keep(tx, subscription_id, [stream_id])
                 self._tables.rebalance(tx, subscription_id)
 
         self._of_stream(stream_id, work)
@@ -229,9 +239,10 @@ class SqlSubscriptions(SubscriptionStore):
         def work(tx: Transaction, epoch: int) -> list[Verdict]:
             where = {"stream_id": stream_id, "subscription_id": subscription_id, "boot": clock.boot}
             found = tx.run("stream", **where) if is_plain(stream_id) else []
-            stream_epoch, ended_ms = found[0] if found else (None, None)
+            stream_epoch, ended_ms, kept = found[0] if found else (None, None, None)
             rules.check_commit(epoch, stream_epoch, ended_ms, clock.now_ms(tx))
-            verdicts = [_commit(tx, subscription_id, commit) for commit in commits]
+            slots = rows.to_slots(kept)
+            verdicts = [_commit(tx, subscription_id, stream_id, slots, commit) for commit in commits]
             if "committed" in verdicts:
                 _touch(tx, subscription_id)
             return verdicts
@@ -251,14 +262,17 @@ class SqlSubscriptions(SubscriptionStore):
         self._tables.change(subscription_id, work)
 
 
-def _commit(tx: Transaction, subscription_id: str, commit: Commit) -> Verdict:
+def _commit(
+    tx: Transaction, subscription_id: str, stream_id: str, kept: Collection[Slot], commit: Commit
+) -> Verdict:
     event_type, partition, position = commit
     where = {"subscription_id": subscription_id, "event_type": event_type, "partition": partition}
-    found = tx.run("committed", **where) if is_plain(event_type) else []
+    found = rows.to_shares(tx.run("committed", **where)) if is_plain(event_type) else []
     if not found:
         raise Invalid(f"the subscription has no cursor for partition {partition} of {event_type!r}")
-    verdict = rules.verdict(Position(*found[0]), position)
-    if verdict == "committed":
+    verdict = rules.verdict(found[0].position, position)
+    if verdict == "committed":  # an outdated commit may be a repetition whose answer was lost
+        rules.check_owner(found[0], stream_id, kept)
         timeline, offset = position
         tx.run("commit", timeline=timeline, position=offset, **where)
     return verdict

@@ -19,7 +19,8 @@ CREATE TABLE subscriptions (
     version      BIGINT NOT NULL DEFAULT 1
 );
 -- A stream is alive until `expires_ms`, unless it has ended before. In PostgreSQL this is a time on the server's
--- clock, in SQLite a time on the boot clock of the machine start `boot`.
+-- clock, in SQLite a time on the boot clock of the machine start `boot`. `kept`: the slots that a stream had when it
+-- ended, which it may still commit for a while.
 CREATE TABLE subscription_streams (
     number           BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id               TEXT NOT NULL UNIQUE,
@@ -29,7 +30,8 @@ CREATE TABLE subscription_streams (
     direct           TEXT,
     boot             TEXT NOT NULL DEFAULT '',
     expires_ms       BIGINT NOT NULL,
-    ended_ms         BIGINT
+    ended_ms         BIGINT,
+    kept             TEXT
 );
 CREATE INDEX subscription_streams_of ON subscription_streams (subscription_id);
 CREATE INDEX subscription_streams_of_node ON subscription_streams (node);
@@ -57,6 +59,9 @@ CREATE INDEX subscription_streams_of_node ON subscription_streams (node);
 -- name: migration_2 (postgres)
 -- As in SQLite, where leases expire on the boot clock; in PostgreSQL they always expire on the server's clock.
 ALTER TABLE subscription_streams ADD COLUMN boot TEXT NOT NULL DEFAULT '';
+
+-- name: migration_3
+ALTER TABLE subscription_streams ADD COLUMN kept TEXT;
 
 -- name: lock
 SELECT epoch FROM subscriptions WHERE id = :subscription_id FOR NO KEY UPDATE;
@@ -131,7 +136,7 @@ WHERE subscription_id = :subscription_id AND event_type_id = :event_type_id AND 
 RETURNING partition;
 
 -- name: committed
-SELECT timeline, position FROM subscription_cursors
+SELECT event_type_id, partition, event_type, timeline, position, skipped, owner, heir FROM subscription_cursors
 WHERE subscription_id = :subscription_id AND event_type = :event_type AND partition = :partition;
 
 -- name: commit
@@ -149,7 +154,7 @@ WHERE subscription_id = :subscription_id AND ended_ms IS NULL AND boot = :boot
 ORDER BY number;
 
 -- name: stream
-SELECT epoch, coalesce(ended_ms, expires_ms) FROM subscription_streams
+SELECT epoch, coalesce(ended_ms, expires_ms), kept FROM subscription_streams
 WHERE id = :stream_id AND subscription_id = :subscription_id AND boot = :boot;
 
 -- name: subscription_of
@@ -180,6 +185,9 @@ RETURNING id;
 
 -- name: end_stream
 UPDATE subscription_streams SET ended_ms = :now_ms WHERE id = :stream_id AND ended_ms IS NULL RETURNING id;
+
+-- name: keep
+UPDATE subscription_streams SET kept = :kept WHERE id = :stream_id;
 
 -- name: end_streams
 UPDATE subscription_streams SET ended_ms = :now_ms WHERE subscription_id = :subscription_id AND ended_ms IS NULL;
