@@ -262,6 +262,7 @@ class ScheduleConsumer:
             if self._feed is not broken or self._closed.is_set():
                 return
             log.warning("consumer %s of schedule %s reconnects: %s", self.name, self._messages.name, error)
+            self._take_over(broken, 0.0)  # what is left there comes back in the next session
             broken.close()
             # A session that breaks as soon as it is open must not be opened all the time.
             pause = 0.0 if time.monotonic() - self._opened_at > _WAIT_S else _FIRST_PAUSE_S
@@ -276,13 +277,35 @@ class ScheduleConsumer:
                     self._feed = feed
                     return
 
+    def _take_over(self, feed: LeaseFeed, until: float) -> list[LeaseAct]:
+        """Give the program's leases the versions that wait in a feed, which would release them when it is closed.
+
+        Waits for them until that monotonic time. Returns the releases of other leases that it took meanwhile.
+        """
+        others: list[LeaseAct] = []
+        with suppress(StrandlineError):
+            while any(_is_behind(held, feed) for held in [*self._held.values()]):
+                lease = feed.next(min(_FIRST_PAUSE_S, max(0.0, until - time.monotonic())))
+                if lease is None and time.monotonic() >= until:
+                    break
+                held = self._held.get(lease.message.id) if lease is not None else None
+                if lease is not None and not (held is not None and held.renew(lease, feed)):
+                    soon = Moment(SHORTEST_MS + 1, relative=True)
+                    others.append(LeaseAct(lease.message.id, self.name, lease.message.version, soon))
+        return others
+
     def close(self) -> None:
         """End the session. A lease that was taken stays active until it is settled or expires."""
         if self._closed.is_set():
             return
         self._closed.set()
         with self._opening:
-            self._feed.close()
+            feed = self._feed
+            others = self._take_over(feed, self._opened_at + _HAND_BACK_S)
+            with suppress(StrandlineError):
+                if others:
+                    feed.release(others)
+            feed.close()
         while self._ready:
             with suppress(StrandlineError):
                 self._ready.popleft().release()
@@ -292,6 +315,11 @@ class ScheduleConsumer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_behind(held: LeasedMessage, feed: LeaseFeed) -> bool:
+    """Whether an active lease came from an earlier session than the feed, which hands it back."""
+    return held.feed is not feed and held.remaining_ms > 0
 
 
 def _call(port: LeaseFeed | ScheduleMessages, verb: _Verb, item: LeaseAct) -> ItemAnswer:

@@ -146,6 +146,20 @@ def test_a_lease_that_is_handed_back_is_not_delivered_twice(server, lossy, messa
     assert left(messages) == 0
 
 
+def test_a_lease_that_is_handed_back_survives_the_end_of_its_consumer(lossy, messages, proxy):
+    """The program still works on it when the consumer is closed just after it connected again."""
+    put(messages, 1)
+    leases = lossy.consume("ada", lease_ms=LEASE_MS)
+    lease = next(leases)
+    broken = leases._feed
+    proxy.lose_request(b"")
+    until(lambda: leases.receive(timeout=0) is None and leases._feed is not broken, "another session")
+    leases.close()
+    assert messages.pull("bob", LEASE_MS, 1) == []
+    lease.delete()
+    assert left(messages) == 0
+
+
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_consumer_waits_for_its_node(server, messages, end):
     """A consumer that waits connects again after a crash and after an orderly stop, and gets what comes due."""
