@@ -110,6 +110,22 @@ def test_bodies_of_another_type(target: Server, endpoint: Any, body: str):
         assert_problem(answer, 422, "expected")
 
 
+STRICT = [endpoint for endpoint in WITH_BODY if endpoint.room != "log"]
+
+
+@pytest.mark.parametrize("endpoint", STRICT, ids=named)
+def test_unknown_fields_are_refused(target: Server, endpoint: Any):
+    """The rooms besides the log refuse a field that they do not know: it may be misspelt."""
+    assert_problem(send(target, endpoint.method, path_of(endpoint), {"colour": "red"}), 422, "colour")
+
+
+@pytest.mark.parametrize("endpoint", [e for e in ENDPOINTS if e.room not in {"log", None}], ids=named)
+def test_unknown_query_parameters_are_refused(target: Server, endpoint: Any):
+    """Also on routes that have none."""
+    body = {} if endpoint.body is not None else None
+    assert_problem(send(target, endpoint.method, path_of(endpoint) + "?colour=red", body), 422, "colour")
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -690,6 +690,11 @@ def test_a_holder_extends_releases_and_deletes(room):
     assert_problem(room.get("/messages/x"), 404, "not_found")
 
 
+def without_moment(item: dict[str, Any]) -> dict[str, Any]:
+    """The item of a delete, which has no moment."""
+    return {name: value for name, value in item.items() if name != "in_ms"}
+
+
 def test_the_first_broken_precondition_of_a_holder_is_named(room):
     """In the order: existence, holder, lease, version, moment."""
     room.create({"id": "x"}, {"id": "short"})
@@ -707,7 +712,7 @@ def test_the_first_broken_precondition_of_a_holder_is_named(room):
     for path in ("extend", "release"):
         answer = room.post(path, *asked)
         assert (answer.status_code, codes(answer)) == (422, expected)
-    assert codes(room.post("delete", *asked[:4])) == expected[:4]
+    assert codes(room.post("delete", *map(without_moment, asked[:4]))) == expected[:4]
     far = {"id": "x", "consumer": "c", "version": lease["version"]}
     assert codes(room.post("extend", {**far, "in_ms": 300_001})) == ["bad_timestamp"]
     assert codes(room.post("release", {**far, "in_ms": 366 * DAY_MS})) == ["too_far"]
@@ -728,7 +733,7 @@ def test_an_owner_moves_and_deletes(room):
     ]
     expected = ["not_found", "not_owner", "lease_active", "stale_version", "too_far"]
     assert codes(room.post("move", *asked)) == expected
-    assert codes(room.post("delete", *asked[:4])) == expected[:4]
+    assert codes(room.post("delete", *map(without_moment, asked[:4]))) == expected[:4]
     moved = room.post("move", {"id": "x", "producer_group": "g", "version": version, "at_ms": 0})
     assert (moved.status_code, moved.json()["items"][0]["at_ms"]) == (200, 0)
     assert moved.json()["items"][0]["version"] == version + 1

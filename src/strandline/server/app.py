@@ -18,6 +18,7 @@ from strandline.server import (
     event_routes,
     event_type_routes,
     feed_routes,
+    flow,
     journal_routes,
     lease_routes,
     openapi,
@@ -33,6 +34,10 @@ from strandline.server.guard import Guard
 from strandline.server.problems import problem
 from strandline.server.route_table import Route, RouteTable, Serve
 from strandline.server.routing import Call, Endpoint, ServerState, serving
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# Instead of the path, in the metrics of requests that have no route or are refused before.
+_NO_ROUTE = "none"
 
 #: The route modules of every room; each one defines `ENDPOINTS`.
 ROUTES: dict[str, tuple[ModuleType, ...]] = {
@@ -77,14 +82,16 @@ def build(state: ServerState, host: str) -> ASGIApp:
         if len(scope["path"]) > 1:  # some existing clients append a slash
             scope["path"] = scope["path"].rstrip("/") or "/"
         state.open_requests += 1
+        send = flow.named(scope, send)
         try:
             if _head_bytes(scope) > limit:
                 refusal = problem(431, f"the request head is larger than {limit} bytes")
             elif (refused := guard.refusal(scope)) is not None:
                 refusal = refused
             else:
-                await _dispatch(table, scope, receive, send)
+                await _dispatch(table, state, scope, receive, send)
                 return
+            _count(state, scope, _NO_ROUTE, refusal)
             await refusal(scope, receive, send)
         finally:
             state.open_requests -= 1
@@ -92,8 +99,9 @@ def build(state: ServerState, host: str) -> ASGIApp:
     return entry
 
 
-async def _dispatch(table: RouteTable, scope: Scope, receive: Receive, send: Send) -> None:
+async def _dispatch(table: RouteTable, state: ServerState, scope: Scope, receive: Receive, send: Send) -> None:
     found = table.find(scope["path"], scope["raw_path"], scope["method"])
+    path = _NO_ROUTE
     # The server puts U+FFFD in place of bytes that are not UTF-8: different paths would name the same thing.
     if "\ufffd" in scope["path"] and not _is_utf8(unquote_to_bytes(scope["raw_path"])):
         refusal = problem(
@@ -108,7 +116,9 @@ async def _dispatch(table: RouteTable, scope: Scope, receive: Receive, send: Sen
         if serve is not None:
             await serve(scope, receive, send, parameters)
             return
-        refusal = _not_allowed(route, method)
+        path, refusal = route.path, _not_allowed(route, method)
+    _count(state, scope, path, refusal)
+    state.request_log.add(scope, refusal.status_code, 0.0)
     await refusal(scope, receive, send)
 
 
@@ -118,6 +128,12 @@ def _is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _count(state: ServerState, scope: Scope, path: str, refusal: Response) -> None:
+    """Count a request that reached no route. Its method and path can be anything, so they are not shown."""
+    method = scope["method"] if scope["method"] in _METHODS else "other"
+    state.metrics.request(method, path, refusal.status_code, 0.0)
 
 
 def _not_allowed(route: Route, method: str) -> Response:

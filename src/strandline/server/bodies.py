@@ -178,6 +178,14 @@ def _decode_msgpack(body: bytes, kind: Any) -> Any:
         raise Malformed(f"the body is not MessagePack: {error}") from None
 
 
+def refuse_unknown(values: Mapping[str, Any], kind: Any) -> None:
+    """Raise Invalid if a query parameter is not a field of `kind`; None has no fields."""
+    known = {field.encode_name for field in msgspec.structs.fields(kind)} if kind is not None else set()
+    if unknown := values.keys() - known:
+        has = f"this route has {', '.join(sorted(known))}" if known else "this route has none"
+        raise Invalid(f"there is no query parameter {min(unknown)!r}; {has}")
+
+
 def decode_query(values: dict[str, Any], kind: Any) -> Any:
     """Query parameters as a value."""
     try:

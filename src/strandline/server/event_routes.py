@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from strandline.log.preparation import unanswered_report
 from strandline.log.publish_attempt import Done
 from strandline.log.serving import ServedLog
 from strandline.room import CounterMetric
+from strandline.server.flow import flow_id
 from strandline.server.routing import INLINE_BYTES, RAW, Call, Endpoint, declaring, json_response
 from strandline.server.storage_calls import active_storage, pool_of, run_in_storages
 
@@ -34,7 +34,6 @@ _cursors = declaring(ENDPOINTS, "cursors")
 
 _T = TypeVar("_T")
 _EVENTS = {"type": "array", "items": {"type": "object", "additionalProperties": True}}
-_FLOW_ID = re.compile(r"[ -~]{1,200}").fullmatch
 _OK = Response(status_code=200)
 _PUBLISHED = CounterMetric("strandline_published_events", "Events published.", "event_type")
 _REJECTED = CounterMetric(
@@ -62,7 +61,7 @@ async def publish(call: Call[ServedLog]) -> Response:
     call.state.open_publishes += 1
     try:
         async with asyncio.timeout(call.room.publish_deadline_ms / 1000):
-            report = await _report(call, name, _flow_id(call))
+            report = await _report(call, name, flow_id(call.scope))
     except TimeoutError:
         report = await call.state.pool_of_bodies.run(unanswered_report, call.body)
     finally:
@@ -73,19 +72,19 @@ async def publish(call: Call[ServedLog]) -> Response:
     return _published(report)
 
 
-async def _report(call: Call[ServedLog], name: str, flow_id: str | None) -> PublishReport:
+async def _report(call: Call[ServedLog], name: str, flow: str) -> PublishReport:
     # Also before a small publish: after this lookup it runs in the threads of its storage.
     storages = await active_storage(call)
     if len(call.body) <= INLINE_BYTES:
-        return await call.state.answers.of(partial(_start, call, name, flow_id))
+        return await call.state.answers.of(partial(_start, call, name, flow))
     # Not on the event loop: a lookup in the catalog may take long.
     pool = pool_of(call.state, storages)
     return await call.state.answers.of_future(
-        await pool.run(lambda: call.room.submit(name, call.body, flow_id=flow_id))
+        await pool.run(lambda: call.room.submit(name, call.body, flow_id=flow))
     )
 
 
-def _start(call: Call[ServedLog], name: str, flow_id: str | None, done: Done) -> None:
+def _start(call: Call[ServedLog], name: str, flow: str, done: Done) -> None:
     """Start a small publish. Its client is answered by the thread that has the outcome, before the event loop."""
 
     def answer(outcome: PublishReport | BaseException) -> None:
@@ -95,16 +94,11 @@ def _start(call: Call[ServedLog], name: str, flow_id: str | None, done: Done) ->
         finally:
             done(outcome)
 
-    call.room.submit_small(name, call.body, flow_id, answer)
+    call.room.submit_small(name, call.body, flow, answer)
 
 
 def _published(report: PublishReport) -> Response:
     return _OK if report.ok else json_response(report.items, 422 if report.rejected else 207)
-
-
-def _flow_id(call: Call[ServedLog]) -> str | None:
-    given = call.header("x-flow-id")
-    return given if given and _FLOW_ID(given) else None
 
 
 @_cursors(

@@ -60,7 +60,7 @@ class Guard:
             headers.setdefault(name, []).append(value)
         refused = self._wrong_host(scope, headers.get(b"host", [])) or _foreign(scope, headers)
         if refused is not None:
-            more = fields(status=refused.status_code)
+            more = fields(status=refused.status_code, flow_id=scope.get("flow_id"))
             log.warning("refused %s %s", scope["method"], quote(scope["path"]), extra=more)
         return refused
 

@@ -26,7 +26,7 @@ _endpoint = declaring(ENDPOINTS, "schedules")
 _T = TypeVar("_T")
 
 
-class LeaseRequest(msgspec.Struct, Generic[_T], frozen=True):
+class LeaseRequest(msgspec.Struct, Generic[_T], frozen=True, forbid_unknown_fields=True):
     """Either `limit`, to lease due messages, or `items`, to lease chosen messages."""
 
     consumer: Text

@@ -22,6 +22,10 @@ class Reply:
         self._anywhere = anywhere
         self._unsent = threading.Lock()  # acquired by the thread that sends
 
+    @property
+    def is_sent(self) -> bool:
+        return self._unsent.locked()
+
     def send_now(self, response: Response) -> None:
         """Send a whole response from any thread, if the server allows it."""
         if self._anywhere and self._unsent.acquire(blocking=False):

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from starlette.types import Scope
 
 from strandline.logging_setup import deferred, fields, write_deferred
+from strandline.server.flow import flow_id
 
 log = logging.getLogger("strandline.http")
 
@@ -29,7 +30,7 @@ class RequestLog:
         # Without `log.info`, which looks for the line of code that called it.
         what = (scope["method"], quote(scope["path"]))
         record = logging.LogRecord(log.name, logging.INFO, __file__, 0, "%s %s", what, None)
-        record.__dict__ |= fields(status=status, ms=round(seconds * 1000, 1))
+        record.__dict__ |= fields(status=status, ms=round(seconds * 1000, 1), flow_id=flow_id(scope))
         log.handle(deferred(record))
         if not self._waiting:
             self._waiting = True

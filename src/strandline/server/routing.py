@@ -18,10 +18,13 @@ from starlette.types import Receive, Scope, Send
 
 from strandline.clock import Clock
 from strandline.errors import Malformed, OutcomeUnknown, StrandlineError, Unavailable
+from strandline.logging_setup import fields
 from strandline.room import Room
 from strandline.server import bodies
 from strandline.server.answers import Answers
 from strandline.server.byte_budget import ByteBudget, Holding
+from strandline.server.compression import compressed
+from strandline.server.flow import flow_id
 from strandline.server.metrics import Metrics
 from strandline.server.pools import Pool, Pools
 from strandline.server.problems import from_error, problem
@@ -36,6 +39,8 @@ _T = TypeVar("_T")
 
 #: Bodies up to this size are handled on the event loop: a thread switch would cost more.
 INLINE_BYTES = 32_768
+# Nakadi's routes, and those of the node itself, ignore query parameters that they do not know.
+_LENIENT = frozenset({"log", None})
 # What a stream reads at once; more does not make it faster.
 _STREAM_BYTES = 2 << 20
 # So that the first streams leave something for others.
@@ -233,7 +238,10 @@ def serving(endpoint: Endpoint, state: ServerState) -> Serve:
     ) -> Response:
         if scope["type"] == "websocket" and not endpoint.socket:
             raise Malformed("this path has no WebSocket; send an HTTP request without an Upgrade header")
-        query = bodies.decode_query(_query(endpoint, scope), endpoint.query) if endpoint.query else None
+        given = _query(endpoint, scope)
+        if endpoint.room not in _LENIENT:
+            bodies.refuse_unknown(given, endpoint.query)
+        query = bodies.decode_query(given, endpoint.query) if endpoint.query else None
         headers = dict(reversed(scope["headers"]))  # of a repeated header the first one counts
         body = await _body(endpoint, state, receive, headers, held) if endpoint.body is not None else None
         name = endpoint.room or "server"
@@ -245,16 +253,18 @@ def serving(endpoint: Endpoint, state: ServerState) -> Serve:
         started = time.perf_counter()
         reply = Reply(send, anywhere=state.sends_anywhere)
         with Holding(state.bodies) as held:
-            response = await _answer(endpoint, handle(scope, receive, reply, parameters, held))
+            response = await _answer(endpoint, scope, handle(scope, receive, reply, parameters, held))
         seconds = time.perf_counter() - started
         state.metrics.request(endpoint.method, endpoint.path, response.status_code, seconds)
         state.request_log.add(scope, response.status_code, seconds)
+        if not reply.is_sent:
+            response = await compressed(response, scope, state.pool_of_bodies)
         await reply.send(response, scope, receive)
 
     return serve
 
 
-async def _answer(endpoint: Endpoint, handled: Awaitable[Response]) -> Response:
+async def _answer(endpoint: Endpoint, scope: Scope, handled: Awaitable[Response]) -> Response:
     """The response of the handler, or the problem for its error."""
     try:
         return await handled
@@ -262,12 +272,12 @@ async def _answer(endpoint: Endpoint, handled: Awaitable[Response]) -> Response:
         if isinstance(error, OutcomeUnknown) and endpoint.method == "GET":
             error = Unavailable(error.detail, retry_after=1)  # it changes nothing, so it can be repeated
         if error.status >= 500:  # noqa: PLR2004 - server errors
-            log.warning("%s failed: %s", endpoint.path, error.detail)
+            log.warning("%s failed: %s", endpoint.path, error.detail, extra=fields(flow_id=flow_id(scope)))
         return from_error(error, endpoint.error_status.get(error.code))
     except ClientDisconnect:
         return problem(400, "the client disconnected before the request was complete", code=Malformed.code)
     except Exception:
-        log.exception("%s %s failed", endpoint.method, endpoint.path)
+        log.exception("%s %s failed", endpoint.method, endpoint.path, extra=fields(flow_id=flow_id(scope)))
         return problem(500, "internal error; the log of the node has the details", code="internal_error")
 
 

@@ -26,7 +26,7 @@ class ActBody(msgspec.Struct, frozen=True):
     ref: Ref = None
 
 
-class PingBody(msgspec.Struct, frozen=True):
+class PingBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     client_ms: Annotated[int, Meta(ge=0, le=MAX_MS)] | Annotated[float, Meta(ge=0, le=MAX_MS)]
 
 
@@ -49,7 +49,7 @@ class Act(msgspec.Struct, frozen=True):
     size: int
 
 
-class LeaseItem(msgspec.Struct, frozen=True):
+class LeaseItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An item of an act. The consumer is the one of the session, so it may be left out."""
 
     id: str

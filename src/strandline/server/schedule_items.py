@@ -30,7 +30,7 @@ _Given = TypeVar("_Given")
 _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
-class ItemList(msgspec.Struct, Generic[_T], frozen=True):
+class ItemList(msgspec.Struct, Generic[_T], frozen=True, forbid_unknown_fields=True):
     items: Annotated[list[_T], Meta(min_length=1, max_length=MAX_ITEMS)]
 
 
@@ -43,7 +43,7 @@ class AnswerList(msgspec.Struct, frozen=True):
 # -- requests
 
 
-class CreateItem(msgspec.Struct, frozen=True):
+class CreateItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A new message: with `body`, any JSON value, or `body_base64`; without a moment it is due now."""
 
     producer_group: str
@@ -54,7 +54,7 @@ class CreateItem(msgspec.Struct, frozen=True):
     body_base64: bytes | UnsetType = UNSET
 
 
-class HolderItem(msgspec.Struct, frozen=True):
+class HolderItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A change by the holder of a lease: the moment is `at_ms`, or `in_ms` from now."""
 
     id: str
@@ -64,7 +64,7 @@ class HolderItem(msgspec.Struct, frozen=True):
     in_ms: int | None = None
 
 
-class OwnerItem(msgspec.Struct, frozen=True):
+class OwnerItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A change by the owner: the moment is `at_ms`, or `in_ms` from now. Without a version the newest is meant."""
 
     id: str
@@ -74,7 +74,7 @@ class OwnerItem(msgspec.Struct, frozen=True):
     in_ms: int | None = None
 
 
-class DeleteItem(msgspec.Struct, frozen=True):
+class DeleteItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """By the holder with `consumer` and `version`, or by the owner with `producer_group`."""
 
     id: str
