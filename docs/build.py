@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,14 @@ import click
 
 from strandline import errors
 from strandline.cli import cli
+from strandline.clock import system_clock
 from strandline.pipeline.registry import JOBS
+from strandline.room import CounterMetric, GaugeMetric, HistogramMetric
 from strandline.server.app import endpoints
+from strandline.server.metrics import MOST_LABELS, OTHERS
 from strandline.server.openapi import document
+from strandline.server.routing import ServerState
+from strandline.server.settings import ServerSettings
 from strandline.settings import Settings
 
 HERE = Path(__file__).parent / "reference"
@@ -64,6 +70,11 @@ def http_page() -> str:
         "a problem document, also for unknown routes. Paths may end in a slash. Bodies have the Content-Type",
         "`application/json` and may be compressed with gzip or zstd. An `authorization` is stored and shown, but",
         "not enforced. The setting `server.hosts` says which hosts a node answers to.",
+        "",
+        "Every answer has an `X-Flow-Id`: the one of the request, or a new one. The line of the request in the",
+        "log has the same `flow_id`. Answers of 1,000 bytes or more are compressed with gzip for clients that",
+        "accept it, streams never. The routes of the log and of the node ignore fields and query parameters",
+        "that they do not know, as Nakadi does; those of the other rooms refuse them (422).",
         "",
         "Tested unmodified clients: pyNakadi 0.2.14.8 (Python) and Fahrschein 0.24.0 (Java) in our tests,",
         "nakadion 0.30.0 (Rust) manually with its own integration test. Kanadi (Scala) was not run; only its",
@@ -141,7 +152,45 @@ def jobs_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def metrics_page() -> str:
+    lines = ["# Metrics", "", _NOTE]
+    lines += [
+        "`/metrics` shows them in the text format of Prometheus. Showing them reads neither a database nor a",
+        "storage: gauges that need one are measured in the background, every few seconds. A counter or gauge has",
+        f"at most {MOST_LABELS} values of its label: further counters are summed up as `{OTHERS}`, of gauges the",
+        "largest are shown. Counters are those of this node since its start. Gauges of subscriptions, topics,",
+        "journals and the archive are the same on every node that serves the same data.",
+        "",
+        "| metric | type | label | meaning |",
+        "|---|---|---|---|",
+    ]
+    own = ServerState({}, ServerSettings(), system_clock()).metrics.families()
+    rows = [(metric.name, metric.type, "", metric.documentation) for metric in own if metric.type != "unknown"]
+    rows += [(m.name, _METRIC_TYPES[type(m)], f"`{m.label}`", m.help) for m in _declared_metrics()]
+    for name, kind, label, text in sorted(rows):
+        shown = f"{name}_total" if kind == "counter" and not name.endswith("_total") else name
+        lines.append(f"| `{shown}` | {kind} | {label} | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+_METRIC_TYPES = {CounterMetric: "counter", GaugeMetric: "gauge", HistogramMetric: "histogram"}
+
+
+def _declared_metrics() -> set[CounterMetric | GaugeMetric | HistogramMetric]:
+    """What the modules of the platform declare, by themselves or in a mapping."""
+    importlib.import_module("strandline.platform")
+    values = [
+        value
+        for name, module in sys.modules.items()
+        if name.startswith("strandline.")
+        for value in vars(module).values()
+    ]
+    values += [one for value in values if isinstance(value, dict) for one in value.values()]
+    return {value for value in values if isinstance(value, tuple(_METRIC_TYPES))}
+
+
 PAGES = {
+    "metrics.md": metrics_page,
     "settings.md": settings_page,
     "errors.md": errors_page,
     "http.md": http_page,

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +14,7 @@ import httpx
 import pytest
 import zstandard
 
-from services import DEADLINE_S, Server
+from services import DEADLINE_S, Server, until
 
 EID = "105a76d8-db49-4144-ace7-e683e8f4ba46"
 METADATA = {"eid": EID, "occurred_at": "2024-05-01T12:00:00Z"}
@@ -343,6 +344,65 @@ def test_any_accept_header_gets_json(client: httpx.Client, create, accept: str):
     headers = {"Accept": accept, "X-Nakadi-Cursors": FROM_BEGIN}
     answer = client.get(path, headers=headers, params={"stream_limit": 1})
     assert answer.headers["content-type"] == "application/x-json-stream"
+
+
+def test_large_answers_are_compressed_for_clients_that_accept_it(client: httpx.Client, create):
+    """Streams and small answers are never compressed; caches are told that answers differ."""
+    path = create(labels={"pad": "x" * 2000})
+    plain = client.get("/event-types", headers={"Accept-Encoding": "identity"})
+    packed = client.get("/event-types", headers={"Accept-Encoding": "br, GZIP;q=0.5"})
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert int(packed.headers["content-length"]) < int(plain.headers["content-length"])
+    assert packed.content == plain.content
+    assert plain.headers["vary"] == packed.headers["vary"] == "accept-encoding"
+    for accept in ("gzip;q=0", "*;q=0", "br", ""):
+        assert "content-encoding" not in client.get("/event-types", headers={"Accept-Encoding": accept}).headers
+    assert "content-encoding" not in client.get("/health", headers={"Accept-Encoding": "gzip"}).headers
+    client.post(path, json=[{"pad": "x" * 5000}])
+    headers = {"X-Nakadi-Cursors": FROM_BEGIN, "Accept-Encoding": "gzip"}
+    assert "content-encoding" not in client.get(path, headers=headers, params={"stream_limit": 1}).headers
+
+
+def test_a_flow_id_is_in_the_answer_the_log_and_the_events(client: httpx.Client, server: Server, create):
+    """The id of the client, or a new one if it sent none or one that is not valid; also in refusals."""
+    path = create(category="business")
+    made = []
+    for given, valid in (("flow 7", True), (None, False), ("", False), ("x" * 201, False), ("\xe9", False)):
+        headers = {} if given is None else {"X-Flow-Id": given.encode("latin-1")}
+        for answer in (
+            client.post(path, json=[{"metadata": METADATA}], headers=headers),
+            client.get("/nothing", headers=headers),
+            client.get("/health", headers={**headers, "Host": "elsewhere.example", "Origin": "http://a.example"}),
+            client.head(path, headers=headers),
+        ):
+            assert (answer.headers["x-flow-id"] == given) is valid
+            made.append(answer.headers["x-flow-id"])
+    assert all(made)
+    stored = [event["metadata"]["flow_id"] for event in events(client, path, 5)]
+    assert stored == made[::4]
+    until(lambda: stored[-1] in server.log_file.read_text(), "the line of the request")
+    lines_of = [json.loads(line) for line in server.log_file.read_text().splitlines() if line.startswith("{")]
+    posts = {line["flow_id"] for line in lines_of if line["message"] == f"POST {path}"}
+    assert posts == {*stored}
+
+
+PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
+
+
+def test_metrics_are_documented_and_count_what_has_no_route(client: httpx.Client):
+    """A node shows nothing that the reference page lacks. Unknown paths and methods get no labels of their own."""
+    for method, path in (("GET", "/nothing/1"), ("GET", "/nothing/2"), ("PURGE", "/health"), ("GET", "/health")):
+        client.request(method, path)
+    text = client.get("/metrics").text
+    documented = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE.read_text(), re.MULTILINE))
+    shown = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+    created = {name for name in shown if name.endswith("_created")}
+    assert {name: kind for name, kind in shown.items() if name not in created}.items() <= documented.items()
+    assert {name for name in documented if name.startswith("strandline_schedule")}
+    assert 'strandline_http_requests_total{method="GET",route="none",status="404"}' in text
+    assert 'strandline_http_requests_total{method="other",route="/health",status="405"} 1.0' in text
+    assert "/nothing" not in text
 
 
 def test_head_is_get_without_a_body(client: httpx.Client, create):

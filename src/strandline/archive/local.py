@@ -13,6 +13,7 @@ from strandline.archive import flags
 from strandline.archive.archiver import Archiver
 from strandline.archive.files import Files
 from strandline.archive.files.connect import connect as connect_files
+from strandline.archive.gauges import MEASURE_INTERVAL_MS, ArchiveGauges
 from strandline.archive.hours import HourGrid
 from strandline.archive.layout import Layout
 from strandline.archive.ledger import Ledger
@@ -44,7 +45,7 @@ from strandline.engine.private import make_directory, protect
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log.local import LocalLog
 from strandline.log.range_source import RangeSource
-from strandline.room import Room
+from strandline.room import Chore, GaugeValues, Room
 
 _POLL_SECONDS = 0.5
 _CHECK_SECONDS = 5.0
@@ -69,6 +70,7 @@ class LocalArchive(Archive, Room):
         self._ledger: Ledger | None = None
         self._files: Files | None = None
         self._source = RangeSource(log.types, data, settings.log)
+        self._gauges = ArchiveGauges(self.status)
 
     @property
     def ledger(self) -> Ledger:
@@ -107,6 +109,14 @@ class LocalArchive(Archive, Room):
                 "`strandline pipeline run archive` must have run since"
             )
         return terms
+
+    # -- for the process that runs the room
+
+    def chores(self) -> list[Chore]:
+        return [Chore("measuring the archive", MEASURE_INTERVAL_MS, self._gauges.measure)]
+
+    def gauges(self) -> GaugeValues:
+        return self._gauges.values()
 
     # -- the contract
 

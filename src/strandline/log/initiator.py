@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
@@ -22,10 +23,14 @@ from strandline.log.settings import LogSettings
 from strandline.log.storage import SealableStorage
 from strandline.log.switching import Outcome, Phase, PublisherAction, State, Step, next_step, on_sealed
 from strandline.logging_setup import fields
+from strandline.room import CounterMetric, CounterValues
 
 log = logging.getLogger(__name__)
 
 _INSPECT_SECONDS = 0.2
+_SWITCHES = CounterMetric(
+    "strandline_switches", "Switches and growths that this node has started and that have ended.", "outcome"
+)
 
 
 class Refused(Exception):
@@ -56,6 +61,7 @@ class Initiator:
         self._storages = storages
         self._settings = settings
         self._clock = clock
+        self._ended: Counter[str] = Counter()
 
     def switch(self, entry: CatalogEntry, storage_id: str, wake: Wake) -> Steps[None]:
         """Move an event type to another storage while it is written and read."""
@@ -63,6 +69,9 @@ class Initiator:
         topic = f"{entry.event_type.name[:120]}.{uuid.uuid4().hex}"
         switch = self._described(entry, "switch", storage_id, topic, entry.event_type.partition_count)
         return self._run(_SwitchInProgress(entry, switch, wake))
+
+    def counts(self) -> CounterValues:
+        return {_SWITCHES: dict(self._ended)}
 
     def check(self, entry: CatalogEntry, storage_id: str) -> None:
         """Raise the error that a switch would fail with: unknown storage, another switch, incompatible nodes."""
@@ -113,6 +122,7 @@ class Initiator:
         while step is not Step.END:
             outcome = yield from self._do(step, run)
             step = next_step(step, outcome)
+        self._ended["done" if run.done else "not done"] += 1
         log.info("switch ended", extra=fields(event_type=switch.event_type, kind=switch.kind, done=run.done))
         if not run.done or _is_interrupt(run.error):
             raise _reported(run)

@@ -20,6 +20,7 @@ from strandline.log.event_json import Events
 from strandline.log.event_type_stream import EventTypeStream
 from strandline.log.event_types import EventTypes, refuse_actions
 from strandline.log.fenced_publish import FencedLog
+from strandline.log.gauges import MEASURE_INTERVAL_MS, LogGauges
 from strandline.log.initiator import Initiator
 from strandline.log.node import Node
 from strandline.log.open_storages import Storages
@@ -34,10 +35,15 @@ from strandline.log.streaming import StreamLimits, StreamState
 from strandline.log.subscriptions.local import LocalSubscriptions
 from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.log.upkeep import Upkeep
-from strandline.room import Chore, CounterValues, Room
+from strandline.room import Chore, CounterValues, GaugeValues, HistogramMetric, HistogramValues, Room
 
 _READ_BYTES = 64 << 20
 _IDLE_SECONDS = 5
+_COMMITS = HistogramMetric(
+    "strandline_commit_seconds",
+    "Time to commit a group of appends to a topic, the sync to the disk included; not measured for Kafka.",
+    "storage",
+)
 
 
 class LocalLog(ServedLog, Room):
@@ -67,9 +73,9 @@ class LocalLog(ServedLog, Room):
         self.raw = RawLog(self.types, storages, self._publisher, self._creation, self.upkeep, settings.log, clock)
         #: Publishing under a fence, for the jobs of this process.
         self.fenced = FencedLog(self.types, catalog, storages, self._publisher, clock)
-        self.admin = LocalAdmin(
-            self.types, catalog, storages, Initiator(node, catalog, storages, settings.log, clock)
-        )
+        self._initiator = Initiator(node, catalog, storages, settings.log, clock)
+        self.admin = LocalAdmin(self.types, catalog, storages, self._initiator)
+        self._gauges = LogGauges(self.types, storages, store)
         self.subscriptions = LocalSubscriptions(store, self.types, settings, clock)
 
     # -- event types
@@ -204,10 +210,19 @@ class LocalLog(ServedLog, Room):
         self.storages()
 
     def chores(self) -> list[Chore]:
-        return [Chore("upkeep of the log", self._settings.purge_interval_ms, self.upkeep.run)]
+        return [
+            Chore("upkeep of the log", self._settings.purge_interval_ms, self.upkeep.run),
+            Chore("measuring the log", MEASURE_INTERVAL_MS, self._gauges.measure),
+        ]
 
     def counts(self) -> CounterValues:
-        return self.upkeep.counts()
+        return {**self.upkeep.counts(), **self._initiator.counts()}
+
+    def gauges(self) -> GaugeValues:
+        return self._gauges.values()
+
+    def histograms(self) -> HistogramValues:
+        return {_COMMITS: self._storages.commit_times()}
 
     def give_up(self) -> None:
         self.node.refuse_waiting()

@@ -11,6 +11,7 @@ from strandline.log.model import StorageInfo, Timeline
 from strandline.log.settings import LogSettings
 from strandline.log.storage import FencingStorage, SealableStorage, Storage
 from strandline.log.storage.registry import StorageConfiguration
+from strandline.room import Durations
 
 
 class Storages:
@@ -56,6 +57,17 @@ class Storages:
             for storage in [*self._open.values()]
             for topic, number in storage.damaged_batches().items()
         }
+
+    def stored_bytes(self) -> dict[str, int]:
+        """The sizes of topics, of the storages that this process has opened. Asks the file system."""
+        return {
+            topic: size for storage in [*self._open.values()] for topic, size in storage.stored_bytes().items()
+        }
+
+    def commit_times(self) -> dict[str, Durations]:
+        """How long commits took, by storage."""
+        found = {name: storage.commit_times() for name, storage in [*self._open.items()]}
+        return {name: times for name, times in found.items() if times is not None}
 
     def _connect(self, storage_id: str) -> Storage:
         info = next((info for info in self._listed() if info.id == storage_id), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from strandline import EventType
 from strandline.clock import ManualClock
 from strandline.engine.connect import Databases
 from strandline.errors import Conflict, NotFound
+from strandline.log.local import LocalLog
 from strandline.log.model import StorageInfo
 from strandline.log.open import open_log
 from strandline.log.storage.registry import SqliteConfiguration
@@ -43,6 +44,43 @@ def test_the_log_room_alone_is_complete(tmp_path: Path, databases: Databases):
             log.get("orders")
     finally:
         log.close()
+
+
+def test_what_a_log_measures(tmp_path: Path, databases: Databases):
+    """Lags of subscriptions across timelines, sizes of topics, commits and switches; a removed topic goes, too."""
+    log = open_log(tmp_path, databases, Settings(), ManualClock())
+    try:
+        log.create(EventType("orders", partitions=2))
+        log.publish("orders", [{"n": n} for n in range(10)]).raise_for_failed()
+        subscription, _ = log.subscriptions.create(Subscription("app", ("orders",), read_from="begin"))
+        log.admin.add_storage(StorageInfo("second", "sqlite", sqlite_configuration=SqliteConfiguration("second")))
+        log.admin.switch("orders", "second")
+        log.publish("orders", [{"n": n} for n in range(5)]).raise_for_failed()
+        with log.subscriptions.consume(str(subscription.id)) as consumer:
+            measure = next(chore.run for chore in log.chores() if chore.name == "measuring the log")
+            measure()
+            assert gauge(log, "strandline_subscription_lag") == {subscription.id: 15}
+            batch = consumer.receive(60)
+            consumer.commit(batch)
+        measure()
+        assert gauge(log, "strandline_subscription_lag") == {subscription.id: 15 - len(batch)}
+        sizes = gauge(log, "strandline_topic_bytes")
+        assert sizes.keys() == {timeline.topic for timeline in log.timelines("orders")}
+        assert min(sizes.values()) > 4096
+        (commits,) = log.histograms().values()
+        assert {storage: times.read()[0][-1] for storage, times in commits.items()} == {"default": 1, "second": 1}
+        ended = {metric.name: values for metric, values in log.counts().items()}["strandline_switches"]
+        assert ended == {"done": 1}
+        log.subscriptions.delete(str(subscription.id))
+        log.delete("orders")
+        measure()
+        assert not any(gauge(log, name) for name in ("strandline_subscription_lag", "strandline_topic_bytes"))
+    finally:
+        log.close()
+
+
+def gauge(log: LocalLog, name: str) -> Mapping[str, float]:
+    return next(values for metric, values in log.gauges().items() if metric.name == name)
 
 
 def test_event_types_are_compiled_once_per_change(tmp_path: Path, databases: Databases):

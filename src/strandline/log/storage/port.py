@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from strandline.errors import Damaged, NotFound, StrandlineError
 from strandline.log.records import NewRecords
+from strandline.room import Durations
 
 #: In `Placed.offsets`: certainly not stored, and unknown whether stored.
 FAILED = -1
@@ -129,6 +130,14 @@ class Storage(ABC):
     def damaged_batches(self) -> Mapping[str, int]:
         """How many damaged batches were found since the storage was opened, by topic."""
         return {}
+
+    def stored_bytes(self) -> Mapping[str, int]:
+        """The size on the disk of every topic, as far as this process can see it. Cheap: reads no records."""
+        return {}
+
+    def commit_times(self) -> Durations | None:
+        """How long commits of appends took since the storage was opened; None if they are not measured."""
+        return None
 
     @abstractmethod
     def watch(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +24,9 @@ from strandline.log.records import NewRecords
 from strandline.log.storage.compaction import Compactor
 from strandline.log.storage.port import Bounds, Fence, FencingStorage, Placed, SealableStorage
 from strandline.log.storage.topic_file import TopicFile
+from strandline.room import Durations
 
+_file_of_topic = re.compile(r"(.+)\.db(?:-wal|-shm)?").fullmatch
 _WRITERS = 8
 # Separate from the writers, so that no append waits for the checkpoints of other topics.
 _COPIERS = 2
@@ -44,6 +48,7 @@ class SqliteStorage(SealableStorage, FencingStorage):
         self._open: OrderedDict[str, _Opened] = OrderedDict()
         self._openings = itertools.count()
         # The damaged batches that were found, as partition and first offset, so that each is counted once.
+        self._commit_times = Durations()
         self._damage: dict[str, set[tuple[int | None, int | None]]] = {}
         self._closed = False
 
@@ -94,7 +99,8 @@ class SqliteStorage(SealableStorage, FencingStorage):
         with self._using(topic, writes=True) as opened:
             opened.file.raise_fence(fence)
 
-    def _stored(self, topic: str, small: bool, many: bool) -> None:
+    def _stored(self, topic: str, small: bool, many: bool, seconds: float) -> None:
+        self._commit_times.add(seconds)
         if small:
             self._compactor.appended(topic, due=many)
         self._watcher.notify(topic)
@@ -137,6 +143,18 @@ class SqliteStorage(SealableStorage, FencingStorage):
 
     def damaged_batches(self) -> dict[str, int]:
         return {topic: len(found) for topic, found in [*self._damage.items()]}
+
+    def stored_bytes(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        with os.scandir(self._directory) as files:
+            for file in files:
+                if found := _file_of_topic(file.name):
+                    with suppress(FileNotFoundError):  # deleted since
+                        sizes[found[1]] = sizes.get(found[1], 0) + file.stat().st_size
+        return sizes
+
+    def commit_times(self) -> Durations:
+        return self._commit_times
 
     def _note_damage(self, topic: str, error: Damaged) -> None:
         place = (error.info.get("partition"), error.info.get("first_offset"))

@@ -47,11 +47,12 @@ Batches = Mapping[int, NewRecords]
 class TopicFile:
     """`stored` is called after every commit of appends, before they are answered.
 
-    Its arguments are whether small batches were stored, and whether a partition has reached many of them.
+    Its arguments are whether small batches were stored, whether a partition has reached many of them, and how
+    many seconds the transaction took.
     """
 
     def __init__(
-        self, path: Path, executor: Executor, copier: Executor, stored: Callable[[bool, bool], None]
+        self, path: Path, executor: Executor, copier: Executor, stored: Callable[[bool, bool, float], None]
     ) -> None:
         self._reader = sqlite.SqliteConnection(path)
         self._writer = sqlite.SqliteConnection(path, committed=Checkpoints(path, copier).committed)
@@ -122,15 +123,17 @@ class TopicFile:
         rows = _encoded(group)  # without the lock; only the offsets need it
         if not self._lock.acquire(wait=wait):
             return None
+        started = time.perf_counter()
         try:
             results = self._insert_all(group, rows, fence)
+            seconds = time.perf_counter() - started
             small, many = self._stored_small, self._reached_many
         except BaseException:
             self._next_version = None
             raise
         finally:
             self._lock.release()
-        self._stored(small, many)
+        self._stored(small, many, seconds)
         return results
 
     def _insert_all(
