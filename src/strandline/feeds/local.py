@@ -11,6 +11,8 @@ from strandline.engine.connect import Databases
 from strandline.errors import Invalid, Miss, OutcomeUnknown, StrandlineError
 from strandline.feeds import rules
 from strandline.feeds.dead_letters import DeadOperations
+from strandline.feeds.fanout.fanouts import Fanouts
+from strandline.feeds.fanout.values import FanoutLetter
 from strandline.feeds.model import (
     AppendEntry,
     Applied,
@@ -58,9 +60,11 @@ _WAITING = GaugeMetric("strandline_feed_retries", "Operations on feeds that wait
 class LocalFeeds(Feeds, Room):
     def __init__(self, log: LocalLog, databases: Databases, settings: FeedSections, clock: Clock) -> None:
         self._databases = databases
+        self._sections = settings
         self._settings = settings.feeds
         self._clock = clock
         self._times = OperationClock(clock)
+        self._platform_log = log
         self._log = OperationLog(log, settings.log.max_event_bytes)
         self._lock = threading.Lock()
         self._opened: FeedStore | None = None
@@ -243,6 +247,15 @@ class LocalFeeds(Feeds, Room):
 
     def dead_letters(self, *, limit: int = 100, after: int = 0) -> list[DeadOperation]:
         return self._dead_operations().after(after, limit)
+
+    @property
+    def fanouts(self) -> Fanouts:
+        """Beyond the contract: the fan-out of posts, which needs this process."""
+        return Fanouts(self._platform_log, self.store, self._databases, self._sections, self._clock)
+
+    def fanout_letters(self, limit: int = 100) -> list[FanoutLetter]:
+        """Records that the fan-out has set aside, by event type, partition and cursor."""
+        return self.fanouts.book().letters(limit)
 
     # -- for the process that runs the room
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from strandline.archive.model import Harvest, StagedFile
 from strandline.archive.tasks import Rewrite, Runner, Stage
 from strandline.errors import Invalid, StrandlineError, Unavailable
+from strandline.feeds.fanout.delivery import Delivered, DeliveryRunner, DeliveryTask, FanoutPlace
 from strandline.journal.replication_task import Replicated, ReplicationRunner, ReplicationTask
 from strandline.pipeline.session import SPARK_ERRORS, reason, remote_master
 from strandline.pipeline.source import refuse_remote
@@ -74,6 +75,36 @@ class SparkFill(FillRunner):
             return _answers(self._context, "the relay", _fill, tasks)
         except Unavailable as error:
             return [error] * len(tasks)
+
+
+class SparkDelivery(DeliveryRunner):
+    """Delivers on all cores of the application. A task may run twice: its writes are idempotent."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+        self.parallel = max(1, self._context.defaultParallelism)
+
+    def run(self, tasks: Sequence[DeliveryTask]) -> list[Delivered | StrandlineError]:
+        try:
+            return _answers(self._context, "the fan-out", _deliver, tasks)
+        except Unavailable as error:
+            return [error] * len(tasks)
+
+
+def _deliver(task: DeliveryTask) -> Delivered:
+    refuse_local_feeds(task.place)
+    return task.run()
+
+
+def refuse_local_feeds(place: FanoutPlace) -> None:
+    """Invalid if this worker is on another machine than the files of the feeds."""
+    master = remote_master()
+    for name, url in (("feeds.url", place.settings.url), ("feeds.database_url", place.settings.database_url)):
+        if master is not None and not url:
+            raise Invalid(
+                f"the feeds and the follow graph are stored in a file, which workers of {master} cannot write; "
+                f"set {name}, or use a local master"
+            )
 
 
 def _fill(task: FillTask) -> FilledRange:

@@ -1,0 +1,253 @@
+"""Delivers posts to followers, as tasks that another process can run.
+
+A task reads the follow graph and the feeds of authors, then makes sure that its batch is still open, and then
+writes. So a process that was paused and replaced writes what belonged to its batch, or nothing. All of its writes
+are idempotent, with the operation times of the batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from strandline import failpoints
+from strandline.clock import system_clock
+from strandline.engine.connect import Databases
+from strandline.errors import StrandlineError
+from strandline.feeds.fanout import rules
+from strandline.feeds.fanout.book import FanoutBook
+from strandline.feeds.fanout.values import FanoutOptions, FollowEdge, PostEdit, QueuedPost
+from strandline.feeds.model import Entry, MergeEntries, Operation, UnmergeEntries, feeds_of
+from strandline.feeds.settings import FeedSettings
+from strandline.feeds.storage.connect import FILE, connect
+from strandline.feeds.storage.port import FeedStore
+
+_T = TypeVar("_T")
+
+# So many followers are read and written together. More of them cost memory, fewer cost round trips.
+_AT_ONCE = 10_000
+_EDGES_AT_ONCE = 200
+
+
+@dataclass(frozen=True)
+class AuthorPosts:
+    """The posts of an author in a batch, whose followers change with the batch."""
+
+    author: str
+    followers: int
+    edits: tuple[PostEdit, ...]
+    changes: Mapping[str, bool]
+
+    @property
+    def weight(self) -> int:
+        return (self.followers + len(self.changes)) * len(self.edits)
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """The feeds that were written to, and the last follower that each chunk has reached; None: it was the last."""
+
+    entries: int = 0
+    reached: Mapping[int, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FanoutPlace:
+    """Where the feeds and the tables are, as a value."""
+
+    settings: FeedSettings
+    data: str
+    options: FanoutOptions
+
+    def open(self) -> tuple[FeedStore, FanoutBook]:
+        """Opened once per process: a worker process runs many tasks."""
+        with _lock:
+            key = self.settings, self.data
+            if key not in _open:
+                databases = Databases(Path(self.data))
+                store = connect(self.settings, databases, system_clock())
+                _open[key] = store, FanoutBook(databases.get(self.settings.database_url, FILE)), databases
+            return _open[key][:2]
+
+
+@dataclass(frozen=True)
+class DeliveryTask:
+    """A part of the work of one batch."""
+
+    place: FanoutPlace
+    batch: int
+    posts: tuple[AuthorPosts, ...] = ()
+    chunks: tuple[QueuedPost, ...] = ()
+    edges: tuple[FollowEdge, ...] = ()
+    #: Ids by author that are deleted, but perhaps not in all home feeds yet.
+    gone: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def run(self) -> Delivered:
+        """Conflict if the batch was closed by another process. Any error: run it again."""
+        store, book = self.place.open()
+        entries = 0
+        reached: dict[int, str | None] = {}
+        for group in _light(self.posts):
+            entries += self._write(
+                store, book, self._appends(book.followers_of(one.author for one in group), group)
+            )
+        for chunk in self.chunks:
+            names = book.followers_after(chunk.edit.author, chunk.after, self.place.options.chunk)
+            reached[chunk.number] = names[-1] if len(names) == self.place.options.chunk else None
+            entries += self._write(store, book, self._to_homes(chunk.edit, names))
+        for some in parts(self.edges, _EDGES_AT_ONCE):
+            entries += self._write(store, book, self._histories(store, some))
+        return Delivered(entries, reached)
+
+    def _write(self, store: FeedStore, book: FanoutBook, operations: Iterable[Operation]) -> int:
+        ready = [*operations]
+        book.check_open(self.batch)
+        accepted = apply_all(store, ready)
+        failpoints.hit("fanout.delivered")
+        return accepted
+
+    def _appends(
+        self, followers: Mapping[str, Sequence[str]], group: Sequence[AuthorPosts]
+    ) -> Iterator[Operation]:
+        for one in group:
+            names = rules.changed(followers.get(one.author, ()), one.changes)
+            for edit in one.edits:
+                yield from self._to_homes(edit, names)
+
+    def _to_homes(self, edit: PostEdit, names: Sequence[str]) -> Iterator[Operation]:
+        for some in parts(names, _AT_ONCE):
+            yield edit.operation([*map(self.place.options.home_of, some)])
+
+    def _histories(self, store: FeedStore, edges: Sequence[FollowEdge]) -> Iterator[Operation]:
+        """A merge for each follow, an unmerge for each unfollow, of the author's recent entries.
+
+        Who has left is not reached by deletions any more, so an unfollow takes out deleted entries, too.
+        """
+        recent = recent_entries(store, self.place, {one.author for one in edges})
+        for one in edges:
+            entries, home = recent[one.author], self.place.options.home_of(one.follower)
+            ids = (*(entry.id for entry in entries), *self.gone.get(one.author, ()))
+            if entries and one.follows:
+                yield MergeEntries(one.time, home, entries)
+            elif ids and not one.follows:
+                yield UnmergeEntries(one.time, home, ids)
+
+
+def recent_entries(store: FeedStore, place: FanoutPlace, authors: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
+    """The recent entries of authors; none for those who never posted. Raises the error of a part that fails."""
+    names = sorted({*authors})
+    found: dict[str, tuple[Entry, ...]] = {}
+    for some in parts(names, _EDGES_AT_ONCE):
+        answers = store.read([*map(place.options.recent_of, some)], 0, place.settings.cap)
+        for name, answer in zip(some, answers, strict=True):
+            if answer.error is not None:
+                raise answer.error
+            found[name] = answer.entries
+    return found
+
+
+def apply_all(store: FeedStore, operations: Sequence[Operation]) -> int:
+    """Apply operations; returns the number of feeds that they have reached. Raises if a feed has failed."""
+    accepted = 0
+    for some in _small(operations):
+        for applied in store.apply(some):
+            for error in applied.failed.values():
+                raise error
+            accepted += applied.accepted
+    return accepted
+
+
+def _small(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
+    """Operations that are written together."""
+    group: list[Operation] = []
+    size = 0
+    for operation in operations:
+        if group and size >= _AT_ONCE:
+            yield group
+            group, size = [], 0
+        group.append(operation)
+        size += len(feeds_of(operation))
+    if group:
+        yield group
+
+
+def _light(posts: Sequence[AuthorPosts]) -> Iterator[list[AuthorPosts]]:
+    """Authors whose followers are read together."""
+    group: list[AuthorPosts] = []
+    size = 0
+    for one in posts:
+        if group and size + one.followers > _AT_ONCE:
+            yield group
+            group, size = [], 0
+        group.append(one)
+        size += one.followers
+    if group:
+        yield group
+
+
+def parts(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def divided(whole: DeliveryTask, count: int) -> list[DeliveryTask]:
+    """The work of a batch as at most so many tasks of about the same size."""
+    shares: list[list[AuthorPosts]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for one in sorted(whole.posts, key=lambda one: -one.weight):
+        lightest = loads.index(min(loads))
+        shares[lightest].append(one)
+        loads[lightest] += one.weight + 1
+    ordered = sorted(whole.edges, key=lambda one: (one.author, one.follower))
+    each = -(-len(ordered) // count) or 1
+    tasks = [
+        replace(
+            whole,
+            posts=tuple(share),
+            chunks=whole.chunks[n::count],
+            edges=tuple(ordered[n * each : (n + 1) * each]),
+        )
+        for n, share in enumerate(shares)
+    ]
+    return [task for task in tasks if task.posts or task.chunks or task.edges]
+
+
+class DeliveryRunner(ABC):
+    """Runs tasks, at most `parallel` at the same time. A task may run twice."""
+
+    parallel = 1
+
+    @abstractmethod
+    def run(self, tasks: Sequence[DeliveryTask]) -> list[Delivered | StrandlineError]:
+        """The result of every task, or its error."""
+
+
+class DeliverHere(DeliveryRunner):
+    """Runs tasks one after the other in this process."""
+
+    def run(self, tasks: Sequence[DeliveryTask]) -> list[Delivered | StrandlineError]:
+        return [_attempt(task) for task in tasks]
+
+
+def _attempt(task: DeliveryTask) -> Delivered | StrandlineError:
+    try:
+        return task.run()
+    except StrandlineError as error:
+        return error
+
+
+_lock = threading.Lock()
+_open: dict[tuple[FeedSettings, str], tuple[FeedStore, FanoutBook, Databases]] = {}
+
+
+def close_deliveries() -> None:
+    """Close the stores that this process has opened for tasks."""
+    with _lock:
+        for store, _, databases in _open.values():
+            store.close()
+            databases.close()
+        _open.clear()

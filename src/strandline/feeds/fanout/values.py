@@ -1,0 +1,157 @@
+"""The values of the fan-out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from strandline.errors import Invalid
+from strandline.feeds import rules
+from strandline.feeds.model import AppendEntry, DeleteEntry, Entry
+from strandline.log.cursors import Position
+
+#: What to do if records have expired before they were read: see `FanoutOptions.lost`.
+OnLost: TypeAlias = Literal["stop", "skip"]
+
+
+class FanoutOptions(msgspec.Struct, frozen=True):
+    """What a fan-out does. There is one in a database.
+
+    `home` and `recent` are prefixes: a user's home feed is `home` and the name, the feed of an author's own
+    entries is `recent` and the name. `metadata` is the field of a post that becomes the metadata of its entry. The
+    posts of authors with more than `threshold` followers are delivered in chunks of `chunk` followers. A batch has
+    at most `batch` records of each event type. `lost` is for an operator: `skip` goes on after unread records have
+    expired.
+    """
+
+    posts: str
+    follows: str
+    home: str = "home:"
+    recent: str = "posts:"
+    metadata: str = "metadata"
+    threshold: int = 50_000
+    chunk: int = 10_000
+    batch: int = 1_000
+    lost: OnLost = "stop"
+
+    def check(self) -> None:
+        """Invalid if an option is missing or cannot be used."""
+        for name in ("posts", "follows"):
+            if not getattr(self, name):
+                raise Invalid(f"the fan-out needs the event type of {name}; name it with --fanout-{name}")
+        if self.posts == self.follows:
+            raise Invalid(
+                f"posts and follows of the fan-out are both {self.posts!r}; they need an event type each"
+            )
+        if self.home == self.recent:
+            raise Invalid(f"home and recent of the fan-out are both {self.home!r}; feeds need different names")
+        for prefix in (self.home, self.recent):
+            rules.name(f"{prefix}x")
+        for name in ("threshold", "chunk", "batch"):
+            if getattr(self, name) < 1:
+                raise Invalid(f"{name} of the fan-out must be at least 1, but is {getattr(self, name)}")
+        if self.lost not in get_args(OnLost):
+            raise Invalid(f"lost of the fan-out must be one of {', '.join(get_args(OnLost))}, not {self.lost!r}")
+
+    def home_of(self, user: str) -> str:
+        return f"{self.home}{user}"
+
+    def recent_of(self, author: str) -> str:
+        return f"{self.recent}{author}"
+
+
+class FanoutRoute(msgspec.Struct, frozen=True):
+    """What a database belongs to: the event types, with the ids of their current lives, and the names of feeds."""
+
+    posts: str
+    posts_id: str
+    follows: str
+    follows_id: str
+    home: str
+    recent: str
+    metadata: str
+
+
+class PostEdit(msgspec.Struct, frozen=True):
+    """A post of an author, or with `deleted` the deletion of one."""
+
+    time: int
+    author: str
+    entry: Entry
+    deleted: bool = False
+
+    def operation(self, feeds: Sequence[str]) -> AppendEntry | DeleteEntry:
+        if self.deleted:
+            return DeleteEntry(self.time, self.entry.id, tuple(feeds))
+        return AppendEntry(self.time, self.entry, tuple(feeds))
+
+
+class FollowEdge(msgspec.Struct, frozen=True):
+    """A change of the follow graph; `follows` is False for an unfollow."""
+
+    time: int
+    author: str
+    follower: str
+    follows: bool
+
+
+class QueuedPost(msgspec.Struct, frozen=True):
+    """A post of an author with very many followers, delivered to the followers up to `after` by name."""
+
+    number: int
+    edit: PostEdit
+    after: str = ""
+
+
+class FanoutLetter(msgspec.Struct, frozen=True):
+    """A record that cannot be fanned out, with the reason. `source` is its event type."""
+
+    source: str
+    partition: int
+    cursor: Position
+    reason: str
+    value: bytes | None
+
+
+#: Positions by event type and partition.
+Places: TypeAlias = Mapping[str, Mapping[int, Position]]
+
+
+class FanoutPlan(msgspec.Struct, frozen=True):
+    """A batch that was begun: everybody who continues it reads the same records and gives them the same times.
+
+    It reads from the stored positions up to `until`. Operation times are later than `clock`, and records from the
+    future count as of `opened_ms`.
+    """
+
+    number: int
+    clock: int
+    opened_ms: int
+    until: Places
+
+
+class FanoutState(msgspec.Struct, frozen=True):
+    """How far the fan-out is. `number` is that of the open batch, or of the next one if `plan` is None."""
+
+    number: int
+    clock: int
+    plan: FanoutPlan | None
+    positions: Places
+
+
+class BatchOutcome(msgspec.Struct, frozen=True):
+    """What a batch changes in the tables when its effects are acknowledged.
+
+    `edges` are net changes: each really adds or removes an edge. `queued` is new in the queue. `reached` has the
+    last follower that each delivered chunk has reached; None if the post is done.
+    """
+
+    clock: int
+    until: Places
+    edges: Sequence[FollowEdge] = ()
+    edits: Sequence[PostEdit] = ()
+    queued: Sequence[PostEdit] = ()
+    reached: Mapping[int, str | None] = {}
+    letters: Sequence[FanoutLetter] = ()

@@ -1,0 +1,110 @@
+"""The job `fanout` on Spark: tasks in parallel, a killed application, the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import strandline
+from services import STRANDLINE, Process, environment, run_cli, until
+from social_network import SMALL, Network, create
+from strandline.errors import Invalid
+from strandline.feeds.fanout.delivery import DeliveryTask, FanoutPlace, close_deliveries
+from strandline.feeds.fanout.values import FanoutOptions
+from strandline.feeds.settings import FeedSettings
+from strandline.pipeline import tasks
+from strandline.pipeline.tasks import SparkDelivery
+from strandline.platform import Platform
+
+JOB = (
+    *(
+        "pipeline",
+        "run",
+        "fanout",
+        "--master",
+        "local[2]",
+        "--fanout-posts",
+        "posts",
+        "--fanout-follows",
+        "follows",
+    ),
+    *(f"--fanout-{name}={value}" for name, value in SMALL.items()),
+)
+
+
+@pytest.fixture(params=["sqlite", "valkey"])
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Platform]:
+    data = tmp_path / "data"
+    data.mkdir()
+    settings = "[coordination]\nsession_timeout_ms = 2000\n[feeds]\nrecord = false\n"
+    if request.param == "valkey":
+        valkey = request.getfixturevalue("valkey")
+        valkey.flush()
+        settings += f'url = "{valkey.url}"\n'
+    (data / "strandline.toml").write_text(settings)
+    with strandline.open(data) as opened:
+        create(opened)
+        yield opened
+    close_deliveries()
+
+
+@pytest.fixture
+def network(node: Platform) -> Network:
+    made = Network(node)
+    made.join()
+    return made
+
+
+def test_posts_are_delivered_by_tasks(spark, node, network):
+    network.live(60, 1)
+    done = []
+    node.feeds.fanouts.process(FanoutOptions("posts", "follows", **SMALL), SparkDelivery(spark)).once(done.append)
+    network.check()
+    assert {one.event_type: sum(one.lag.values()) for one in done} == {"posts": 0, "follows": 0}
+
+
+@pytest.fixture
+def start(node: Platform, tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Starts the job as a process of its own."""
+    started: list[Process] = []
+
+    def start(**env: str) -> Process:
+        command = [STRANDLINE, *JOB, "--data", str(node.data)]
+        started.append(Process(command, tmp_path / f"job-{len(started)}.log", env=environment(**env)))
+        return started[-1]
+
+    yield start
+    for job in started:
+        job.kill()
+
+
+def test_an_application_that_is_killed(node, network, start):
+    """The next one repeats the open batch. `status` shows the job while it runs."""
+    network.live(60, 2)
+    job = start(STRANDLINE_TEST_FAILPOINT="fanout.marked:kill:2")
+    until(lambda: job.exit_code is not None, "the end of the job")
+    job.kill()
+    network.live(20, 3)
+    again = start()
+    found = until(lambda: progress_of(node), "the progress of the job")
+    assert found.keys() >= {"event_type", "rows", "lag", "entries", "queued", "dead_letters"}
+    assert again.terminate() == 0, again.log_tail()
+    done = run_cli(*JOB, "--once", "--json", "--data", str(node.data))
+    assert done.returncode == 0, done.stderr.decode()
+    network.check()
+
+
+def progress_of(node: Platform) -> dict[str, object] | None:
+    done = run_cli("pipeline", "status", "--json", "--data", str(node.data))
+    assert done.returncode == 0, done.stderr.decode()
+    return next((one["progress"] for one in json.loads(done.stdout) if one["job"] == "fanout"), None)
+
+
+def test_files_cannot_be_written_by_another_machine(monkeypatch):
+    monkeypatch.setattr("strandline.pipeline.tasks.remote_master", lambda: "spark://elsewhere:7077")
+    place = FanoutPlace(FeedSettings(url="redis://feeds:6379/0"), "data", FanoutOptions("posts", "follows"))
+    with pytest.raises(Invalid, match=r"set feeds\.database_url"):
+        tasks._deliver(DeliveryTask(place, 1))
