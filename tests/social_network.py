@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from redis import Redis
+
 from strandline import EventType
 from strandline.errors import Conflict, Miss
 from strandline.feeds.fanout.fanouts import Fanouts
@@ -132,3 +134,16 @@ def tried(node: Platform, **options: object) -> bool:
     except Conflict:
         return False
     return True
+
+
+def wipe(network: Network) -> None:
+    """The store is lost, without any trace of its feeds."""
+    node = network.node
+    store = node.feeds.store()
+    if node.settings.feeds.url:
+        with Redis.from_url(node.settings.feeds.url) as server:
+            server.flushall()
+        return
+    for table in ("record", "feed", "position"):
+        store._tables.database.change(f"DELETE FROM {table}", {})  # noqa: S608 - names of tables
+    assert {home(node, user) for user in network.users} == {None}

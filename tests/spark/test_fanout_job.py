@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import pytest
 
 import strandline
 from services import STRANDLINE, Process, environment, run_cli, until
-from social_network import SMALL, Network, create
+from social_network import SMALL, Network, create, wipe
 from strandline.errors import Invalid
 from strandline.feeds.fanout.delivery import DeliveryTask, FanoutPlace, close_deliveries
+from strandline.feeds.fanout.rebuild import RebuildOptions
 from strandline.feeds.fanout.values import FanoutOptions
 from strandline.feeds.settings import FeedSettings
 from strandline.pipeline import tasks
-from strandline.pipeline.tasks import SparkDelivery
+from strandline.pipeline.tasks import SparkDelivery, SparkRestore
 from strandline.platform import Platform
 
 JOB = (
@@ -58,12 +60,18 @@ def network(node: Platform) -> Network:
     return made
 
 
-def test_posts_are_delivered_by_tasks(spark, node, network):
+def test_posts_are_delivered_and_feeds_rebuilt_by_tasks(spark, node, network):
     network.live(60, 1)
     done = []
     node.feeds.fanouts.process(FanoutOptions("posts", "follows", **SMALL), SparkDelivery(spark)).once(done.append)
     network.check()
     assert {one.event_type: sum(one.lag.values()) for one in done} == {"posts": 0, "follows": 0}
+    wipe(network)
+    made = node.feeds.fanouts.rebuild(node.archive.values_before)
+    options = RebuildOptions(",".join(network.users))
+    assert made.run(options, SparkRestore(spark), threading.Event(), done.append) == len(network.users)
+    network.check()
+    assert done[-1].details["authors"] > 0
 
 
 @pytest.fixture
@@ -81,6 +89,7 @@ def start(node: Platform, tmp_path: Path) -> Iterator[Callable[..., Process]]:
         job.kill()
 
 
+@pytest.mark.parametrize("node", ["sqlite"], indirect=True)
 def test_an_application_that_is_killed(node, network, start):
     """The next one repeats the open batch. `status` shows the job while it runs."""
     network.live(60, 2)
@@ -94,6 +103,14 @@ def test_an_application_that_is_killed(node, network, start):
     assert again.terminate() == 0, again.log_tail()
     done = run_cli(*JOB, "--once", "--json", "--data", str(node.data))
     assert done.returncode == 0, done.stderr.decode()
+    network.check()
+    wipe(network)
+    done = run_cli("pipeline", "run", "rebuild", "--master", "local[2]", "--json", "--data", str(node.data))
+    assert done.returncode == 0, done.stderr.decode()
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert (last["job"], last["lag"]) == ("rebuild", {"0": 0})
+    for user in {*network.users} - {follower for _, follower in network.edges}:
+        node.feeds.set(f"home:{user}", [])  # follows nobody
     network.check()
 
 

@@ -62,7 +62,7 @@ def call(pipeline, tmp_path) -> Callable[..., Result]:
 def test_a_job_is_a_choice_of_run_with_its_summary_and_its_options(call):
     """A job needs only its entry in the registry."""
     text = call("run", "--help").output
-    assert "{archive|replicate|fanout|relay|toy}..." in text
+    assert "{archive|replicate|fanout|rebuild|relay|toy}..." in text
     assert "Play with events." in text
     assert "--toy-pause-ms INTEGER" in text
     assert "How long to pause. [default: 5]" in " ".join(text.split())
@@ -94,7 +94,7 @@ def test_jobs_are_run_with_their_options(call, started, arguments, jobs):
     ("arguments", "said"),
     [
         (["toy", "--toy-pause-ms", "x"], "'x' is not a valid integer"),
-        (["game"], "'game' is not one of 'archive', 'replicate', 'fanout', 'relay', 'toy'"),
+        (["game"], "'game' is not one of 'archive', 'replicate', 'fanout', 'rebuild', 'relay', 'toy'"),
     ],
 )
 def test_mistakes_are_refused(call, started, arguments, said):

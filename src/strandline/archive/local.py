@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -14,6 +14,7 @@ from strandline.archive.archiver import Archiver
 from strandline.archive.files import Files
 from strandline.archive.files.connect import connect as connect_files
 from strandline.archive.gauges import MEASURE_INTERVAL_MS, ArchiveGauges
+from strandline.archive.history import ArchivedValues
 from strandline.archive.hours import HourGrid
 from strandline.archive.layout import Layout
 from strandline.archive.ledger import Ledger
@@ -43,6 +44,8 @@ from strandline.clock import Clock, parse_rfc3339, to_rfc3339
 from strandline.engine.connect import Databases
 from strandline.engine.private import make_directory, protect
 from strandline.errors import Conflict, Invalid, NotFound
+from strandline.log import cursors
+from strandline.log.cursors import Position
 from strandline.log.local import LocalLog
 from strandline.log.range_source import RangeSource
 from strandline.room import Chore, GaugeValues, Room
@@ -234,6 +237,23 @@ class LocalArchive(Archive, Room):
         hours = (hour_ms for hour_ms in span if any(term.covers(hour_ms) for term in terms))
         layout = self._layout(event_type)
         return replay(self.files, layout, hours, lambda events: self._log.publish(into, events).raise_for_failed())
+
+    def values_before(self, event_type: str, ends: Mapping[int, Position]) -> list[ArchivedValues]:
+        """The files of ready hours that have records up to these positions, by partition; others may be in them.
+
+        Empty if the event type was never archived.
+        """
+        try:
+            ready = [*self.hours(event_type, state="ready")]
+        except NotFound:
+            return []
+        layout = self._layout(event_type)
+        return [
+            ArchivedValues(self.files, f"{layout.data(parse_hour(one.hour))}/{file.name}")
+            for one in ready
+            for file in self.manifest(event_type, one.hour).files
+            if (first := cursors.parse(file.first_cursor)) is None or first <= ends.get(int(file.partition), first)
+        ]
 
     def retire(self, event_type: str, at: HourName | None = None) -> None:
         """End the archiving of an event type at that hour; by default at the next one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.pipeline import archive, fanout, relay, replicate
+from strandline.pipeline import archive, fanout, rebuild, relay, replicate
 from strandline.pipeline.job import Job
 
-JOBS: dict[str, Job] = {job.name: job for job in (archive.JOB, replicate.JOB, fanout.JOB, relay.JOB)}
+JOBS: dict[str, Job] = {job.name: job for job in (archive.JOB, replicate.JOB, fanout.JOB, rebuild.JOB, relay.JOB)}

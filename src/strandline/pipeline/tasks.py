@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,6 +14,14 @@ from strandline.archive.model import Harvest, StagedFile
 from strandline.archive.tasks import Rewrite, Runner, Stage
 from strandline.errors import Invalid, StrandlineError, Unavailable
 from strandline.feeds.fanout.delivery import Delivered, DeliveryRunner, DeliveryTask, FanoutPlace
+from strandline.feeds.fanout.restoring import (
+    AuthorRestore,
+    HomeTask,
+    LoggedPosts,
+    PostSource,
+    RestoreRunner,
+)
+from strandline.feeds.fanout.rules import AuthorEntries
 from strandline.journal.replication_task import Replicated, ReplicationRunner, ReplicationTask
 from strandline.pipeline.session import SPARK_ERRORS, reason, remote_master
 from strandline.pipeline.source import refuse_remote
@@ -89,6 +97,44 @@ class SparkDelivery(DeliveryRunner):
             return _answers(self._context, "the fan-out", _deliver, tasks)
         except Unavailable as error:
             return [error] * len(tasks)
+
+
+class SparkRestore(RestoreRunner):
+    """Collects posts with a shuffle by author, so that no process needs the posts of all authors in memory."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+        self.parallel = max(1, self._context.defaultParallelism)
+
+    def restore(self, how: AuthorRestore, sources: Sequence[PostSource]) -> int:
+        if not sources:
+            return 0
+        try:
+            parts = self._context.parallelize(sources, len(sources)).flatMap(partial(_collected, how))
+            united = parts.reduceByKey(how.unite, self.parallel)
+            counts: list[Any] = united.mapPartitions(partial(_restored, how)).collect()
+        except SPARK_ERRORS as error:
+            raise Unavailable(f"a Spark job of the rebuild failed: {reason(error)}", retry_after=5) from error
+        return sum(counts)
+
+    def set_homes(self, tasks: Sequence[HomeTask]) -> list[int | StrandlineError]:
+        return _answers(self._context, "the rebuild", _set_homes, tasks)
+
+
+def _collected(how: AuthorRestore, source: PostSource) -> list[tuple[str, AuthorEntries]]:
+    if isinstance(source, LoggedPosts):
+        refuse_remote(source.part)
+    return [*how.collect(source).items()]
+
+
+def _restored(how: AuthorRestore, collected: Iterator[tuple[str, AuthorEntries]]) -> Iterator[int]:
+    refuse_local_feeds(how.place)
+    yield how.write(collected)
+
+
+def _set_homes(task: HomeTask) -> int:
+    refuse_local_feeds(task.place)
+    return task.run()
 
 
 def _deliver(task: DeliveryTask) -> Delivered:

@@ -306,6 +306,6 @@ def marked(event_type: str) -> str:
 
 def _expired(what: str) -> Gap:
     return Gap(
-        f"{what}, but records after that have expired; run with --fanout-lost skip to go on with the oldest record, "
-        "then run the job `rebuild`, which restores the posts that are in the archive"
+        f"{what}, but records after that have expired; run with --fanout-lost skip to go on with the oldest "
+        "record, then run the job `rebuild`, which restores the posts that are in the archive"
     )

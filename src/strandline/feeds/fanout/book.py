@@ -39,7 +39,10 @@ _plan = msgspec.json.Decoder(_StoredPlan).decode
 
 
 class FanoutBook:
-    """The tables of a fan-out. They change only with `begin`, `open`, `raise_clock`, `close` and `renewed`.
+    """The tables of a fan-out.
+
+    They change only with `begin`, `open`, `raise_clock` and `close`, and with `posted` and `renewed`, which keep
+    the feeds of authors alive.
 
     A batch is opened, its effects are written to the feeds, and it is closed; all of it is idempotent except the
     close, which only the first process succeeds with. Between open and close the tables stay as they are.
@@ -200,6 +203,11 @@ class FanoutBook:
 
     def renewed(self, authors: Sequence[str], now_ms: int) -> None:
         self._tables.store("renewed", authors=[*authors], now_ms=now_ms)
+
+    def posted(self, authors: Sequence[str], now_ms: int) -> None:
+        """Keep the feeds of these authors alive."""
+        rows = [{"author": author, "now_ms": now_ms} for author in authors]
+        self._tables.transaction(lambda own: own.run_many("posted", rows))
 
     def letters(self, limit: int) -> list[FanoutLetter]:
         return [

@@ -14,6 +14,7 @@ from strandline.feeds.fanout.batches import FanoutBatches
 from strandline.feeds.fanout.book import FanoutBook
 from strandline.feeds.fanout.delivery import DeliverHere, DeliveryRunner, FanoutPlace
 from strandline.feeds.fanout.process import FanoutProcess
+from strandline.feeds.fanout.rebuild import ArchivedPosts, Rebuild
 from strandline.feeds.fanout.values import FanoutOptions, FanoutRoute
 from strandline.feeds.settings import FeedSections
 from strandline.feeds.storage.connect import FILE
@@ -49,6 +50,14 @@ class Fanouts:
         return FanoutBatches(
             place, route, self.source(), self.book(), self.store(), runner or DeliverHere(), self.clock
         )
+
+    def rebuild(self, archived: ArchivedPosts) -> Rebuild:
+        """A rebuild, not started. NotFound if there is no fan-out in this database."""
+        book = self.book()
+        route = book.route()
+        names = {name: getattr(route, name) for name in ("posts", "follows", "home", "recent", "metadata")}
+        place = self.place(FanoutOptions(**names))
+        return Rebuild(place, route, self.source(), book, self.batches(place, route), archived, self.clock)
 
     def book(self) -> FanoutBook:
         return FanoutBook(self.databases.get(self.settings.feeds.database_url, FILE))

@@ -1,0 +1,125 @@
+"""Rebuilds after the store of the feeds was lost, on every engine."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from social_network import fanout, home, killed, wipe
+from strandline.errors import Invalid, NotFound
+from strandline.feeds.fanout.rebuild import RebuildOptions
+from strandline.feeds.fanout.restoring import RestoreHere
+
+NOTHING = threading.Event()
+
+
+def rebuild(node, users="*", *, archived=lambda *_: [], authors=True) -> list:
+    told: list = []
+    made = node.feeds.fanouts.rebuild(archived)
+    made.run(RebuildOptions(users, authors), RestoreHere(), NOTHING, told.append)
+    return told
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_store_that_was_lost(network, node, seed):
+    """Afterwards everything is as before, and the fan-out goes on."""
+    network.live(80, seed)
+    fanout(node).once()
+    network.check()
+    wipe(network)
+    told = rebuild(node)
+    for user in {*network.users} - {follower for _, follower in network.edges}:
+        node.feeds.set(f"home:{user}", [])  # nobody to read: not in the graph
+    network.check()
+    assert told[-1].rows == len({follower for _, follower in network.edges})
+    network.live(40, seed + 10)
+    fanout(node).once()
+    network.check()
+
+
+def test_the_fan_out_has_gone_on_since_the_loss(network, node):
+    """What it wrote to the feeds of authors stays. An open batch is closed first, whoever has opened it."""
+    network.live(60, 3)
+    fanout(node).once()
+    wipe(network)
+    network.live(30, 4)
+    killed(node, "fanout.delivered:kill")
+    rebuild(node, ",".join(network.users))
+    fanout_again(node)
+    network.check()
+
+
+def fanout_again(node) -> None:
+    batches = fanout(node)._batches
+    while batches.step(batches.look()):
+        pass
+
+
+def test_a_rebuild_while_the_fan_out_runs(network, node, opened):
+    """Nothing is lost, and nothing comes back."""
+    network.live(60, 5)
+    fanout(node).once()
+    wipe(network)
+    stop = threading.Event()
+    running = threading.Thread(target=fanout(opened()).run, args=(stop,))
+    running.start()
+    try:
+        for part in range(3):
+            network.live(20, 6 + part)
+            rebuild(node, ",".join(network.users))
+    finally:
+        stop.set()
+        running.join()
+    fanout_again(node)
+    network.check()
+
+
+def test_one_user_who_comes_back(network, node):
+    """From the feeds of authors alone. Other feeds are not touched."""
+    network.live(60, 9)
+    fanout(node).once()
+    network.check()
+    node.feeds.drop("home:user1")
+    told = rebuild(node, "user1", authors=False)
+    network.check()
+    assert (told[-1].rows, told[-1].details) == (1, {"authors": 0})
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Posts that are in the archive only."""
+
+    events: tuple
+
+    def values(self):
+        return (msgspec.json.encode(event) for event in self.events)
+
+
+def test_posts_that_are_in_the_archive_only(network, node):
+    """They are asked for by the position at which the log begins. Their deletions count, wherever they are."""
+    network.follow("user1", "user0")
+    network.post("user0")
+    network.publish("posts", {"author": "user0", "id": -5, "deleted": True})
+    fanout(node).once()
+    asked = []
+
+    def archived(event_type, ends):
+        asked.append((event_type, {partition: str(at) for partition, at in ends.items()}))
+        old = [{"author": "user0", "id": number} for number in (-4, -5)]
+        return [Kept((*old, {"nonsense": 1}, {"author": "user3", "id": -6}))]
+
+    rebuild(node, "user1", archived=archived)
+    assert home(node, "user1") == [1, -4]
+    assert asked == [("posts", {0: "001-0001--1", 1: "001-0001--1"})]
+
+
+@pytest.mark.parametrize("opened", ["sqlite"], indirect=True)
+def test_what_a_rebuild_needs(node):
+    with pytest.raises(NotFound, match="run the job `fanout` first"):
+        rebuild(node)
+    fanout(node)
+    with pytest.raises(Invalid, match="--rebuild-users"):
+        rebuild(node, "")
