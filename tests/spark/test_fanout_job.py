@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import strandline
-from services import STRANDLINE, Process, environment, run_cli, until
+from services import run_cli, until
 from social_network import SMALL, Network, create, wipe
 from strandline.errors import Invalid
 from strandline.feeds.fanout.delivery import DeliveryTask, FanoutPlace, close_deliveries
@@ -33,7 +34,7 @@ JOB = (
         "--fanout-follows",
         "follows",
     ),
-    *(f"--fanout-{name}={value}" for name, value in SMALL.items()),
+    *(f"--fanout-{name}={value}" for name, value in {**SMALL, "batch": 20}.items()),
 )
 
 
@@ -74,50 +75,28 @@ def test_posts_are_delivered_and_feeds_rebuilt_by_tasks(spark, node, network):
     assert done[-1].details["authors"] > 0
 
 
-@pytest.fixture
-def start(node: Platform, tmp_path: Path) -> Iterator[Callable[..., Process]]:
-    """Starts the job as a process of its own."""
-    started: list[Process] = []
-
-    def start(**env: str) -> Process:
-        command = [STRANDLINE, *JOB, "--data", str(node.data)]
-        started.append(Process(command, tmp_path / f"job-{len(started)}.log", env=environment(**env)))
-        return started[-1]
-
-    yield start
-    for job in started:
-        job.kill()
-
-
 @pytest.mark.parametrize("node", ["sqlite"], indirect=True)
-def test_an_application_that_is_killed(node, network, start):
-    """The next one repeats the open batch. `status` shows the job while it runs."""
-    network.live(60, 2)
-    job = start(STRANDLINE_TEST_FAILPOINT="fanout.marked:kill:2")
-    until(lambda: job.exit_code is not None, "the end of the job")
-    job.kill()
-    network.live(20, 3)
-    again = start()
-    found = until(lambda: progress_of(node), "the progress of the job")
-    assert found.keys() >= {"event_type", "rows", "lag", "entries", "queued", "dead_letters"}
-    assert again.terminate() == 0, again.log_tail()
-    done = run_cli(*JOB, "--once", "--json", "--data", str(node.data))
+def test_an_application_that_is_killed(node, network):
+    """The next one repeats the open batch. Then the store is lost, and another application rebuilds it."""
+    network.live(40, 2)
+    settings = ("--data", str(node.data), "--json")
+    killed = run_cli(*JOB, "--once", *settings, STRANDLINE_TEST_FAILPOINT="fanout.marked:kill")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    network.live(10, 3)
+    until(lambda: not node.feeds.fanouts.progress(), "the lease of the killed process")
+    done = run_cli(*JOB, "--once", *settings)
     assert done.returncode == 0, done.stderr.decode()
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert last.keys() >= {"job", "event_type", "rows", "lag", "entries", "queued", "dead_letters"}
     network.check()
     wipe(network)
-    done = run_cli("pipeline", "run", "rebuild", "--master", "local[2]", "--json", "--data", str(node.data))
+    done = run_cli("pipeline", "run", "rebuild", "--master", "local[2]", *settings)
     assert done.returncode == 0, done.stderr.decode()
     last = json.loads(done.stdout.splitlines()[-1])
     assert (last["job"], last["lag"]) == ("rebuild", {"0": 0})
     for user in {*network.users} - {follower for _, follower in network.edges}:
         node.feeds.set(f"home:{user}", [])  # follows nobody
     network.check()
-
-
-def progress_of(node: Platform) -> dict[str, object] | None:
-    done = run_cli("pipeline", "status", "--json", "--data", str(node.data))
-    assert done.returncode == 0, done.stderr.decode()
-    return next((one["progress"] for one in json.loads(done.stdout) if one["job"] == "fanout"), None)
 
 
 def test_files_cannot_be_written_by_another_machine(monkeypatch):

@@ -18,6 +18,7 @@ from strandline.archive.settings import ArchiveSettings
 from strandline.clock import ManualClock, to_rfc3339
 from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 from strandline.log import EventType
+from strandline.log.cursors import Position
 from strandline.platform import Platform
 from strandline.settings import Settings
 
@@ -266,3 +267,12 @@ def test_a_setting_that_cannot_be_meant_is_refused(open_platform, setting, value
     """A wrong setting is refused before anything is archived."""
     with pytest.raises(Invalid, match=message):
         open_platform(**{setting: value}).archive.process()
+
+
+def test_the_files_of_ready_hours_up_to_a_position(platform):
+    """For jobs that read what the log does not have any more. Files with later records only are left out."""
+    before = platform.archive.values_before("orders", {0: Position(1, 0)})
+    events = [msgspec.json.decode(value) for file in before for value in file.values()]
+    assert [event["metadata"]["occurred_at"] for event in events] == [to_rfc3339(NOON + 1), to_rfc3339(NOON + 2)]
+    assert platform.archive.values_before("orders", {0: Position(1, -1)}) == []
+    assert platform.archive.values_before("nothing", {}) == []
