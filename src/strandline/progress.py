@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -37,6 +37,29 @@ class JobProgress(msgspec.Struct, frozen=True):
 
 
 OnProgress = Callable[[JobProgress], None]
+
+
+class JobState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a job of `strandline up` does now; `detail` says why it does not run.
+
+    A job that is `restarting` has failed and is started again by itself. A job that is `not_started` needs a
+    change first.
+    """
+
+    job: str
+    state: Literal["starting", "running", "restarting", "not_started"]
+    detail: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.state in {"restarting", "not_started"}
+
+
+class Readiness(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer of a node that accepts requests; `degraded` if a job beside it does not run."""
+
+    status: Literal["ready", "degraded"]
+    jobs: list[JobState] = []
 
 
 class Meter:

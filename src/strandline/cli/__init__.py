@@ -12,7 +12,7 @@ from strandline.cli import failures
 
 #: Every command: its module, and its line in the overview.
 COMMANDS = {
-    "up": ("serve", "Run the whole platform on this machine."),
+    "up": ("up", "Run the whole platform on this machine."),
     "serve": ("serve", "Serve a data directory over HTTP."),
     "event-types": ("event_types", "List, show, create, update, grow and delete event types."),
     "publish": ("publish", "Publish events from a file or standard input."),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +21,8 @@ from strandline.cli.failures import FAILED
 from strandline.cli.target import Target, on_target
 from strandline.engine import private, sqlite
 from strandline.errors import StrandlineError
+from strandline.pipeline import requirements
+from strandline.pipeline.registry import JOBS
 
 _OLDEST_PYTHON = (3, 11)
 _LITTLE_SPACE, _NO_SPACE = 2 << 30, 100 << 20
@@ -52,9 +54,10 @@ def _checks(target: Target) -> Iterator[CheckResult]:
     yield _python()
     yield _sqlite()
     yield _java()
+    yield _spark()
     if target.url is not None:
         yield _clock(None)
-        yield _server(target.url)
+        yield from _server(target.url)
         return
     place = _existing(target.data)
     yield _directory(target.data, place)
@@ -62,14 +65,15 @@ def _checks(target: Target) -> Iterator[CheckResult]:
     yield _fsync(place)
     yield _clock(target.data)
     if (target.data / "catalog.db").exists():
+        yield _jobs(target)
         yield from _records(target)
 
 
 def _python() -> CheckResult:
-    version = ".".join(map(str, sys.version_info[:3]))
+    found = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < _OLDEST_PYTHON:
-        return CheckResult("python", "fail", f"{version}; install 3.11 or newer")
-    return CheckResult("python", "ok", version)
+        return CheckResult("python", "fail", f"{found}; install 3.11 or newer")
+    return CheckResult("python", "ok", found)
 
 
 def _sqlite() -> CheckResult:
@@ -81,15 +85,17 @@ def _sqlite() -> CheckResult:
 
 
 def _java() -> CheckResult:
-    program = shutil.which("java")
-    if program is None:
-        return CheckResult("java", "warn", "not found; Spark jobs need Java 17 or newer")
     try:
-        asked = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        return CheckResult("java", "warn", f"{program} does not run ({error}); Spark jobs need Java 17 or newer")
-    lines = asked.stderr.splitlines() or asked.stdout.splitlines() or ["unknown version"]
-    return CheckResult("java", "ok", lines[0])
+        return CheckResult("java", "ok", requirements.java())
+    except StrandlineError as error:
+        return CheckResult("java", "warn", error.detail)
+
+
+def _spark() -> CheckResult:
+    try:
+        return CheckResult("spark", "ok", f"pyspark {version('pyspark')}")
+    except PackageNotFoundError:
+        return CheckResult("spark", "warn", "pyspark is not installed; pip install 'strandline[spark]'")
 
 
 def _existing(path: Path) -> Path:
@@ -163,10 +169,23 @@ def _records(target: Target) -> Iterator[CheckResult]:
         yield CheckResult("records", "ok", "no damage found")
 
 
-def _server(url: str) -> CheckResult:
+def _server(url: str) -> Iterator[CheckResult]:
     try:
         with strandline.connect(url, timeout=10) as remote:
-            remote.check_ready()
-            return CheckResult("server", "ok", f"{remote.url} is ready")
+            ready = remote.check_ready()
+            yield CheckResult("server", "ok", f"{remote.url} is ready")
     except StrandlineError as error:
-        return CheckResult("server", "fail", error.detail)
+        yield CheckResult("server", "fail", error.detail)
+        return
+    for job in ready.jobs:
+        text = job.state.replace("_", " ") + (f": {job.detail}" if job.detail else "")
+        yield CheckResult(f"job {job.job}", "warn" if job.is_wrong else "ok", text)
+
+
+def _jobs(target: Target) -> CheckResult:
+    try:
+        with target.open_data() as platform:
+            running = [job.name for job in JOBS.values() if job.status(platform)]
+    except StrandlineError as error:
+        return CheckResult("jobs", "fail", error.detail)
+    return CheckResult("jobs", "ok", f"{', '.join(running) or 'none'} running; `strandline up` runs them")

@@ -30,12 +30,22 @@ Jobs:
 """ + "\n".join(f"  {job.name:10}  {job.summary}" for job in JOBS.values())
 
 
+master_option = click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    envvar="STRANDLINE_SPARK_MASTER",
+    metavar="URL",
+    help="Spark master, like spark://host:7077, yarn or k8s://….",
+)
+
+
 @click.group()
 def pipeline() -> None:
     """Run the Spark jobs and show their progress."""
 
 
-def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds a flag for every option of every job."""
     for option in (option for job in JOBS.values() for option in job.options):
         add = click.option(option.flag, default=option.default, show_default=True, help=option.help)
@@ -43,8 +53,8 @@ def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _options(job: Job, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a job, from the flags that `_job_options` added."""
+def chosen_options(job: Job, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a job, from the flags that `job_options` added."""
     return {option.name: flags[f"{job.name}_{option.name}"] for option in job.options}
 
 
@@ -58,15 +68,8 @@ def _check_exists(data: Path) -> None:
 @pipeline.command("run", help=_RUN_HELP)
 @click.argument("jobs", nargs=-1, required=True, type=click.Choice([*JOBS]))
 @click.option("--once", is_flag=True, help="Process what the log holds now, then end.")
-@click.option(
-    "--master",
-    default="local[*]",
-    show_default=True,
-    envvar="STRANDLINE_SPARK_MASTER",
-    metavar="URL",
-    help="Spark master, like spark://host:7077, yarn or k8s://….",
-)
-@_job_options
+@master_option
+@job_options
 @data_option
 @config_option
 @json_option
@@ -88,7 +91,7 @@ def run(
     run_application = _application()
     from strandline.platform import Platform  # noqa: PLC0415 - slow to load
 
-    chosen = {name: _options(JOBS[name], flags) for name in jobs}
+    chosen = {name: chosen_options(JOBS[name], flags) for name in jobs}
     with shown(as_json=as_json) as show, Platform(data, settings, system_clock()) as platform:
         run_application(chosen, platform, master, show, once=once)
 

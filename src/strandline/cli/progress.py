@@ -42,6 +42,11 @@ def label(detail: str) -> str:
     return detail.replace("_", " ")
 
 
+def detail_texts(progress: JobProgress) -> list[str]:
+    """The details, each with its name."""
+    return [f"{label(name)} {_short(value)}" for name, value in progress.details.items()]
+
+
 def _log(job: str, progress: JobProgress) -> None:
     log.info("progress", extra=fields(job=job, **progress.fields()))
 
@@ -76,7 +81,7 @@ class _Bars(Progress):
 
     def show(self, job: str, progress: JobProgress) -> None:
         key, lag = (job, progress.event_type), sum(progress.lag.values())
-        details = "  ".join(f"{label(name)} {_short(value)}" for name, value in progress.details.items())
+        details = "  ".join(detail_texts(progress))
         values: dict[str, Any] = {"rate": progress.rows_per_second, "lag": lag, "details": details}
         if key not in self._bars:
             self._bars[key] = self.add_task(f"{job} {progress.event_type}", **values)

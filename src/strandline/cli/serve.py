@@ -1,4 +1,4 @@
-"""`strandline serve` and `strandline up`."""
+"""`strandline serve`: the node alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -16,7 +15,7 @@ from strandline.cli.target import data_option, debug_option, json_option
 from strandline.errors import Unavailable
 
 
-def _serving_options(command: Command) -> Command:
+def serving_options(command: Command) -> Command:
     options: list[Callable[[Command], Command]] = [
         data_option,
         click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535)),
@@ -33,55 +32,41 @@ def _serving_options(command: Command) -> Command:
 
 
 @click.command()
-@_serving_options
-def serve(*, as_json: bool, **options: Any) -> None:
-    """Serve a data directory over HTTP until SIGTERM or Ctrl-C. Several processes may serve the same one."""
-    _run(_print_ready if as_json else None, **options)
-
-
-@click.command()
-@_serving_options
-def up(*, as_json: bool, **options: Any) -> None:
-    """Run the whole platform on this machine; Ctrl-C stops it."""
-
-    def banner(url: str) -> None:
-        print(
-            f"\n  Strandline is up: {url}\n\n"
-            f"  data      {options['data'].resolve()}\n"
-            f"  API       {url}/openapi.json\n"
-            f"  try       strandline event-types create orders --url {url}\n"
-            f"  stop      Ctrl-C\n",
-            flush=True,
-        )
-
-    _run(_print_ready if as_json else banner, **options)
-
-
-def _print_ready(url: str) -> None:
-    print(json.dumps({"url": url, "pid": os.getpid()}), flush=True)
-
-
-def _run(
-    banner: Callable[[str], None] | None,
+@serving_options
+def serve(
     *,
     data: Path,
     port: int,
     host: str,
     config_file: Path | None,
     insecure: bool,
+    as_json: bool,
     **flags: str | None,
 ) -> None:
+    """Serve a data directory over HTTP until SIGTERM or Ctrl-C. Several processes may serve the same one."""
+    check_host(host, insecure=insecure)
+    node()(data, load(data, config_file, flags), host, port, print_ready if as_json else None)
+
+
+def print_ready(url: str) -> None:
+    print(json.dumps({"url": url, "pid": os.getpid()}), flush=True)
+
+
+def check_host(host: str, *, insecure: bool) -> None:
     if not insecure and not _is_loopback(host):
         raise click.UsageError(
             f"other machines can reach {host}, and there is no access control; "
             "listen on 127.0.0.1, or add --insecure if you trust the network"
         )
-    settings = load(data, config_file, flags)
+
+
+def node() -> Callable[..., None]:
+    """The function that runs a node."""
     try:
         from strandline.server.main import run  # noqa: PLC0415 - an extra that may be missing
     except ModuleNotFoundError as error:
         raise Unavailable(f"the server needs {error.name}; pip install 'strandline[server]'") from error
-    run(data, settings, host, port, banner)
+    return run
 
 
 def _is_loopback(host: str) -> bool:

@@ -24,7 +24,8 @@ config_option = click.option(
 )
 
 
-def _parameter(setting: Setting) -> str:
+def parameter(setting: Setting) -> str:
+    """The name under which a command gets the flag of a setting."""
     return f"{setting.section}__{setting.name}"
 
 
@@ -33,17 +34,23 @@ def setting_options(command: Command) -> Command:
     for setting in reversed(list(Settings.declared())):
         text = f"{setting.help} [default: {setting.default}]"
         kind = "N" if setting.type is int else "TEXT"
-        command = click.option(setting.flag, _parameter(setting), metavar=kind, help=text)(command)
+        command = click.option(setting.flag, parameter(setting), metavar=kind, help=text)(command)
     return command
+
+
+def settings_file(data: Path, file: Path | None) -> Path | None:
+    """The file that `--config` names, else the one in the data directory, if there is one."""
+    if file is None and (data / "strandline.toml").exists():
+        return data / "strandline.toml"
+    return file
 
 
 def load(data: Path, file: Path | None, flags: Mapping[str, str | None]) -> Settings:
     """Load the settings from the file, the environment and the flags that `setting_options` added."""
-    if file is None and (data / "strandline.toml").exists():
-        file = data / "strandline.toml"
     try:
         return Settings.load(
-            file, flags={setting.key: flags[_parameter(setting)] for setting in Settings.declared()}
+            settings_file(data, file),
+            flags={setting.key: flags[parameter(setting)] for setting in Settings.declared()},
         )
     except Invalid as error:
         raise click.UsageError(error.detail) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from strandline.client.archive import HttpArchive
 from strandline.client.feeds import HttpFeeds
 from strandline.client.journal import HttpJournal, HttpJournals
@@ -9,6 +11,7 @@ from strandline.client.log import HttpLog
 from strandline.client.schedule import HttpMessages, HttpSchedules
 from strandline.client.transport import Transport
 from strandline.engine import decoders
+from strandline.progress import Readiness
 from strandline.room import Closable, Rooms, room
 
 
@@ -51,9 +54,9 @@ class Remote(Rooms[Closable]):
     def url(self) -> str:
         return self._transport.url
 
-    def check_ready(self) -> None:
-        """Raise Unavailable unless the server accepts requests."""
-        self._transport.repeatable("GET", "/ready")
+    def check_ready(self) -> Readiness:
+        """Raise Unavailable unless the server accepts requests. Returns what the jobs beside the server do."""
+        return msgspec.json.decode(self._transport.repeatable("GET", "/ready").content, type=Readiness)
 
     def close(self) -> None:
         super().close()

@@ -18,6 +18,9 @@ from strandline.pipeline.session import SPARK_ERRORS, reason, spark_session
 from strandline.platform import Platform
 from strandline.progress import JobProgress
 
+#: Runs a job, given its name and a function that runs it until the event is set.
+RunJob = Callable[[str, Callable[[], None], threading.Event], None]
+
 
 def run_application(
     jobs: Mapping[str, Mapping[str, Any]],
@@ -26,15 +29,19 @@ def run_application(
     on_progress: Callable[[str, JobProgress], None],
     *,
     once: bool,
+    memory: str | None = None,
+    run_job: RunJob = lambda _name, run, _stop: run(),
 ) -> None:
     """Run jobs, named with their options, until all have ended. SIGTERM and SIGINT ask them to stop.
 
-    `on_progress` is called with the name of the job, from the threads of the jobs.
+    `on_progress` is called with the name of the job, from the threads of the jobs. `memory` is the heap of the
+    driver.
     """
     for name, options in jobs.items():
         JOBS[name].check(platform, options)
     try:
-        spark = spark_session(f"strandline {' '.join(jobs)}", master=master)
+        heap = {"spark.driver.memory": memory} if memory else {}
+        spark = spark_session(f"strandline {' '.join(jobs)}", master=master, settings=heap)
     except SPARK_ERRORS as error:
         raise Unavailable(f"Spark did not start with the master {master}: {reason(error)}") from error
     try:
@@ -42,7 +49,7 @@ def run_application(
             runs = []
             for name, options in jobs.items():
                 context = JobContext(platform, spark, stop, once, partial(on_progress, name), options)
-                runs.append(partial(JOBS[name].run, context))
+                runs.append(partial(run_job, name, partial(JOBS[name].run, context), stop))
             run_all(runs, stop)
     finally:
         spark.stop()

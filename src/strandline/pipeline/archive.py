@@ -32,6 +32,7 @@ JOB = Job(
     _run,
     _status,
     check=lambda platform, _: platform.archive.process(),
+    under_up=lambda _: True,
     details={
         "shift": "number of the newest shift that collects rows",
         "last_flag": "start of the newest hour with a flag; null if there is none",

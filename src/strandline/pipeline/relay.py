@@ -52,6 +52,7 @@ JOB = Job(
     _run,
     _status,
     check=_check,
+    under_up=lambda options: any(options[name] for name in ("source", "target", "schedule")),
     details={
         "published": "events that this process has published to the target",
         "waiting": "events in the schedule that are not due yet",

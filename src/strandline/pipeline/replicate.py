@@ -31,5 +31,6 @@ JOB = Job(
     "Apply the actions of journals to their store.",
     _run,
     _status,
+    under_up=lambda _: True,
     details={"dead_letters": "records that this process could not decode and has set aside"},
 )

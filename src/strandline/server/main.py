@@ -8,10 +8,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import uvloop
 from granian.constants import HTTPModes, Interfaces
@@ -21,6 +22,7 @@ from strandline import logging_setup
 from strandline.clock import system_clock
 from strandline.logging_setup import fields
 from strandline.platform import Platform
+from strandline.progress import JobState
 from strandline.room import Chore
 from strandline.server import connections, listening, stopping
 from strandline.server.app import build
@@ -32,28 +34,75 @@ log = logging.getLogger(__name__)
 # Granian's limit for a request head. `max_header_bytes` is checked later and answered with a problem document.
 _HEADER_BUFFER = 1 << 20
 _BACKLOG = 1024
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# How long what runs beside the node may take to stop, if the node itself has used up the drain timeout.
+_LEAST_CLOSING_S = 1.0
 
 
-def run(data: Path, settings: Settings, host: str, port: int, banner: Callable[[str], None] | None = None) -> None:
-    """Serve a data directory until SIGTERM or SIGINT. `banner` is called with the URL when the node is ready."""
+class Beside(Protocol):
+    """What runs beside a node, such as the jobs of `strandline up`. It starts after the node."""
+
+    def states(self) -> Sequence[JobState]:
+        """What `/ready` shows."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None:
+        """Ask it to stop, without waiting. It may be asked again."""
+
+    def close(self, seconds: float) -> None:
+        """Wait until it has stopped, and end it after that time."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+def run(
+    data: Path,
+    settings: Settings,
+    host: str,
+    port: int,
+    banner: Callable[[str], None] | None = None,
+    beside: Beside | None = None,
+) -> None:
+    """Serve a data directory until SIGTERM or SIGINT. `banner` is called with the URL when the node is ready.
+
+    A second signal ends the process at once, like a crash.
+    """
     logging_setup.configure(settings.logs)
     with closing(listening.bind(host, port)) as bound:
         platform = Platform(data, settings, system_clock())
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                deadline = runner.run(_serve(platform, host, bound, banner))
+                deadline = runner.run(_serve(platform, host, bound, banner, beside))
         except BaseException:
+            if beside is not None:
+                beside.kill()
             platform.close()
             raise
+    for number in _SIGNALS:  # the event loop, which handled the first one, is closed
+        signal.signal(number, lambda number, _frame: _end_at_once(number, beside))
     closed = stopping.close(platform, deadline)
+    if beside is not None:
+        beside.close(max(deadline - time.monotonic(), _LEAST_CLOSING_S))
     # Our work is done. Threads may still wait for a storage, and Granian's for connections that clients keep open.
     logging_setup.write_deferred()
     sys.stdout.flush()
     os._exit(0 if closed else 1)
 
 
+def _end_at_once(number: int, beside: Beside | None) -> None:
+    if beside is not None:
+        beside.kill()
+    os._exit(128 + number)
+
+
 async def _serve(
-    platform: Platform, host: str, bound: socket.socket, banner: Callable[[str], None] | None
+    platform: Platform,
+    host: str,
+    bound: socket.socket,
+    banner: Callable[[str], None] | None,
+    beside: Beside | None,
 ) -> float:
     """Serve until a signal. Returns when the process must have ended, on the monotonic clock."""
     for room in platform.rooms.values():
@@ -74,8 +123,14 @@ async def _serve(
     )
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+
+    def on_signal(number: int) -> None:
+        if stop.is_set():
+            _end_at_once(number, beside)
+        stop.set()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, on_signal, number)
     url = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
     listening.listen(bound, _BACKLOG)
     serving = asyncio.create_task(server.serve())
@@ -83,8 +138,13 @@ async def _serve(
     log.info("ready", extra=fields(url=url, data=str(platform.data), pid=os.getpid()))
     if banner is not None:
         banner(url)
+    if beside is not None:
+        state.jobs = beside.states
+        beside.start()
     await asyncio.wait([asyncio.create_task(stop.wait()), serving], return_when=asyncio.FIRST_COMPLETED)
     repeating.cancel()
+    if beside is not None:
+        beside.stop()
     deadline = await stopping.drain(state)
     server.stop()
     with suppress(TimeoutError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from strandline.clock import Clock
 from strandline.errors import Malformed, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.logging_setup import fields
+from strandline.progress import JobState
 from strandline.room import Room
 from strandline.server import bodies
 from strandline.server.answers import Answers
@@ -65,6 +66,8 @@ class ServerState:
         #: What all streams have read and their clients have not taken yet.
         self.buffered = ByteBudget(settings.max_stream_bytes, "the streams")
         self.draining = asyncio.Event()
+        #: What the jobs beside the node do now.
+        self.jobs: Callable[[], Sequence[JobState]] = tuple
         #: Requests that are not answered completely, open streams included.
         self.open_requests = 0
         self.open_publishes = 0
