@@ -47,7 +47,7 @@ class JobState(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     job: str
-    state: Literal["starting", "running", "restarting", "not_started"]
+    state: Literal["starting", "running", "restarting", "not_started", "stopped"]
     detail: str = ""
 
     @property

@@ -176,7 +176,8 @@ class Archiver:
     def _due(self, snapshot: LogSnapshot, terms: Sequence[Term]) -> list[Hour]:
         state = self._claimed
         own = [term for term in terms if term.event_type == self._name]
-        hours = readiness.due_hours(own, state.standing.flagged_ms, snapshot.read_ms)
+        unflagged = self._ledger.hours.unflagged(self._name)
+        hours = readiness.due_hours(own, state.standing.flagged_ms, snapshot.read_ms, unflagged)
         if not hours:
             return []
         known = self._known(hours)

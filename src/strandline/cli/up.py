@@ -94,7 +94,7 @@ def _print_banner(data: Path, url: str) -> None:
         f"  data      {data.resolve()}\n"
         f"  API       {url}/openapi.json\n"
         f"  try       strandline event-types create orders --url {url}\n"
-        f"  stop      Ctrl-C\n",
+        f"  stop      Ctrl-C (twice: at once)\n",
         flush=True,
     )
     _print_line("node", "running")
@@ -125,5 +125,6 @@ class _StatusLines:
         last_s, last = self._news.get(key, (float("-inf"), (0, 0, [])))
         if news != last and now - last_s >= _PROGRESS_EVERY_S:
             self._news[key] = now, news
-            details = [f"{progress.rows:,} rows", f"lag {lag:,}", *detail_texts(progress)]
+            rows = f"{progress.rows:,} row{'' if progress.rows == 1 else 's'}"
+            details = [rows, f"lag {lag:,}", *detail_texts(progress)]
             _print_line(job, f"{progress.event_type}: {', '.join(details)}")

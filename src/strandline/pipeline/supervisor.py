@@ -86,6 +86,7 @@ class Supervisor:
                 pause = pauses.after(time.monotonic() - began)
                 self._set_all("restarting", f"{ended}; next start in {pause:g} s")
                 self._stopping.wait(pause)
+        self._set_all("stopped")
 
     def _run_child(self) -> str:
         """Run the child to its end; returns how it has ended."""
@@ -125,7 +126,7 @@ class Supervisor:
             self._states[report.job] = report.state
         self._show(report)
 
-    def _set_all(self, state: Literal["starting", "restarting", "not_started"], detail: str = "") -> None:
+    def _set_all(self, state: Literal["starting", "restarting", "not_started", "stopped"], detail: str = "") -> None:
         for job in self._order.jobs:
             self._told(JobReport(job, state=JobState(job, state, detail)))
 
