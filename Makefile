@@ -2,6 +2,7 @@
 PYTHON ?= python3
 PORT   ?= 8080
 DATA   ?= ./data
+SHIFT  ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
 KAFKA  := .cache/services/kafka-4.3.1
@@ -11,7 +12,7 @@ NAKADI := .cache/services/fahrschein-0.24.0
 S3     := .cache/services/versitygw-1.8.0
 WRK    := .cache/services/wrk-4
 RUN    := PYTHONPATH=tests $(BIN)/python -m
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: setup up test check bench docs chaos clean
 
@@ -19,13 +20,13 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Strandline needs Python 3.11 or newer; set PYTHON=…")'
 	@test -x $(BIN)/python || { echo "creating $(VENV) …"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing Strandline …"
-	@$(PIP) install -c constraints.txt -e '.[server]'
+	@echo "installing Strandline with Spark: about 500 MB, which takes a few minutes …"
+	@$(PIP) install -c constraints.txt -e '.[server,spark]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.ready
 	@echo "installing the development tools …"
-	@$(PIP) install -c constraints.txt -e '.[server,kafka,postgres,cassandra,redis,spark,zookeeper,hdfs,s3,dev]'
+	@$(PIP) --quiet install -c constraints.txt -e '.[server,kafka,postgres,cassandra,redis,spark,zookeeper,hdfs,s3,dev]'
 	@touch $@
 
 # A folder appears only when it is complete; what is in it never changes.
@@ -52,7 +53,7 @@ $(WRK): | $(VENV)/.dev
 setup: $(VENV)/.dev
 
 up: $(VENV)/.ready
-	@exec $(BIN)/strandline up --port $(PORT) --data $(DATA)
+	@exec $(BIN)/strandline up --port $(PORT) --data $(DATA) $(if $(SHIFT),--shift $(SHIFT))
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff format --no-cache --check src tests bench docs

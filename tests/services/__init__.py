@@ -5,7 +5,7 @@ needs the driver of its product: `from services.kafka import Broker`.
 """
 
 from services.process import DEADLINE_S, Process, environment, free_port, is_stopped, until
-from services.server import CLIENT, STRANDLINE, Server, run_cli
+from services.server import CLIENT, STRANDLINE, Server, Up, run_cli
 from services.service import Service
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Process",
     "Server",
     "Service",
+    "Up",
     "environment",
     "free_port",
     "is_stopped",

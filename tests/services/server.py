@@ -59,6 +59,14 @@ class Server(Service):
         self.stop()
 
 
+class Up(Server):
+    """`strandline up`: the node with its jobs. It has started when the node has."""
+
+    def command(self) -> Sequence[str]:
+        program, _, *rest = super().command()
+        return [program, "up", *rest]
+
+
 def _flag(name: str, value: Any) -> list[str]:
     flag = f"--{name.replace('_', '-')}"
     return [flag] if value is True else [flag, str(value)]

@@ -126,7 +126,9 @@ class Supervisor:
             self._states[report.job] = report.state
         self._show(report)
 
-    def _set_all(self, state: Literal["starting", "restarting", "not_started", "stopped"], detail: str = "") -> None:
+    def _set_all(
+        self, state: Literal["starting", "restarting", "not_started", "stopped"], detail: str = ""
+    ) -> None:
         for job in self._order.jobs:
             self._told(JobReport(job, state=JobState(job, state, detail)))
 

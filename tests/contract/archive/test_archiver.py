@@ -46,6 +46,22 @@ def test_what_comes_in_the_grace_is_in_the_hour(place: ArchivePlace):
     assert place.stored()[0].position == Position(1, 2)
 
 
+def test_data_of_an_hour_before_the_term_make_it_due(place: ArchivePlace):
+    """An hour that gets data before its event type was configured is flagged too, also below flagged hours."""
+    archiver = place.working()
+    early, earlier = NOON - 5 * HOUR_MS, NOON - 9 * HOUR_MS
+    first = place.publish(early + 1)
+    place.live_through(archiver, ONE + GRACE + MINUTE)
+    assert place.flagged() == ["01/07", "01/10", "01/11", "01/12"]
+    assert place.ids_in(early) == dict.fromkeys(first, 1)
+    second = place.publish(earlier + 1)
+    place.live_through(archiver, ONE + HOUR_MS + GRACE + MINUTE)
+    assert place.flagged() == ["01/03", "01/07", "01/10", "01/11", "01/12", "01/13"]
+    assert place.ids_in(earlier) == dict.fromkeys(second, 1)
+    place.propagate()
+    assert place.period("2024-05-01/03") is not None
+
+
 def test_a_manifest_tells_what_is_in_the_hour(place: ArchivePlace):
     """A manifest has files with rows, bytes, cursors, times and checksums; totals; and the barrier."""
     archiver = place.archiver()

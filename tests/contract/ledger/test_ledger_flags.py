@@ -8,7 +8,7 @@ import pytest
 from ledger_place import NOON, archived, decision, file
 
 from strandline.archive.ledger import Ledger
-from strandline.archive.model import HOUR_MS, Barrier, Claim, Hour, Period
+from strandline.archive.model import HOUR_MS, Barrier, Claim, Hour, Period, Term
 from strandline.errors import Conflict, Invalid, LeaseLost
 from strandline.log.cursors import Position
 
@@ -28,6 +28,28 @@ def barrier(read_ms: int, offset: int = 9) -> Barrier:
 def hour(ledger: Ledger, hour_ms: int = NOON) -> Hour:
     (found,) = ledger.hours.between(hour_ms, hour_ms + 1, "orders")
     return found
+
+
+# -- hours outside of the terms
+
+
+def test_an_hour_outside_of_the_terms_becomes_one_with_its_data(ledger, claim):
+    """It is unflagged until it is flagged. Data of an hour of a term change nothing."""
+    ledger.open_term("orders", NOON)
+    early = NOON - 5 * HOUR_MS
+    archived(ledger, claim, None, 1, file(0, 0), file(1, 1, hour_ms=early))
+    assert ledger.terms() == [Term("orders", early, early + HOUR_MS), Term("orders", NOON)]
+    assert ledger.hours.unflagged("orders") == [early]
+    archived(ledger, claim, 1, 2, file(2, 2, hour_ms=early))
+    assert len(ledger.terms()) == 2
+    ledger.hours.flag(claim, early, "early/orders")
+    assert ledger.hours.unflagged("orders") == []
+
+
+def test_data_add_no_hours_to_an_event_type_that_is_not_configured(ledger, claim):
+    """Nobody would flag them."""
+    archived(ledger, claim, None, 0, file(0, 0))
+    assert (ledger.terms(), ledger.hours.unflagged("orders")) == ([], [])
 
 
 # -- barriers
