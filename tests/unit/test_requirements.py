@@ -28,7 +28,7 @@ def test_the_version_of_java_is_checked(tmp_path, monkeypatch, version, works):
     if works:
         assert version in requirements.java()
     else:
-        with pytest.raises(Unavailable, match="is too old .* Java 17 or newer"):
+        with pytest.raises(Unavailable, match=r"is too old .* Java 17 or newer"):
             requirements.java()
 
 

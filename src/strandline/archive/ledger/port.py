@@ -77,7 +77,7 @@ class HourBook(ABC):
 
     @abstractmethod
     def unflagged(self, event_type: str) -> list[int]:
-        """The hours outside of the other terms that a decision has added and that are not flagged; oldest first."""
+        """The hours that decisions have added to the terms and that are not flagged; oldest first."""
 
 
 class PeriodBook(ABC):
