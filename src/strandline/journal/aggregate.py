@@ -80,7 +80,7 @@ class Aggregates(Generic[_State]):
                 f"events of {entity!r:.80} up to {pointer.delete_to} are deleted, and no snapshot has their state",
                 seq_nr=last,
             )
-        for event in self._journal.read(entity, seq_nr + 1, last):
+        for event in self._journal.read(entity, seq_nr + 1, last) if seq_nr < last else ():
             state, seq_nr = self._apply(state, _value(event.payload)), event.seq_nr
         return Aggregate(entity, state, last, pointer.since) if seq_nr == last else None
 

@@ -74,6 +74,12 @@ def test_a_snapshot_stands_for_the_events_before_it(journal):
         accounts(journal).load("one")
 
 
+def test_a_snapshot_at_the_largest_seq_nr_is_loaded(journal):
+    journal.append("one", [NewEvent(Payload("json", b'{"add":1}'), (), 2**63 - 1)])
+    journal.save_snapshot("one", 2**63 - 1, {"sum": 1, "count": 1})
+    assert accounts(journal, snapshot_every=1).load("one").state == {"sum": 1, "count": 1}
+
+
 def test_a_snapshot_can_have_any_form(journal):
     entities = Aggregates(
         journal,
