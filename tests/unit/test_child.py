@@ -27,5 +27,7 @@ def test_settings_that_keep_a_job_from_running_do_not_stop_the_others(monkeypatc
 def test_jobs_with_options_run_under_up_if_they_are_given():
     """The archive and the replicator need no options."""
     given = {option.name: option.default for job in JOBS.values() for option in job.options}
-    assert [name for name, job in JOBS.items() if job.under_up(given)] == ["archive", "replicate"]
-    assert JOBS["relay"].under_up({**given, "source": "orders"})
+    assert [name for name, job in JOBS.items() if job.under_up and job.under_up(given)] == ["archive", "replicate"]
+    for name, option in (("relay", "source"), ("fanout", "posts")):
+        assert JOBS[name].under_up({**given, option: "orders"}), name
+    assert JOBS["rebuild"].under_up is None  # it ends by itself

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,9 @@ def pipeline() -> None:
     """Run the Spark jobs and show their progress."""
 
 
-def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def job_options(command: Callable[..., Any], jobs: Iterable[Job] = JOBS.values()) -> Callable[..., Any]:
     """Adds a flag for every option of every job."""
-    for option in (option for job in JOBS.values() for option in job.options):
+    for option in (option for job in jobs for option in job.options):
         add = click.option(option.flag, default=option.default, show_default=True, help=option.help)
         command = add(command)
     return command

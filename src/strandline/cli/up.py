@@ -24,6 +24,8 @@ from strandline.settings import Settings
 # A job that is busy has a new progress every second.
 _PROGRESS_EVERY_S = 10.0
 _LONGEST_GRACE_MS, _GRACES = 30_000, 5
+# The jobs that may run, each with the rule whether it does.
+_RULES = [(job, job.under_up) for job in JOBS.values() if job.under_up is not None]
 _WIDTH = max(map(len, (*JOBS, "node")))
 
 
@@ -39,7 +41,7 @@ _WIDTH = max(map(len, (*JOBS, "node")))
     "--memory", default="512m", show_default=True, metavar="SIZE", help="Heap of Spark's driver, like 512m or 2g."
 )
 @master_option
-@job_options
+@partial(job_options, jobs=[job for job, _ in _RULES])
 @serving_options
 def up(
     *,
@@ -66,12 +68,12 @@ def up(
     settings = load(data, config_file, flags)
     run = node()
     file = settings_file(data, config_file)
-    chosen = {job.name: chosen_options(job, flags) for job in JOBS.values()}
+    chosen = [(job, rule, chosen_options(job, flags)) for job, rule in _RULES]
     order = Order(
         data=str(data.absolute()),
         config=None if file is None else str(file.absolute()),
         flags={one.key: flags[parameter(one)] for one in Settings.declared() if flags[parameter(one)] is not None},
-        jobs={name: options for name, options in chosen.items() if JOBS[name].under_up(options)},
+        jobs={job.name: options for job, rule, options in chosen if rule(options)},
         master=master,
         memory=memory,
     )

@@ -47,6 +47,7 @@ JOB = Job(
     _run,
     _status,
     check=_check,
+    under_up=lambda options: bool(options["posts"] or options["follows"]),
     details={
         "entries": "writes to home feeds that this process has made",
         "queued": "posts of authors with very many followers that are not delivered to all of them yet",

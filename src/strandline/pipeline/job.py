@@ -48,7 +48,7 @@ class Job:
     job now, on any machine. `check` raises Invalid if the settings or the options do not allow a run; it is
     called before Spark starts. `details` says what each key of `JobProgress.details` means. `options` belong to
     one run: each is a flag of `strandline pipeline run` and `strandline up`, and a member of `JobContext.options`.
-    `under_up` says whether `strandline up` runs the job with these options. Such a job runs until it is stopped.
+    `under_up` says whether `strandline up` runs the job with these options, until it is stopped; None: never.
     """
 
     name: str
@@ -58,4 +58,4 @@ class Job:
     check: Callable[[Platform, Mapping[str, Any]], object] = lambda _, __: None
     details: Mapping[str, str] = field(default_factory=dict)
     options: Sequence[Setting] = ()
-    under_up: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    under_up: Callable[[Mapping[str, Any]], bool] | None = None
