@@ -320,6 +320,21 @@ def test_paging_links_are_paths_that_keep_the_limit(client: httpx.Client, create
     assert client.get(pages[-1]["_links"]["prev"]["href"]).json() == pages[1]
 
 
+def test_event_types_can_be_listed_in_pages(client: httpx.Client, create):
+    """Without a limit all of them are listed. The `Link` of a page leads to the next one and keeps the filter."""
+    owner = f"owner {uuid4().hex}"
+    made = sorted(create(owning_application=owner).split("/")[2] for _ in range(5))
+    everything = client.get("/event-types", params={"owning_application": owner})
+    assert ([kind["name"] for kind in everything.json()], everything.links) == (made, {})
+    page = client.get("/event-types", params={"owning_application": owner, "limit": 2})
+    pages = [page.json()]
+    while "next" in page.links:
+        page = client.get(page.links["next"]["url"])
+        pages.append(page.json())
+    assert [[kind["name"] for kind in found] for found in pages] == [made[:2], made[2:4], made[4:]]
+    assert client.get("/event-types", params={"limit": 0}).status_code == 422
+
+
 # -- HTTP
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from urllib.parse import urlencode
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
 from strandline.errors import Invalid, NotFound
@@ -23,6 +23,8 @@ _endpoint = declaring(ENDPOINTS, "event types")
 
 class EventTypeQuery(msgspec.Struct, frozen=True):
     owning_application: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET  # None would accept the text "null"
+    offset: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
 
 
 class Paging(msgspec.Struct, frozen=True):
@@ -39,11 +41,21 @@ class SchemaPage(msgspec.Struct, frozen=True):
     _links: dict[str, dict[str, str]]
 
 
-@_endpoint("GET", "/event-types", "All event types", list[EventType], query=EventTypeQuery)
+@_endpoint(
+    "GET", "/event-types", "All event types; with `limit` a page, whose `Link` header leads to the next one",
+    list[EventType], query=EventTypeQuery,
+)  # fmt: skip
 async def list_event_types(call: Call[Log]) -> Response:
-    owner = call.query.owning_application
+    query: EventTypeQuery = call.query
+    owner = query.owning_application
     found = await call.run(call.room.event_types)
-    return json_response([kind for kind in found if owner is None or kind.owning_application == owner])
+    kinds = [kind for kind in found if owner is None or kind.owning_application == owner]
+    if query.limit is UNSET:
+        return json_response(kinds[query.offset :])
+    end = query.offset + query.limit
+    rest = {"limit": query.limit, "offset": end} | ({} if owner is None else {"owning_application": owner})
+    headers = {"Link": f'</event-types?{urlencode(rest)}>; rel="next"'} if end < len(kinds) else {}
+    return json_response(kinds[query.offset : end], headers=headers)
 
 
 @_endpoint(

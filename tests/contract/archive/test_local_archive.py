@@ -96,6 +96,23 @@ def test_hours_pass_from_open_to_due_to_ready(platform: Platform):
     assert status.partitions[0].cursor == "001-0001-000000000000000002"
 
 
+def test_what_an_archive_measures(platform: Platform):
+    """Its lag, its newest ready hour and the hours that are due, as they were when they were last measured."""
+    (chore,) = platform.archive.chores()
+    assert not any(platform.archive.gauges().values())
+    publish(platform, ONE + 1)
+    platform.clock.advance(2 * HOUR_MS)
+    chore.run()
+    found = {metric.name: dict(values) for metric, values in platform.archive.gauges().items()}
+    (status,) = platform.archive.status()
+    assert found == {
+        "strandline_archive_lag": {"orders": 1},
+        "strandline_archive_last_ready_seconds": {"orders": NOON / 1000},
+        "strandline_archive_due_hours": {"orders": status.due_hours},
+    }
+    assert status.due_hours > 0
+
+
 def test_many_due_hours_are_counted_and_the_oldest_shown(platform: Platform):
     """The status counts all due hours and shows the oldest; the list returns each hour once."""
     platform.clock.advance(2000 * HOUR_MS)
