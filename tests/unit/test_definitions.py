@@ -70,7 +70,7 @@ def test_enrichment_follows_the_category(category, strategies):
         {"name": "a b"},
         {"name": "ä"},
         {"name": "a\n"},
-        {"name": "a" * 201},
+        {"name": "a" * 256},
         {"category": "other"},
         {"partitions": 0},
         {"partitions": -1},

@@ -15,12 +15,13 @@ DOWN = Unavailable("the shard is down")
 
 
 class Store:
-    """Fails for the feeds in `down`."""
+    """Fails for the feeds in `down`. It also stands in for the tables of what waits and of dead letters."""
 
     def __init__(self) -> None:
         self.down = {"ada", "bob"}
         self.applied: list[Operation] = []
         self.letters: list[tuple[Operation, str]] = []
+        self.waiting: list[int] = []
         self.full = False
 
     def apply(self, operations) -> list[Applied]:
@@ -28,10 +29,24 @@ class Store:
         failed = [self.down & {*feeds_of(operation)} for operation in operations]
         return [Applied(0, dict.fromkeys(sorted(names), DOWN)) for names in failed]
 
-    def bury(self, operation: Operation, reason: str) -> None:
+    def wait(self, operation: Operation, reason: str, limit_ms: int) -> int:
+        self.waiting.append(len(self.waiting))
+        return self.waiting[-1]
+
+    def settle(self, numbers: list[int]) -> None:
+        self.waiting = [number for number in self.waiting if number not in numbers]
+
+    def bury(self, number: int, operation: Operation, reason: str) -> None:
         if self.full:
             raise OutcomeUnknown("no answer")
+        self.settle([number])
+        self.add(operation, reason)
+
+    def add(self, operation: Operation, reason: str) -> None:
         self.letters.append((operation, reason))
+
+    def retries(self, limit_ms: int) -> Retries:
+        return Retries(self.apply, lambda: self, limit_ms)
 
 
 @pytest.fixture
@@ -42,7 +57,7 @@ def store(monkeypatch) -> Store:
 
 
 def test_only_the_feeds_that_failed_are_retried_until_they_succeed(store):
-    kept = Retries(store.apply, store.bury, 60_000)
+    kept = store.retries(60_000)
     store.down = {"bob"}
     kept.keep(APPEND, DOWN)
     until(lambda: len(store.applied) > 2, "retries")
@@ -51,11 +66,11 @@ def test_only_the_feeds_that_failed_are_retried_until_they_succeed(store):
     kept.close()
     assert {feeds_of(operation) for operation in store.applied[1:]} == {("bob",)}
     assert {operation.time for operation in store.applied} == {5}
-    assert store.letters == []
+    assert (store.letters, store.waiting) == ([], [])
 
 
 def test_what_fails_for_too_long_is_a_dead_letter(store):
-    kept = Retries(store.apply, store.bury, 5)
+    kept = store.retries(5)
     kept.keep(APPEND, DOWN)
     until(lambda: store.letters, "a dead letter")
     assert store.letters == [(APPEND, "it was retried without success: the shard is down")]
@@ -64,7 +79,7 @@ def test_what_fails_for_too_long_is_a_dead_letter(store):
 
 
 def test_what_waits_when_the_process_ends_is_a_dead_letter(store):
-    kept = Retries(store.apply, store.bury, 60_000)
+    kept = store.retries(60_000)
     kept.keep(APPEND, DOWN)
     kept.close()
     assert store.letters == [(APPEND, "the process ended: the shard is down")]
@@ -74,7 +89,7 @@ def test_what_waits_when_the_process_ends_is_a_dead_letter(store):
 
 def test_it_is_kept_while_no_dead_letter_can_be_written(store):
     store.full = True
-    kept = Retries(store.apply, store.bury, 1)
+    kept = store.retries(1)
     kept.keep(APPEND, DOWN)
     until(lambda: len(store.applied) > 3, "retries")
     store.full = False
@@ -84,7 +99,7 @@ def test_it_is_kept_while_no_dead_letter_can_be_written(store):
 
 def test_too_many_are_given_up_at_once(store, monkeypatch):
     monkeypatch.setattr(retries, "_MOST_KEPT", 0)
-    kept = Retries(store.apply, store.bury, 60_000)
+    kept = store.retries(60_000)
     kept.keep(APPEND, DOWN)
     assert store.letters == [(APPEND, "too many operations wait for a retry: the shard is down")]
     kept.close()
