@@ -179,7 +179,7 @@ def test_an_event_type_lives_from_create_to_delete(place: list[str], name: str, 
     updated = json.loads(good("event-types", "update", name, "--retention", "5000", *place, "--json"))
     assert updated["options"]["retention_time"] == 5000
     assert updated["partition_key_fields"] == ["id", "x"]
-    assert good("event-types", "delete", name, *place) == f"deleted {name}\n"
+    assert good("event-types", "delete", name, "--yes", *place) == f"deleted {name}\n"
     assert "event-types list" in bad(FAILED, "event-types", "show", name, *place)
 
 
@@ -205,8 +205,8 @@ def test_a_broken_definition_is_refused(place: list[str], text: str):
 def test_conflicts_and_unknown_names_fail_with_a_next_step(place: list[str], orders: str):
     """Conflicts and unknown names are exit code 1. The JSON error has the code of the error."""
     assert "event-types show" in bad(FAILED, "event-types", "create", orders, *place)
-    for command in (["event-types", "show"], ["event-types", "delete"], ["partitions"], ["timelines", "list"]):
-        bad(FAILED, *command, "absent", *place)
+    for command in ("event-types show", "event-types delete --yes", "partitions", "timelines list"):
+        bad(FAILED, *command.split(), "absent", *place)
     done = run_cli("partitions", "absent", *place, "--json")
     assert json.loads(done.stderr)["error"]["code"] == "not_found"
 

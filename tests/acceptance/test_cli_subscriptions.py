@@ -51,7 +51,7 @@ def test_a_subscription_lives_from_create_to_delete(place, orders):
     assert parsed("show", ident, *place)["cursors"] == []
     assert "it starts at the begin" in good("show", ident, *place)
     assert "unassigned" in good("stats", ident, *place)
-    assert parsed("delete", ident, *place) == {"deleted": ident}
+    assert parsed("delete", ident, "--yes", *place) == {"deleted": ident}
     assert parsed("list", "--event-type", orders, *place) == []
 
 

@@ -53,8 +53,8 @@ def test_storages_are_chosen_and_removed(target):
     assert json.loads(good("timelines", "list", "visits", "--json", *target))[0]["storage_id"] == "second"
     good("storages", "default", "default", *target)
     good("storages", "add", "third", "--kafka", "127.0.0.1:1", "--property", "client.id=x", *target)
-    good("storages", "remove", "third", *target)
-    assert bad("storages", "remove", "second", *target)[0] == 1
+    good("storages", "remove", "third", "--yes", *target)
+    assert bad("storages", "remove", "second", "--yes", *target)[0] == 1
 
 
 def test_mistakes_are_named(target):

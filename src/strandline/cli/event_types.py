@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from strandline.cli import output
-from strandline.cli.target import Target, on_target
+from strandline.cli.target import Target, on_target, yes_option
 from strandline.errors import Invalid, Malformed
 from strandline.log.model import Category, EventType, Strategy
 
@@ -108,7 +108,7 @@ def update(target: Target, name: str, **options: Any) -> None:
 
 @event_types.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @on_target
 def delete(target: Target, name: str, *, yes: bool) -> None:
     """Delete event type NAME with all its events."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from strandline.cli.target import Target, on_target
+from strandline.cli.target import Target, on_target, yes_option
 from strandline.clock import to_rfc3339
 from strandline.feeds import Entry, wire
 from strandline.feeds.model import MAX_ID, MAX_TIME, MIN_ID
@@ -97,7 +97,7 @@ def _metadata(text: str | None, encoded: str | None) -> bytes | None:
 @click.argument("entry_id", metavar="ID", type=_entry_id)
 @_feeds
 @_operation_ms
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @on_target
 def delete(target: Target, entry_id: int, feeds: Sequence[str], operation_ms: int | None, *, yes: bool) -> None:
     """Delete the entry ID from the FEEDs for good."""
@@ -148,7 +148,7 @@ def unmerge(target: Target, feed: str, ids: Sequence[int], operation_ms: int | N
 @feeds.command()
 @_feed
 @_operation_ms
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @on_target
 def drop(target: Target, feed: str, operation_ms: int | None, *, yes: bool) -> None:
     """Remove FEED. Deleted entries stay deleted."""

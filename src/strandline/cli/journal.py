@@ -10,12 +10,11 @@ import click
 import msgspec
 
 from strandline.cli import inputs, output
-from strandline.cli.target import Target, on_target
+from strandline.cli.target import Target, on_target, yes_option
 from strandline.errors import Invalid
 from strandline.journal import JournalTopic, NewEvent, Payload, wire
 
 _seq_nr = click.IntRange(min=1)
-_yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 _topic = click.argument("topic")
 _id = click.argument("entity", metavar="ID")
 
@@ -135,7 +134,7 @@ def pointer(target: Target, topic: str, entity: str) -> None:
 @_topic
 @_id
 @click.option("--to", type=_seq_nr, required=True, help="The last seqNr to delete.")
-@_yes
+@yes_option
 @on_target
 def delete(target: Target, topic: str, entity: str, to: int, *, yes: bool) -> None:
     """Delete the events of the journal ID of TOPIC up to and including --to."""
@@ -148,7 +147,7 @@ def delete(target: Target, topic: str, entity: str, to: int, *, yes: bool) -> No
 @journal.command()
 @_topic
 @_id
-@_yes
+@yes_option
 @on_target
 def purge(target: Target, topic: str, entity: str, *, yes: bool) -> None:
     """Delete the journal ID of TOPIC with its snapshots. The next append starts a new one."""

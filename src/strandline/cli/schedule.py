@@ -11,7 +11,7 @@ import msgspec
 
 from strandline.cli import inputs, output, schedule_output
 from strandline.cli.failures import FAILED
-from strandline.cli.target import Target, on_target
+from strandline.cli.target import Target, on_target, yes_option
 from strandline.clock import parse_rfc3339, system_clock
 from strandline.errors import Conflict, Forbidden, Invalid, NotFound, StrandlineError
 from strandline.schedule import ListQuery, Message, NewMessage, OwnerAct, Schedule, ScheduleMessages, moment_of
@@ -86,7 +86,6 @@ _group = click.option(
     "--group", default="default", show_default=True, help="Producer group that owns the messages."
 )
 _ids = click.argument("ids", nargs=-1, required=True, metavar="ID...")
-_yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def _moment(at: int | None, in_ms: int | None) -> Moment:
@@ -156,7 +155,7 @@ def update(target: Target, name: str, **settings: Any) -> None:
 
 @schedule.command()
 @click.argument("name")
-@_yes
+@yes_option
 @on_target
 def delete(target: Target, name: str, *, yes: bool) -> None:
     """Delete schedule NAME with all its messages."""
@@ -241,7 +240,7 @@ def move(target: Target, name: str, ids: Sequence[str], group: str, at: int | No
 @click.argument("name")
 @_ids
 @_group
-@_yes
+@yes_option
 @on_target
 def cancel(target: Target, name: str, ids: Sequence[str], group: str, *, yes: bool) -> int:
     """Delete messages of schedule NAME. Messages under a lease cannot be cancelled.

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from strandline.cli.target import Target, on_target
+from strandline.cli.target import Target, on_target, yes_option
 from strandline.log.model import StorageInfo
 from strandline.log.storage.registry import STORAGE_TYPES
 
@@ -75,9 +75,11 @@ def default(target: Target, storage_id: str) -> None:
 
 @storages.command("remove")
 @click.argument("storage_id", metavar="ID")
+@yes_option
 @on_target
-def remove(target: Target, storage_id: str) -> None:
+def remove(target: Target, storage_id: str, *, yes: bool) -> None:
     """Remove storage ID. A storage in use and the default cannot be removed."""
+    target.confirm(f"Remove the storage {storage_id}?", yes=yes)
     with target.open() as rooms:
         rooms.log.admin.remove_storage(storage_id)
     target.print_done(f"storage {storage_id} removed", {"removed": storage_id})

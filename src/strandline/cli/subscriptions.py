@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from strandline.cli.target import Target, on_target
+from strandline.cli.target import Target, on_target, yes_option
 from strandline.log.subscriptions import Subscription, SubscriptionCursor
 from strandline.log.subscriptions.room import Subscriptions
 
@@ -92,7 +92,7 @@ def create(target: Target, group: str, application: str, **fields: Any) -> None:
 
 @subscriptions.command()
 @click.argument("subscription_id", metavar="ID")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @on_target
 def delete(target: Target, subscription_id: str, *, yes: bool) -> None:
     """Delete subscription ID with its cursors; its streams end."""

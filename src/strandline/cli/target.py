@@ -46,9 +46,17 @@ class Target:
         return strandline.open(self.data)
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Ask on a terminal, unless `yes` is set. Aborts the command if the answer is no."""
-        if not yes and not self.as_json and sys.stdin.isatty():
-            click.confirm(question, abort=True, err=True)
+        """Ask before something is removed for good, unless `yes` is set. Aborts the command if the answer is no.
+
+        A UsageError if nobody can answer: without a terminal, and with --json.
+        """
+        if yes:
+            return
+        if self.as_json or not sys.stdin.isatty():
+            why = "with --json no question is asked" if self.as_json else "standard input is not a terminal"
+            text = f"not confirmed: {question} {why.capitalize()}; add --yes to do it"
+            raise click.UsageError(text, click.get_current_context())
+        click.confirm(question, abort=True, err=True)
 
     def print_done(self, text: str, value: Any) -> None:
         """Print a result: a sentence for people, the value for machines."""
@@ -87,6 +95,9 @@ data_option = click.option(
     help="Data directory, opened in this process.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print output and errors as JSON.")
+yes_option = click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation. Needed with --json, and without a terminal."
+)
 debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 
 
