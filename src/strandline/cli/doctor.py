@@ -17,12 +17,17 @@ import click
 import msgspec
 
 import strandline
-from strandline.cli.failures import FAILED
+from strandline.cli.failures import FAILED, with_next_step
 from strandline.cli.target import Target, on_target
+from strandline.client import Remote
 from strandline.engine import private, sqlite
 from strandline.errors import StrandlineError
+from strandline.log.catalog.connect import FILE, TOPICS
+from strandline.log.upkeep import Upkeep
 from strandline.pipeline import requirements
 from strandline.pipeline.registry import JOBS
+from strandline.platform import Platform
+from strandline.settings import Settings
 
 _OLDEST_PYTHON = (3, 11)
 _LITTLE_SPACE, _NO_SPACE = 2 << 30, 100 << 20
@@ -31,6 +36,7 @@ _SYNCS = 10
 # A clock that shows an earlier time was never set.
 _EARLIEST_S = 1_735_689_600  # 2025-01-01
 _AHEAD_S = 60
+_SERVER_SECONDS = 15
 
 
 class CheckResult(msgspec.Struct, frozen=True):
@@ -64,9 +70,7 @@ def _checks(target: Target) -> Iterator[CheckResult]:
     yield _space(place)
     yield _fsync(place)
     yield _clock(target.data)
-    if (target.data / "catalog.db").exists():
-        yield _jobs(target)
-        yield from _records(target)
+    yield from _stored(target)
 
 
 def _python() -> CheckResult:
@@ -151,29 +155,51 @@ def _clock(data: Path | None) -> CheckResult:
     text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
     if now < _EARLIEST_S:
         return CheckResult("clock", "fail", f"{text} is in the past; set the clock")
-    catalog = None if data is None else data / "catalog.db"
+    catalog = None if data is None else data / FILE
     if catalog is not None and catalog.exists() and catalog.stat().st_mtime > now + _AHEAD_S:
         return CheckResult("clock", "warn", f"{text}, but the data directory is newer; check the clock")
     return CheckResult("clock", "ok", text)
 
 
-def _records(target: Target) -> Iterator[CheckResult]:
-    """Read all stored records and compare their checksums. The search goes on after a damage."""
+def _stored(target: Target) -> Iterator[CheckResult]:
+    """Check the catalog, the storages that it names, and all their records."""
     try:
+        if not _has_catalog(target.data):
+            if (target.data / TOPICS).is_dir():
+                yield CheckResult("catalog", "fail", f"{FILE} is missing, but there are topics; restore a backup")
+            return
         with target.open_data() as platform:
-            found = [error.detail for error in platform.log.upkeep.find_damage()]
+            yield _jobs(platform)
+            yield from _storages(platform.log.upkeep)
     except StrandlineError as error:
-        found = [error.detail]
-    yield from (CheckResult("records", "fail", detail) for detail in found)
-    if not found:
+        yield CheckResult("catalog", "fail", with_next_step(error))
+
+
+def _has_catalog(data: Path) -> bool:
+    """Whether there is a catalog to open, so that nothing is created for the check."""
+    settings = data / "strandline.toml"
+    return (data / FILE).exists() or (settings.exists() and bool(Settings.load(settings).catalog.url))
+
+
+def _storages(upkeep: Upkeep) -> Iterator[CheckResult]:
+    """Ask every storage, and compare the checksums of all records in those that answer."""
+    asked = upkeep.check_storages()
+    for storage_id, error in asked.items():
+        yield CheckResult(
+            f"storage {storage_id}", *(("ok", "it answers") if error is None else ("fail", error.detail))
+        )
+    damage = [*upkeep.find_damage([storage_id for storage_id, error in asked.items() if error is None])]
+    yield from (CheckResult("records", "fail", error.detail) for error in damage)
+    if not damage:
         yield CheckResult("records", "ok", "no damage found")
 
 
 def _server(url: str) -> Iterator[CheckResult]:
     try:
-        with strandline.connect(url, timeout=10) as remote:
+        with strandline.connect(url, timeout=_SERVER_SECONDS) as remote:
             ready = remote.check_ready()
             yield CheckResult("server", "ok", f"{remote.url} is ready")
+            yield from _event_types(remote)
     except StrandlineError as error:
         yield CheckResult("server", "fail", error.detail)
         return
@@ -182,10 +208,20 @@ def _server(url: str) -> Iterator[CheckResult]:
         yield CheckResult(f"job {job.job}", "warn" if job.is_wrong else "ok", text)
 
 
-def _jobs(target: Target) -> CheckResult:
-    try:
-        with target.open_data() as platform:
-            running = [job.name for job in JOBS.values() if job.status(platform)]
-    except StrandlineError as error:
-        return CheckResult("jobs", "fail", error.detail)
+def _event_types(remote: Remote) -> Iterator[CheckResult]:
+    """Ask for the ends of one event type in every storage that is in use."""
+    storages: dict[str, str] = {}
+    for kind in remote.log.event_types():
+        for timeline in remote.log.timelines(kind.name)[-1:]:
+            storages.setdefault(timeline.storage_id, kind.name)
+    for storage_id, name in storages.items():
+        try:
+            remote.log.partitions(name)
+            yield CheckResult(f"storage {storage_id}", "ok", "it answers")
+        except StrandlineError as error:
+            yield CheckResult(f"storage {storage_id}", "fail", f"{name} cannot be read: {error.detail}")
+
+
+def _jobs(platform: Platform) -> CheckResult:
+    running = [job.name for job in JOBS.values() if job.status(platform)]
     return CheckResult("jobs", "ok", f"{', '.join(running) or 'none'} running; `strandline up` runs them")

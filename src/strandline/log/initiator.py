@@ -74,13 +74,14 @@ class Initiator:
         return {_SWITCHES: dict(self._ended)}
 
     def check(self, entry: CatalogEntry, storage_id: str) -> None:
-        """Raise the error that a switch would fail with: unknown storage, another switch, incompatible nodes."""
+        """Raise the error that a switch would fail with: unknown storage, another switch, old nodes, no answer."""
         self._refuse_unknown(storage_id)
         name = entry.event_type.name
         if name in self._node.coordination.locks() or not decided(entry.switch):
             raise Conflict(f"another switch of {name!r} is under way")
         self._unconfirmed(0)
-        self._storages.get(storage_id)
+        for one in {storage_id, entry.active.storage_id}:
+            self._storages.check_ready(one)
 
     def _refuse_unknown(self, storage_id: str) -> None:
         if storage_id not in {storage.id for storage in self._catalog.storages.list()}:

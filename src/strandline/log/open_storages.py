@@ -36,6 +36,13 @@ class Storages:
         """Raise Invalid if the settings of this node do not allow the configuration."""
         configuration.check(self._data, self._settings)
 
+    def check_ready(self, storage_id: str) -> None:
+        """Unavailable if the storage cannot be used now."""
+        try:
+            self.get(storage_id).check_ready()
+        except Unavailable as error:
+            raise Unavailable(f"storage {storage_id!r} cannot be used: {error.detail}", retry_after=5) from error
+
     def tidy(self) -> None:
         """Close storages that were removed from the catalog or changed. The others release deleted topics."""
         with self._lock:

@@ -155,7 +155,10 @@ class Admin(ABC):
 
     @abstractmethod
     def check_switch(self, name: str, storage_id: str) -> list[model.Timeline]:
-        """A dry run: raises the same errors as `switch` but changes nothing; returns the current timelines."""
+        """A dry run: raises the same errors as `switch` but changes nothing; returns the current timelines.
+
+        Unavailable if the present storage or the other one does not answer.
+        """
 
     @abstractmethod
     def current_switch(self, name: str) -> model.Switch | None:

@@ -17,7 +17,7 @@ import msgspec
 
 from strandline import failpoints
 from strandline.clock import Clock, to_rfc3339
-from strandline.errors import StrandlineError, Unavailable
+from strandline.errors import Damaged, StrandlineError, Unavailable
 from strandline.log import expiry
 from strandline.log.catalog import Catalog
 from strandline.log.cursors import Position
@@ -143,15 +143,28 @@ class Upkeep:
                 failpoints.hit("upkeep.forget")
                 self._catalog.forget_topic(storage_id, topic)
 
-    def find_damage(self) -> Iterator[StrandlineError]:
-        """Read all records. Returns an error for every damaged range, and for every topic that cannot be read."""
+    def check_storages(self) -> dict[str, StrandlineError | None]:
+        """Ask every storage of the catalog whether it can be used; the error of each that cannot."""
+        found: dict[str, StrandlineError | None] = {}
+        for info in self._catalog.storages.list():
+            found[info.id] = None
+            try:
+                self._storages.check_ready(info.id)
+            except StrandlineError as error:
+                found[info.id] = error
+        return found
+
+    def find_damage(self, storages: Collection[str]) -> Iterator[StrandlineError]:
+        """Read all records in these storages. Returns an error for every damaged range and unreadable topic."""
         for entry in self._catalog.entries():
             for timeline in entry.timelines:
-                if timeline.cleaned_up_at is None:
+                if timeline.cleaned_up_at is None and timeline.storage_id in storages:
                     try:
-                        yield from self._storages.get(timeline.storage_id).find_damage(timeline.topic)
+                        storage = self._storages.get(timeline.storage_id)
+                        storage.bounds(timeline.topic)  # an error if the topic is missing
+                        yield from storage.find_damage(timeline.topic)
                     except StrandlineError as error:
-                        yield error
+                        yield _about(error, entry.event_type.name)
 
     def purge(self) -> int:
         """Remove records past the current retention of their event type; returns how many."""
@@ -170,6 +183,13 @@ class Upkeep:
         if removed:
             log.info("expired records were removed", extra=fields(records=removed))
         return removed
+
+
+def _about(error: StrandlineError, event_type: str) -> StrandlineError:
+    """An error of a storage that names the event type, unless it is about damaged records and names more."""
+    if isinstance(error, Damaged):
+        return error
+    return Unavailable(f"the events of {event_type} cannot be read: {error.detail}; restore them from a backup")
 
 
 @contextmanager

@@ -43,9 +43,10 @@ async def list_timelines(call: Call[Log]) -> Response:
 )  # fmt: skip
 async def switch_timeline(call: Call[ServedLog]) -> Response:
     name, storage_id = call.path("name"), call.body.storage_id
-    if call.query.dry_run:
-        return json_response(await call.run(call.room.admin.check_switch, name, storage_id))
     storages = {storage_id} | await active_storage(call)
+    if call.query.dry_run:
+        checked = await pool_of(call.state, storages).run(call.room.admin.check_switch, name, storage_id)
+        return json_response(checked)
     switching = partial(call.room.admin.switching, name, storage_id)
     return json_response(await finish(call.state, storages, switching), 201)
 

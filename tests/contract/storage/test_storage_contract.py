@@ -541,3 +541,11 @@ def test_the_bounds_of_several_topics_are_read_in_one_go(storage, topic):
     assert storage.bounds_of([]) == []
     with pytest.raises(NotFound):
         storage.bounds_of([topic, f"{topic}.missing"])
+
+
+def test_a_storage_says_whether_it_can_be_used(storage):
+    """`check_ready` returns while the engine answers, and raises Unavailable after `close`."""
+    storage.check_ready()
+    storage.close()
+    with pytest.raises(Unavailable):
+        storage.check_ready()

@@ -12,6 +12,8 @@ from strandline.log.settings import LogSections
 from strandline.log.storage.registry import SqliteConfiguration
 
 FILE = "catalog.db"
+#: The directory of the first storage.
+TOPICS = "topics"
 
 
 def connect(settings: LogSections, databases: Databases, clock: Clock) -> Catalog:
@@ -23,7 +25,7 @@ def connect(settings: LogSections, databases: Databases, clock: Clock) -> Catalo
     first = StorageInfo(
         "default",
         "sqlite",
-        sqlite_configuration=SqliteConfiguration("topics"),
+        sqlite_configuration=SqliteConfiguration(TOPICS),
         created_at=to_rfc3339(clock.now_ms()),
     )
     return SqlCatalog(database, first, clock.now_ms)

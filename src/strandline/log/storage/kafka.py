@@ -78,6 +78,9 @@ class KafkaStorage(AdoptingStorage, FencingStorage):
         self._watcher = Watcher(self._topics.ends, options.poll_interval_ms / 1000)
         self._closed = False
 
+    def check_ready(self) -> None:
+        self._open_topics().check_brokers()
+
     def create_topic(self, topic: str, partitions: int, retention_ms: int | None) -> None:
         self._open_topics().create(topic, partitions, retention_ms)
 

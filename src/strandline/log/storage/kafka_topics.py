@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 _Place = tuple[str, int]
 
 _REQUEST_SECONDS = 10.0
+_CHECK_SECONDS = 5.0
 _RETRY_SECONDS = 0.02
 _VISIBLE_SECONDS = 0.002
 _ADVISED_REPLICAS = 3
@@ -68,6 +69,13 @@ class Topics:
         self._counts: dict[str, int] = {}
         self._retentions: dict[str, int] = {}
         self._warn_once = threading.Lock()
+
+    def check_brokers(self) -> None:
+        """Unavailable unless a broker of the cluster answers within a few seconds."""
+        try:
+            self._admin.describe_cluster(request_timeout=_CHECK_SECONDS).result()
+        except kafka.KafkaException as error:
+            raise Unavailable("the brokers do not answer; start them, or correct their addresses") from error
 
     # -- existence
 

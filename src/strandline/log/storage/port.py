@@ -54,6 +54,10 @@ class Storage(ABC):
     """
 
     @abstractmethod
+    def check_ready(self) -> None:
+        """Return if the storage can be used now. Unavailable, after a few seconds at most, if it cannot."""
+
+    @abstractmethod
     def create_topic(self, topic: str, partitions: int, retention_ms: int | None) -> None:
         """Create an empty topic. Idempotent, also after a crash in the middle.
 

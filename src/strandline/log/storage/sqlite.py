@@ -52,6 +52,11 @@ class SqliteStorage(SealableStorage, FencingStorage):
         self._damage: dict[str, set[tuple[int | None, int | None]]] = {}
         self._closed = False
 
+    def check_ready(self) -> None:
+        self._refuse_closed()
+        if not os.access(self._directory, os.R_OK | os.W_OK | os.X_OK):
+            raise Unavailable(f"the directory {self._directory} is missing, or this process may not write in it")
+
     def create_topic(self, topic: str, partitions: int, retention_ms: int | None) -> None:  # noqa: ARG002 - see `purge`
         self._refuse_closed()
         TopicFile.create(self._path(topic), partitions)

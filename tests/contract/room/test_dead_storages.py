@@ -1,0 +1,78 @@
+"""What `doctor` and the dry run of a switch say about storages and files that are gone."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import strandline
+from services import free_port
+from strandline import EventType
+from strandline.cli import cli, failures
+from strandline.errors import Unavailable
+from strandline.log.model import StorageInfo
+from strandline.log.storage import kafka_topics
+from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
+
+
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_topics, "_CHECK_SECONDS", 0.2)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory with an event type, and a storage on brokers that do not answer."""
+    with strandline.open(tmp_path / "data") as platform:
+        platform.log.create(EventType("orders"))
+        platform.log.publish("orders", [{"n": 1}]).raise_for_failed()
+        nobody = KafkaConfiguration(f"127.0.0.1:{free_port()}")
+        platform.log.admin.add_storage(StorageInfo("nobody", "kafka", kafka_configuration=nobody))
+    return tmp_path / "data"
+
+
+def failed(data: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """The failed checks of `doctor` with their details."""
+    failures.guarded(cli, ["doctor", "--data", str(data), "--json"])
+    return {one["name"]: one["detail"] for one in json.loads(capsys.readouterr().out) if one["status"] == "fail"}
+
+
+def test_doctor_asks_every_storage(data, capsys):
+    """A Kafka cluster that does not answer is a failed check, although no event type is stored on it."""
+    found = failed(data, capsys)
+    assert [*found] == ["storage nobody"]
+    assert "the brokers do not answer" in found["storage nobody"]
+
+
+def test_doctor_looks_for_the_topics(data, capsys):
+    """Deleted topic files are found, and the event type is named."""
+    for file in (data / "topics").iterdir():
+        file.unlink()
+    assert "the events of orders cannot be read" in failed(data, capsys)["records"]
+
+
+@pytest.mark.parametrize("content", [os.urandom(20_000), None])
+def test_doctor_opens_the_catalog(data, capsys, content):
+    """A catalog that is no database, and one that is missing beside topics, are failed checks."""
+    for file in data.glob("catalog.db*"):
+        file.unlink()
+    if content is not None:
+        (data / "catalog.db").write_bytes(content)
+    assert [*failed(data, capsys)] == ["catalog"]
+    assert (data / "catalog.db").exists() is (content is not None)
+
+
+def test_a_dry_run_asks_both_storages(data):
+    """A switch to brokers that do not answer, or from a directory that is gone, is not called possible."""
+    with strandline.open(data) as platform:
+        other = StorageInfo("other", "sqlite", sqlite_configuration=SqliteConfiguration("other"))
+        platform.log.admin.add_storage(other)
+        platform.log.admin.check_switch("orders", "other")
+        with pytest.raises(Unavailable, match="storage 'nobody' cannot be used: the brokers do not answer"):
+            platform.log.admin.check_switch("orders", "nobody")
+        (data / "topics").rename(data / "elsewhere")
+        with pytest.raises(Unavailable, match="storage 'default' cannot be used"):
+            platform.log.admin.check_switch("orders", "other")
