@@ -176,3 +176,26 @@ def test_every_error_is_one_line(capsys: pytest.CaptureFixture[str], error, exit
     assert text.count("\n") == 1
     assert failures.guarded(command, ["--json"]) == exit_code
     assert set(json.loads(capsys.readouterr().err)["error"]) == {"code", "detail"}
+
+
+def test_lines_of_a_pipe_do_not_wait_for_a_full_batch():
+    """A batch ends when no line follows within the time; the end of the input is noticed, and half lines wait."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as file:
+        pipe = inputs.opened(file)
+        batches = inputs.batches(inputs.events(pipe), 3, pipe.comes_by)
+        os.write(writer, b'{"n":1}\n\n{"n":2}\n\n{"n"')
+        assert next(batches) == [Line(1, b'{"n":1}'), Line(3, b'{"n":2}')]
+        os.write(writer, b':3}\n{"n":4}\n{"n":5}\n{"n":6}')
+        assert [line.number for line in next(batches)] == [5, 6, 7]
+        os.close(writer)
+        assert list(batches) == [[Line(8, b'{"n":6}')]]
+
+
+def test_an_array_may_come_from_a_pipe():
+    """The array is read to its end, whatever its lines are."""
+    reader, writer = os.pipe()
+    os.write(writer, b'[{"a":1},\n {"b":\n2}]')
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        assert [line.text for line in inputs.events(inputs.opened(file))] == [b'{"a":1}', b'{"b":\n2}']

@@ -39,8 +39,9 @@ _SHOWN = 5
 def publish(target: Target, name: str, file: BinaryIO, batch_size: int, on_error: str) -> int:
     """Publish events to event type NAME from FILE, or from standard input.
 
-    The input is one JSON object per line, or one JSON array. If an event of a batch breaks a rule, no event of the
-    batch is published. Ctrl-C finishes the current batch and prints the line to continue from.
+    The input is one JSON object per line, or one JSON array. A line from a pipe waits 0.1 s for others at most. If
+    an event of a batch breaks a rule, no event of the batch is published. Ctrl-C finishes the current batch and
+    prints the line to continue from.
     """
     tally = Tally(name)
     started = time.monotonic()
@@ -69,7 +70,9 @@ def _run(log: Log, file: BinaryIO, batch_size: int, tally: Tally, *, stop_on_err
             progress.advance(task, sum(len(line.text) + 1 for line in batch))
             progress.update(task, events=tally.published)
 
-        batches = inputs.batches(inputs.events(file), batch_size)
+        lines = inputs.opened(file)
+        waits = {"comes_by": lines.comes_by} if isinstance(lines, inputs.Pipe) else {}
+        batches = inputs.batches(inputs.events(lines), batch_size, **waits)
         feed(log, batches, tally, stop_on_error=stop_on_error, advance=advance)
 
 
