@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from strandline.schedule import Message, Schedule
 else:
     # The command line must not wait for Arrow to print its help.
-    __getattr__ = lazy(
+    __getattr__, __dir__ = lazy(
         __name__,
         {
             "Entry": "strandline.feeds.model",

@@ -11,8 +11,8 @@ from typing import Any
 _loading = threading.RLock()
 
 
-def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package; `homes` maps each name to the module that defines it."""
+def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and the `__dir__` of a package; `homes` maps each name to the module that defines it."""
 
     def load(name: str) -> Any:
         if name not in homes:
@@ -20,4 +20,7 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         with _loading:
             return getattr(import_module(homes[name]), name)
 
-    return load
+    def names() -> list[str]:
+        return sorted({*vars(import_module(package)), *homes})
+
+    return load, names

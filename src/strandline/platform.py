@@ -54,6 +54,9 @@ class Platform(Rooms[Room]):
     def schedule(self, name: str) -> LocalMessages:
         return self.schedules.of(name)
 
+    def __repr__(self) -> str:
+        return f"strandline.open({str(self.data)!r})"
+
     def close(self) -> None:
         super().close()
         self.databases.close()

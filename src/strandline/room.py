@@ -142,6 +142,9 @@ class Rooms(Generic[_Kind]):
             for opened in self.rooms.values():
                 closing.callback(opened.close)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {', '.join(self.rooms)}>"
+
     def __enter__(self) -> Self:
         return self
 

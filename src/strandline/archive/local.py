@@ -43,7 +43,7 @@ from strandline.archive.verify import verify
 from strandline.clock import Clock, parse_rfc3339, to_rfc3339
 from strandline.engine.connect import Databases
 from strandline.engine.private import make_directory, protect
-from strandline.errors import Conflict, Invalid, NotFound
+from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 from strandline.log import cursors
 from strandline.log.cursors import Position
 from strandline.log.local import LocalLog
@@ -72,6 +72,7 @@ class LocalArchive(Archive, Room):
         self._lock = threading.Lock()
         self._ledger: Ledger | None = None
         self._files: Files | None = None
+        self._closed = False
         self._source = RangeSource(log.types, data, settings.log)
         self._gauges = ArchiveGauges(self.status)
 
@@ -102,6 +103,8 @@ class LocalArchive(Archive, Room):
         return ArchiveOptions.of(self._settings.archive, event_type)
 
     def _all_terms(self) -> list[Term]:
+        if self._closed:
+            raise Unavailable("the archive is closed; open the platform again")
         return self.ledger.terms() if is_made(self._settings, self._data) else []
 
     def _terms(self, event_type: str) -> list[Term]:
@@ -197,6 +200,7 @@ class LocalArchive(Archive, Room):
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             if self._files is not None:
                 self._files.close()
 

@@ -80,7 +80,7 @@ class HttpJournal(Journal):
     """Changes are sent again after a broken connection, for a few seconds: the id of an append makes that safe."""
 
     def __init__(self, topic: str, transport: Transport) -> None:
-        self.topic = topic
+        self.name = topic
         self._transport = transport
 
     # -- events
@@ -169,7 +169,7 @@ class HttpJournal(Journal):
         return persistent(send, self._transport.timeout)
 
     def _path(self, entity: str, *parts: str) -> str:
-        return _path("journals", self.topic, rules.entity(entity), *parts)
+        return _path("journals", self.name, rules.entity(entity), *parts)
 
 
 class _ProblemLine(msgspec.Struct):

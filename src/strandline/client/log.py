@@ -16,7 +16,7 @@ from strandline.client.lanes import Lanes
 from strandline.client.reading import HttpReader, identity, plan
 from strandline.client.subscriptions import HttpSubscriptions
 from strandline.client.transport import Transport, check
-from strandline.errors import InvalidCursor, OutcomeUnknown, StrandlineError, Unavailable
+from strandline.errors import Conflict, InvalidCursor, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.log import event_json, preparation
 from strandline.log.event_json import Events
 from strandline.log.model import (
@@ -54,8 +54,13 @@ class HttpLog(Log):
 
     # -- event types
 
-    def create(self, event_type: EventType) -> EventType:
-        return self._transport.change("POST", "/event-types", EventType, event_type)
+    def create(self, event_type: EventType, *, exist_ok: bool = False) -> EventType:
+        try:
+            return self._transport.change("POST", "/event-types", EventType, event_type)
+        except Conflict:
+            if not exist_ok:
+                raise
+            return self.get(event_type.name)
 
     def get(self, name: str) -> EventType:
         return self._transport.get(event_type_path(name), EventType)

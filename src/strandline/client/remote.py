@@ -58,6 +58,9 @@ class Remote(Rooms[Closable]):
         """Raise Unavailable unless the server accepts requests. Returns what the jobs beside the server do."""
         return msgspec.json.decode(self._transport.repeatable("GET", "/ready").content, type=Readiness)
 
+    def __repr__(self) -> str:
+        return f"strandline.connect({self.url!r})"
+
     def close(self) -> None:
         super().close()
         self._transport.close()

@@ -138,6 +138,8 @@ class Transport:
 
     @contextmanager
     def _mapped(self, *, writes: bool) -> Iterator[None]:
+        if self._client.is_closed:
+            raise Unavailable(f"the client of {self.url} is closed; connect again")
         try:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:

@@ -137,6 +137,8 @@ class SqliteConnection:
         self.read_only |= isinstance(error, apsw.ReadOnlyError)
         if isinstance(error, apsw.FullError):
             return StorageFull(f"no space left for {where}; nothing was written: free some space and try again")
+        if isinstance(error, apsw.ConnectionClosedError):
+            return Unavailable(f"{where} is closed; open the platform again")
         if isinstance(error, (apsw.BusyError, apsw.LockedError)):
             return Unavailable(f"{where} is busy", retry_after=1)
         if isinstance(error, apsw.CorruptError):

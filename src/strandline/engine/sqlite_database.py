@@ -110,7 +110,7 @@ class SqliteDatabase(Database):
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise Unavailable(f"{self.where} is closed")
+            raise Unavailable(f"{self.where} is closed; open the platform again")
 
     def data_version(self) -> int:
         return self._observer.data_version()

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 else:
     # Every command reads the settings of the feeds, and few need more of them.
     _HOMES = {"model": ("DeadOperation", "Entry", "FeedAnswer"), "room": ("Feeds",)}
-    __getattr__ = lazy(__name__, {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names})
+    __getattr__, __dir__ = lazy(
+        __name__, {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
+    )
 
 __all__ = ["DeadOperation", "Entry", "FeedAnswer", "Feeds"]

@@ -15,7 +15,9 @@ else:
         "model": ("Appended", "JournalEvent", "JournalTopic", "NewEvent", "Payload", "Pointer", "Snapshot"),
         "room": ("Journal", "Journals"),
     }
-    __getattr__ = lazy(__name__, {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names})
+    __getattr__, __dir__ = lazy(
+        __name__, {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
+    )
 
 __all__ = [
     "Aggregate",

@@ -52,6 +52,12 @@ class Journals(ABC):
 class Journal(ABC):
     """The journals of one topic, by the id of their entity (1 to 255 characters)."""
 
+    #: The topic.
+    name: str
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.name!r}>"
+
     @abstractmethod
     def append(
         self,

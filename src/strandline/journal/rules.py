@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from strandline.engine import json_values
 from strandline.errors import Invalid
 from strandline.journal.model import MAX_SEQ_NR, NewEvent, Payload
 from strandline.log import cursors
@@ -82,7 +83,7 @@ def check_payload(given: Payload | None) -> None:
 
 def json_of(value: Any, what: str) -> bytes:
     try:
-        return msgspec.json.encode(value)
+        return json_values.encode(value)
     except (TypeError, ValueError, UnicodeError, RecursionError) as error:
         raise Invalid(f"{what} cannot be written as JSON: {error}") from None
 

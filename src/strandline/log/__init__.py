@@ -41,7 +41,7 @@ __all__ = [
 
 if not TYPE_CHECKING:
     # Names load on first use: commands that need only the settings do not wait for the import of Arrow.
-    __getattr__ = lazy(
+    __getattr__, __dir__ = lazy(
         __name__,
         dict.fromkeys(__all__, "strandline.log.model")
         | {"Batch": "strandline.log.reading", "Log": "strandline.log.room"},

@@ -11,10 +11,13 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from strandline.engine import json_values
 from strandline.errors import Invalid, Malformed, TooLarge
 
-#: Dicts, JSON texts of single events, one JSON array, or rows of a table.
-Events: TypeAlias = bytes | str | Iterable[Mapping[str, Any] | bytes | str] | pa.Table | pa.RecordBatch
+#: One dict, dicts, JSON texts of single events, one JSON array, or rows of a table.
+Events: TypeAlias = (
+    Mapping[str, Any] | bytes | str | Iterable[Mapping[str, Any] | bytes | str] | pa.Table | pa.RecordBatch
+)
 
 # Lone surrogates in a text are accepted here; the check of the single event refuses them.
 _AS_IT_IS = ("utf-8", "surrogatepass")
@@ -26,7 +29,6 @@ _FLAT = rb'[^"\[\]{}]*+(?:%b[^"\[\]{}]*+)*+' % _STRING
 _TOKEN = re.compile(rb'\{%b\}|\[%b\]|%b|["\[\]{},]' % (_FLAT, _FLAT, _STRING), re.DOTALL)
 
 _split = msgspec.json.Decoder(list[msgspec.Raw])
-_encode = msgspec.json.Encoder()
 
 #: The errors of decoders. If a typed decoder raises one, the event may still be valid.
 UNDECODED = (msgspec.MsgspecError, ValueError, RecursionError, ArithmeticError)
@@ -70,7 +72,9 @@ def to_items(events: Events, max_items: int) -> list[bytes]:
     elif isinstance(events, bytes | bytearray | memoryview):
         items = _split_array(_checked_utf8(bytes(events)))
     elif isinstance(events, pa.Table | pa.RecordBatch):
-        items = [_encode.encode(row) for row in events.to_pylist()]
+        items = [_item(row) for row in events.to_pylist()]
+    elif isinstance(events, Mapping):
+        items = [_item(events)]
     else:
         items = [event if type(event) is bytes else _item(event) for event in events]
     if len(items) > max_items:
@@ -93,7 +97,7 @@ def _item(event: Mapping[str, Any] | bytes | str) -> bytes:
     if isinstance(event, str):
         return event.encode(*_AS_IT_IS)
     try:
-        return _encode.encode(event)
+        return json_values.encode(event)
     except (TypeError, ValueError, UnicodeError, RecursionError) as error:
         raise Malformed(f"an event cannot be written as JSON: {error}") from None
 

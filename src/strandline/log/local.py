@@ -80,9 +80,14 @@ class LocalLog(ServedLog, Room):
 
     # -- event types
 
-    def create(self, event_type: model.EventType) -> model.EventType:
+    def create(self, event_type: model.EventType, *, exist_ok: bool = False) -> model.EventType:
         complete = definitions.new(event_type, self._settings, self._clock.now_ms())
-        self._creation.create(complete, self._creation.storage(None).id)
+        try:
+            self._creation.create(complete, self._creation.storage(None).id)
+        except Conflict:
+            if not exist_ok:
+                raise
+            return self.get(event_type.name)
         return complete
 
     def get(self, name: str) -> model.EventType:

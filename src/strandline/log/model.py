@@ -57,7 +57,7 @@ class Options(msgspec.Struct, frozen=True):
     retention_time: Annotated[int, Meta(ge=1, le=2**53)] | None = None
 
 
-class EventType(msgspec.Struct, frozen=True):
+class EventType(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """The definition of an event type: the schema of its events, and how they are distributed over partitions."""
 
     name: Annotated[str, Meta(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH)]

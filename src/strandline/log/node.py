@@ -89,6 +89,8 @@ class Node:
 
     def ready_to_publish(self) -> None:
         """Join on the first call; Unavailable while it is not certain that other nodes see this one."""
+        if self._closed:
+            raise Unavailable("the log is closed; open the platform again")
         if not self._joined:
             self.join()
         if self._coordination is None or not self._coordination.sure():

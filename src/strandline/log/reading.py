@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -29,14 +29,14 @@ _DECISION_SECONDS = 0.01
 _DECISION_POLLS = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Batch:
     """Consecutive records of one partition, and the cursor to continue from after them."""
 
     event_type: str
     partition: str
     timeline: int
-    records: pa.RecordBatch = field(repr=False)
+    records: pa.RecordBatch
 
     @property
     def offset(self) -> str:
@@ -45,6 +45,14 @@ class Batch:
     @property
     def cursor(self) -> CursorText:
         return CursorText(self.partition, self.offset)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The events, as `events` has them."""
+        return self.events
+
+    def __repr__(self) -> str:
+        place = f"{self.event_type!r}, partition {self.partition!r}, up to {self.offset if len(self) else None!r}"
+        return f"<{type(self).__name__} of {place}: {len(self)} events>"
 
     @property
     def events(self) -> Iterator[Any]:

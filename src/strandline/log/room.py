@@ -27,8 +27,11 @@ class Log(ABC):
     # -- event types
 
     @abstractmethod
-    def create(self, event_type: model.EventType) -> model.EventType:
-        """Create an event type and return it as stored. Conflict if the name is taken."""
+    def create(self, event_type: model.EventType, *, exist_ok: bool = False) -> model.EventType:
+        """Create an event type and return it as stored. Conflict if the name is taken.
+
+        With `exist_ok`, an event type of that name is returned as it is, whatever its definition.
+        """
 
     @abstractmethod
     def get(self, name: str) -> model.EventType:

@@ -21,7 +21,9 @@ else:
         "room": ("ScheduleMessages", "Schedules"),
         "worker": ("GiveUp", "Retry"),
     }
-    __getattr__ = lazy(__name__, {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names})
+    __getattr__, __dir__ = lazy(
+        __name__, {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
+    )
 
 __all__ = [
     "GiveUp",

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from strandline.clock import system_clock
+from strandline.engine import json_values
 from strandline.errors import Invalid
 from strandline.schedule.model import NOW, Body, Moment, NewMessage
 from strandline.schedule.rules import new_id
@@ -50,7 +51,7 @@ def body_of(value: Any) -> Body:
     if isinstance(value, bytes | bytearray | memoryview):
         return Body(bytes(value))
     try:
-        return Body(msgspec.json.encode(value), is_json=True)
+        return Body(json_values.encode(value), is_json=True)
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise Invalid(f"the body of a message must be bytes or a JSON value: {error}") from error
 

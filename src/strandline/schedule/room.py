@@ -62,6 +62,9 @@ class ScheduleMessages(ABC):
 
     name: str
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.name!r}>"
+
     @abstractmethod
     def create(self, items: Sequence[NewMessage]) -> list[ItemAnswer]:
         """Store messages. A message with an empty id gets a new one, which its answer names."""

@@ -156,7 +156,7 @@ class Stored:
     epoch: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DeliveredBatch(Batch):
     """A batch, and the id of the stream to commit it with."""
 
