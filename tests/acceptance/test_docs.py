@@ -12,16 +12,28 @@ from services import DEADLINE_S, Server, Up
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.relative_to(ROOT) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-EXAMPLES = [page for page in PAGES if BLOCK.search((ROOT / page).read_text())]
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\s*^```output\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+README, TUTORIAL, FANOUT = Path("README.md"), Path("docs/tutorial.md"), Path("docs/how-to/fanout.md")
+# In the order in which they are read. `run-a-node.md` starts servers, which do not end by themselves.
+EXAMPLES = [page for page in PAGES if BLOCK.search((ROOT / page).read_text()) and page.name != "run-a-node.md"]
+READ = [TUTORIAL, *(page for page in EXAMPLES if page not in {README, TUTORIAL, FANOUT})]
 
 
-def run(command: list[str], text: str, folder: Path) -> None:
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    """One directory and one server in which all pages are tried, one after the other."""
+    folder = tmp_path_factory.mktemp("reader")
+    with Server(folder / "data") as server:
+        yield folder, server.url
+
+
+def run(command: list[str], text: str, folder: Path) -> str:
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         command, input=text, capture_output=True, text=True, cwd=folder, env=env, timeout=DEADLINE_S, check=False
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
 
 
 def shell(block: str) -> str:
@@ -29,21 +41,64 @@ def shell(block: str) -> str:
     return "set -euo pipefail\n" + "\n".join(lines).replace("curl ", "curl --fail --silent --show-error ")
 
 
-# `run-a-node.md` starts servers, which do not end by themselves.
-@pytest.mark.parametrize("page", [page for page in EXAMPLES if page.name != "run-a-node.md"], ids=str)
-def test_examples_run(page, tmp_path):
-    """The Python and console blocks of a page run in order, in one directory, with a server.
+def matches(expected: str, printed: str) -> bool:
+    """Whether this was printed. In a line, … stands for any text; a line of its own stands for any lines."""
+    lines = [
+        r"(?:.*\n)*" if line.strip() == "…" else re.escape(line).replace("…", ".*") + r" *\n"
+        for line in expected.splitlines()
+    ]
+    return (
+        re.fullmatch("".join(lines), printed if printed.endswith("\n") or not printed else f"{printed}\n")
+        is not None
+    )
 
-    The README starts with all jobs, as `make up SHIFT=10s` does.
-    """
-    node = Up(tmp_path / "data", shift="10s") if page.name == "README.md" else Server(tmp_path / "data")
-    with node as server:
-        for language, block in BLOCK.findall((ROOT / page).read_text()):
-            text = block.replace("http://127.0.0.1:8080", server.url)
-            if language == "python":
-                run([sys.executable, "-W", "error", "-"], text, tmp_path)
-            else:
-                run(["bash"], shell(text), tmp_path)
+
+def follow(page: Path, url: str, folder: Path) -> None:
+    """Run the Python and console blocks of a page in order, and compare what they print with its output blocks."""
+    for language, block, expected in BLOCK.findall((ROOT / page).read_text()):
+        text = block.replace("http://127.0.0.1:8080", url)
+        if language == "python":
+            printed = run([sys.executable, "-W", "error", "-"], text, folder)
+        else:
+            printed = run(["bash"], shell(text), folder)
+        assert not expected or matches(expected, printed), f"{block}\nprinted\n{printed}\nnot\n{expected}"
+
+
+def test_the_readme_runs(tmp_path):
+    """The README starts with all jobs, as `make up SHIFT=10s` does."""
+    with Up(tmp_path / "data", shift="10s") as node:
+        follow(README, node.url, tmp_path)
+
+
+def test_the_fan_out_runs(tmp_path):
+    """This page has the same users as the page of the feeds, so it has a directory of its own."""
+    with Server(tmp_path / "data") as server:
+        follow(FANOUT, server.url, tmp_path)
+
+
+@pytest.mark.parametrize("page", READ, ids=str)
+def test_examples_run(page, reader):
+    """The tutorial and the how-tos run one after the other in one directory, with one server."""
+    folder, url = reader
+    follow(page, url, folder)
+
+
+def test_an_output_block_is_compared():
+    """The comparison fails on another line, on a missing one and on one too many."""
+    printed = "created orders\nfield  value\nname   orders\n"
+    assert matches(printed, printed)
+    assert matches("created …\n…\n", printed)
+    assert not matches("created visits\n…\n", printed)
+    assert not matches("created orders\n", printed)
+    assert not matches("created orders\n…\nmore\n", printed)
+
+
+def test_every_output_block_follows_an_example():
+    """An output block that is not compared would only look checked."""
+    for page in PAGES:
+        text = (ROOT / page).read_text()
+        compared = [expected for *_, expected in BLOCK.findall(text) if expected]
+        assert len(compared) == len(re.findall(r"^```output$", text, re.MULTILINE)), page
 
 
 def test_reference_pages_are_up_to_date():
