@@ -176,8 +176,7 @@ class Archiver:
     def _due(self, snapshot: LogSnapshot, terms: Sequence[Term]) -> list[Hour]:
         state = self._claimed
         own = [term for term in terms if term.event_type == self._name]
-        unflagged = self._ledger.hours.unflagged(self._name)
-        hours = readiness.due_hours(own, state.standing.flagged_ms, snapshot.read_ms, unflagged)
+        hours = readiness.due_hours(own, state.standing.flagged_ms, snapshot.read_ms)
         if not hours:
             return []
         known = self._known(hours)

@@ -126,8 +126,7 @@ class ArchiveProcess:
     def _has_due_hours(self, name: str, terms: Sequence[Term], now_ms: int) -> bool:
         standing = self._ledger.standing(name)
         own = [term for term in terms if term.event_type == name]
-        unflagged = self._ledger.hours.unflagged(name)
-        return standing is not None and bool(readiness.due_hours(own, standing.flagged_ms, now_ms, unflagged))
+        return standing is not None and bool(readiness.due_hours(own, standing.flagged_ms, now_ms))
 
     def _share(self, names: Sequence[str], terms: Sequence[Term]) -> list[str]:
         """Lease a fair share of the event types, preferring those that this process already has."""

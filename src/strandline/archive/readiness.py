@@ -1,7 +1,7 @@
 """The rules for when an hour is complete. Pure functions.
 
 Readiness is monotone: an hour is never ready before the hour that precedes it. So it is enough to store the newest
-flagged hour, and which hours before it got data too late to be among them.
+flagged hour.
 """
 
 from __future__ import annotations
@@ -21,12 +21,9 @@ class PartitionStates:
     read_ms: int
 
 
-def due_hours(terms: Iterable[Term], flagged_ms: int, now_ms: int, unflagged: Iterable[int] = ()) -> list[int]:
-    """Every configured hour after the newest flagged one, oldest first; never the current hour.
-
-    `unflagged` are earlier hours that got data although the event type was not configured then.
-    """
-    found = {hour_ms for hour_ms in unflagged if hour_ms < hour_of(now_ms)}
+def due_hours(terms: Iterable[Term], flagged_ms: int, now_ms: int) -> list[int]:
+    """Every configured hour after the newest flagged one, oldest first; never the current hour."""
+    found: set[int] = set()
     for term in terms:
         first = max(term.from_ms, flagged_ms + HOUR_MS) if flagged_ms >= 0 else term.from_ms
         last = hour_of(now_ms) if term.to_ms is None else min(hour_of(now_ms), term.to_ms)

@@ -172,21 +172,6 @@ SELECT event_type, from_ms, to_ms FROM archive_terms ORDER BY event_type, from_m
 -- name: open_term
 INSERT INTO archive_terms (event_type, from_ms) VALUES (:event_type, :from_ms) ON CONFLICT DO NOTHING;
 
--- name: add_term
--- An hour outside of the terms that got data; only while the event type is configured.
-INSERT INTO archive_terms (event_type, from_ms, to_ms)
-SELECT event_type, :hour_ms, :to_ms FROM archive_terms o
-WHERE o.event_type = :event_type AND o.to_ms IS NULL AND NOT EXISTS (
-    SELECT 1 FROM archive_terms t WHERE t.event_type = o.event_type AND t.from_ms <= :hour_ms
-        AND (t.to_ms IS NULL OR t.to_ms > :hour_ms))
-ON CONFLICT DO NOTHING;
-
--- name: unflagged
-SELECT t.from_ms FROM archive_terms t
-WHERE t.event_type = :event_type AND t.to_ms = t.from_ms + :hour AND NOT EXISTS (
-    SELECT 1 FROM archive_hours h WHERE h.event_type = t.event_type AND h.hour_ms = t.from_ms AND h.revision > 0)
-ORDER BY t.from_ms;
-
 -- name: drop_empty_term
 DELETE FROM archive_terms WHERE event_type = :event_type AND to_ms IS NULL AND from_ms >= :to_ms
 RETURNING event_type;

@@ -75,10 +75,6 @@ class HourBook(ABC):
     def unwritten(self, event_type: str) -> list[Hour]:
         """Hours whose flags are not confirmed, or whose late files need another revision; oldest first."""
 
-    @abstractmethod
-    def unflagged(self, event_type: str) -> list[int]:
-        """The hours that decisions have added to the terms and that are not flagged; oldest first."""
-
 
 class PeriodBook(ABC):
     """The directories above: hours and days of many event types. They need no claim; revisions only grow."""
@@ -153,7 +149,6 @@ class Ledger(ABC):
     def decide(self, claim: Claim, decision: Decision) -> None:
         """List files as publishing and store the new positions. After this call the files must be published.
 
-        An hour of a `data` file that no term covers becomes a term of its own, if the event type is configured.
         Invalid if a record that was read is neither in a file nor counted as dropped. Conflict, with nothing
         changed, if a partition is not where the decision begins, if a file is listed already, or if a file is
         `data` for a flagged hour or `late` for an unflagged one.

@@ -9,17 +9,7 @@ import msgspec
 
 from strandline.archive.ledger import rows
 from strandline.archive.ledger.port import HourBook, Leases, Ledger, PeriodBook
-from strandline.archive.model import (
-    HOUR_MS,
-    ArchivedFile,
-    Barrier,
-    Claim,
-    Decision,
-    Hour,
-    Period,
-    Standing,
-    Term,
-)
+from strandline.archive.model import ArchivedFile, Barrier, Claim, Decision, Hour, Period, Standing, Term
 from strandline.engine.database import Database, LeaseClock, Tables, Transaction, is_plain
 from strandline.engine.process_leases import ProcessLeases
 from strandline.errors import Conflict, NotFound
@@ -100,9 +90,6 @@ class SqlHourBook(HourBook):
 
     def unwritten(self, event_type: str) -> list[Hour]:
         return [rows.hour(*row) for row in self._tables.fetch("unwritten_hours", event_type=event_type)]
-
-    def unflagged(self, event_type: str) -> list[int]:
-        return [hour_ms for (hour_ms,) in self._tables.fetch("unflagged", event_type=event_type, hour=HOUR_MS)]
 
 
 class SqlPeriodBook(PeriodBook):
@@ -228,8 +215,5 @@ def _add_files(tx: Transaction, event_type: str, files: Sequence[ArchivedFile]) 
     listed = [found for (found,) in tx.run("listed_among", paths=[file.path for file in files])]
     rows.check_files(files, listed, flagged)
     tx.run_many("add_file", [{"event_type": event_type, **msgspec.structs.asdict(file)} for file in files])
-    hours = sorted({file.hour_ms for file in files if file.kind == "data"})
-    terms = [{"event_type": event_type, "hour_ms": hour, "to_ms": hour + HOUR_MS} for hour in hours]
-    tx.run_many("add_term", terms)
     late = sorted({file.hour_ms for file in files if file.kind == "late"})
     tx.run("make_stale", event_type=event_type, hours_ms=late)
