@@ -143,6 +143,7 @@ def jobs_page() -> str:
         "| `rows` | all jobs | rows that are processed |",
         "| `rows_per_second` | all jobs | measured over the last second or more |",
         "| `lag` | all jobs | rows that are not processed yet, by partition |",
+        "| `worked_at` | all jobs | when a step of the process last succeeded for what it reads |",
         *(f"| `{name}` | `{job.name}` | {text} |" for job in JOBS.values() for name, text in job.details.items()),
     ]
     options = [(job, option) for job in JOBS.values() for option in job.options]

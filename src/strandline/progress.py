@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from strandline.clock import system_clock, to_rfc3339
+
 _RATE_SECONDS = 1.0
 
 _decode = msgspec.json.Decoder(list[dict[str, Any]]).decode
@@ -21,6 +23,7 @@ class JobProgress(msgspec.Struct, frozen=True):
     """The progress of a job on one event type.
 
     `lag` is the number of rows not processed yet, by partition. `details` are the fields that only this job has.
+    `worked_at` is when a step for the event type last succeeded, empty if an older version reported the progress.
     """
 
     event_type: str
@@ -28,6 +31,7 @@ class JobProgress(msgspec.Struct, frozen=True):
     rows_per_second: int
     lag: Mapping[str, int]
     details: Mapping[str, Any] = {}
+    worked_at: str = ""
 
     def fields(self) -> dict[str, Any]:
         """The form of JSON and log lines: the details are on the same level as the common fields."""
@@ -65,21 +69,29 @@ class Readiness(msgspec.Struct, frozen=True, omit_defaults=True):
 class Meter:
     """Measures the rate of each event type and keeps its latest progress."""
 
-    def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, steady: Callable[[], float] = time.monotonic, now_ms: Callable[[], int] | None = None
+    ) -> None:
         self._steady = steady
+        self._now_ms = now_ms or system_clock().now_ms
         self._marks: dict[str, tuple[float, int]] = {}
         self._latest: dict[str, JobProgress] = {}
 
-    def measure(self, event_type: str, rows: int, lag: Mapping[int, int], **details: Any) -> JobProgress:
-        """The progress after `rows` rows in total. The rate changes at most once a second."""
+    def measure(
+        self, event_type: str, rows: int, lag: Mapping[int, int], *, worked: bool = True, **details: Any
+    ) -> JobProgress:
+        """The progress after a step, which succeeded if `worked`. The rate changes at most once a second."""
         now = self._steady()
         since, before = self._marks.setdefault(event_type, (now, rows))
-        rate = self._latest[event_type].rows_per_second if event_type in self._latest else 0
+        latest = self._latest.get(event_type)
+        rate = latest.rows_per_second if latest else 0
         if now - since >= _RATE_SECONDS:
             rate = round((rows - before) / (now - since))
             self._marks[event_type] = (now, rows)
         by_name = {str(partition): count for partition, count in lag.items()}
-        self._latest[event_type] = JobProgress(event_type, rows, rate, by_name, details)
+        last_worked_at = latest.worked_at if latest else ""
+        worked_at = to_rfc3339(self._now_ms()) if worked else last_worked_at
+        self._latest[event_type] = JobProgress(event_type, rows, rate, by_name, details, worked_at)
         return self._latest[event_type]
 
     def forget(self, event_type: str) -> None:

@@ -210,7 +210,7 @@ def test_an_application_that_is_killed(platform, journal, start):
     job = start()
     until(lambda: not lag(platform), "the first events")
     status = until(lambda: progress_of(platform, 100 * ENTITIES), "the progress of the job")
-    assert status.keys() == {"event_type", "rows", "rows_per_second", "lag", "dead_letters"}
+    assert status.keys() == {"event_type", "rows", "rows_per_second", "lag", "worked_at", "dead_letters"}
     for first in range(101, 1101, 100):
         write(platform, first, first + 99)
     job.kill()

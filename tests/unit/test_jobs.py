@@ -26,7 +26,7 @@ from strandline.pipeline.job import Job, JobContext, ProcessProgress
 from strandline.pipeline.registry import JOBS
 from strandline.progress import JobProgress
 
-DONE = JobProgress("orders", 1_200, 60, {"0": 0, "1": 7}, {"last_toy": "robot"})
+DONE = JobProgress("orders", 1_200, 60, {"0": 0, "1": 7}, {"last_toy": "robot"}, "2024-05-01T12:00:00.000Z")
 
 
 def run_toy(context: JobContext) -> None:
@@ -108,8 +108,8 @@ def test_status_shows_every_job_that_runs(call):
     """The details of a job are columns. A process that has not reported yet is also shown."""
     lines = call("status").output.splitlines()
     assert "last toy" in lines[0]
-    cells = ["toy", "01234567", "orders", "1,200", "60", "7", "7", "in", "partition", "1", "robot"]
-    assert [line.split() for line in lines[2:4]] == [cells, ["toy", "abcdefgh", *["–"] * 6]]
+    cells = ["toy", "01234567", "orders", "1,200", "60", "7", "7", "in", "partition", "1", DONE.worked_at, "robot"]
+    assert [line.split() for line in lines[2:4]] == [cells, ["toy", "abcdefgh", *["–"] * 7]]
     (found,) = json.loads(call("status", "--json").output)
     assert found == {"job": "toy", "process": "0123456789", "progress": DONE.fields()}
 
@@ -139,8 +139,8 @@ def test_progress_is_shown_as_json_lines(capsys):
 def test_progress_is_shown_as_log_lines(caplog):
     """Without a terminal, the first progress is logged at once and later ones periodically."""
     with caplog.at_level("INFO"), shown.shown(as_json=False) as show:
-        for _ in range(2):
-            show("toy", DONE)
+        for worked_at in (DONE.worked_at, "2024-05-01T12:00:01.000Z"):  # an idle step is no progress to show
+            show("toy", msgspec.structs.replace(DONE, worked_at=worked_at))
     assert [record.fields for record in caplog.records] == [{"job": "toy", **DONE.fields()}]
 
 

@@ -32,10 +32,28 @@ def test_another_process_reads_the_latest_progress():
     assert (latest.lag, latest.details) == ({"0": 0, "1": 5}, {"shift": 1, "last_flag": None})
 
 
+def test_a_step_that_failed_is_no_work():
+    """The progress keeps the time of the last step that succeeded."""
+    now_ms = 0
+    meter = Meter(now_ms=lambda: now_ms)
+    assert meter.measure("a", 1, {}, worked=False).worked_at == ""
+    done = meter.measure("a", 1, {}).worked_at
+    now_ms = 60_000
+    assert meter.measure("a", 1, {}, worked=False).worked_at == done == "1970-01-01T00:00:00.000Z"
+    assert meter.measure("a", 1, {}).worked_at == "1970-01-01T00:01:00.000Z"
+
+
 def test_details_stand_beside_the_common_fields():
     """Readers of the JSON do not have to know which fields all jobs have."""
-    fields = JobProgress("orders", 2, 1, {"0": 3}, {"shift": 4}).fields()
-    assert fields == {"event_type": "orders", "rows": 2, "rows_per_second": 1, "lag": {"0": 3}, "shift": 4}
+    fields = JobProgress("orders", 2, 1, {"0": 3}, {"shift": 4}, "T").fields()
+    assert fields == {
+        "event_type": "orders",
+        "rows": 2,
+        "rows_per_second": 1,
+        "lag": {"0": 3},
+        "worked_at": "T",
+        "shift": 4,
+    }
 
 
 def test_the_text_of_another_version_is_read_as_far_as_it_is_known():
@@ -51,7 +69,7 @@ def test_the_text_of_another_version_is_read_as_far_as_it_is_known():
     }
     (found,) = parse(json.dumps([stored]))
     assert found.details == {"shift": 3, "last_flag": "T", "new": [1]}
-    assert found.fields() == stored
+    assert found.fields() == {**stored, "worked_at": ""}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "nonsense", '{"event_type": "a"}', '[{"event_type": "a"}]', "[1]"])

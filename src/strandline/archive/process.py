@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 
 from strandline.archive import readiness
 from strandline.archive.archiver import Archiver, Report
@@ -17,16 +15,14 @@ from strandline.archive.model import Term
 from strandline.archive.propagator import Propagator
 from strandline.archive.settings import ArchiveSections
 from strandline.clock import to_rfc3339
-from strandline.engine.heartbeat import Heartbeat
+from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.errors import LeaseLost, StrandlineError, Unavailable
-from strandline.progress import JobProgress, Meter, OnProgress
+from strandline.progress import JobProgress, OnProgress
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 8
 _PROPAGATE_SECONDS = 10.0
-# How old the stored progress of a process may be.
-_SHOW_SECONDS = 1.0
 _RETRY_SECONDS = 5.0
 _PROPAGATION = "propagation"
 
@@ -48,16 +44,22 @@ class ArchiveProcess:
         self._propagator = propagator
         self._event_types = event_types
         self._archiver = archiver
-        self.owner = uuid.uuid4().hex
+        coordination = settings.coordination
+        self._keeper = LeaseKeeper(
+            "the archive's leases", ledger.leases, coordination.session_timeout_ms, coordination.stall_timeout_ms
+        )
         self._archivers: dict[str, Archiver] = {}
         self._wait_until: dict[str, float] = {}
         self._propagated = float("-inf")
         self._first_error: Exception | None = None
-        self._meter = Meter()
+
+    @property
+    def owner(self) -> str:
+        return self._keeper.owner
 
     def run(self, stop: threading.Event, on_progress: OnProgress = lambda _: None) -> None:
         """Archive until `stop` is set, then publish what was collected. Errors are logged and retried."""
-        with self._alive():
+        with self._keeper.alive():
             while not stop.is_set():
                 try:
                     self._tick(on_progress)
@@ -75,7 +77,7 @@ class ArchiveProcess:
 
     def once(self, on_progress: OnProgress = lambda _: None) -> None:
         """Archive what the log holds now and flag the complete hours. The first error is raised at the end."""
-        with self._alive():
+        with self._keeper.alive():
             configured = self._event_types()
             terms = self._terms(configured)
             names = self._take_all(self._due_names(configured, terms))
@@ -87,21 +89,6 @@ class ArchiveProcess:
             raise self._first_error
 
     # -- leases
-
-    @contextmanager
-    def _alive(self) -> Iterator[None]:
-        """Renew the leases of this process while it works, and release them afterwards."""
-        self._renew()
-        try:
-            with Heartbeat("renewing the archive's leases", self._renew, self._lease_ms, longest=_SHOW_SECONDS):
-                yield
-        finally:
-            with suppress(StrandlineError):  # the leases expire by themselves
-                self._ledger.leases.leave(self.owner)
-
-    def _renew(self) -> None:
-        """Renew the leases and store the progress of this process."""
-        self._ledger.leases.renew(self.owner, self._meter.text)
 
     def _terms(self, configured: Mapping[str, int]) -> list[Term]:
         """All terms, after opening one for every event type that is newly configured."""
@@ -131,8 +118,12 @@ class ArchiveProcess:
     def _share(self, names: Sequence[str], terms: Sequence[Term]) -> list[str]:
         """Lease a fair share of the event types, preferring those that this process already has."""
         owners = self._ledger.leases.owners()
-        if self.owner not in owners:  # its leases expired while it was paused
-            self._renew()
+        if self.owner not in owners:  # its leases expired while it was paused or had stalled
+            if owners and self._keeper.stalled:  # another process does the work, as long as it lives
+                for name in [*self._archivers]:
+                    self._drop(name)
+                return []
+            self._keeper.register()
         fair = -(-len(names) // len({*owners, self.owner}))
         mine: list[str] = []
         for name in sorted(names, key=lambda name: name not in self._archivers):
@@ -140,6 +131,8 @@ class ArchiveProcess:
                 mine.append(name)
         for name in [name for name in self._archivers if name not in mine]:
             self._hand_over(name, terms)
+        if not mine:
+            self._keeper.worked()
         return mine
 
     def _take_all(self, names: Sequence[str]) -> list[str]:
@@ -159,7 +152,7 @@ class ArchiveProcess:
     def _hand_over(self, name: str, terms: Sequence[Term]) -> None:
         self._run_one(name, lambda archiver: archiver.stop(terms))
         self._drop(name)
-        self._meter.forget(name)
+        self._keeper.meter.forget(name)
         self._ledger.leases.release(self.owner, name)
 
     # -- steps
@@ -170,11 +163,14 @@ class ArchiveProcess:
             with ThreadPoolExecutor(min(_AT_ONCE, len(due))) as pool:
                 for report in pool.map(lambda name: self._run_one(name, act), due):
                     if report is not None:
+                        self._keeper.worked()
                         on_progress(self._progress(report))
 
     def _progress(self, report: Report) -> JobProgress:
         flag = to_rfc3339(report.flagged_ms) if report.flagged_ms >= 0 else None
-        return self._meter.measure(report.event_type, report.rows, report.lag, shift=report.shift, last_flag=flag)
+        return self._keeper.meter.measure(
+            report.event_type, report.rows, report.lag, shift=report.shift, last_flag=flag
+        )
 
     def _run_one(self, name: str, act: Callable[[Archiver], Report]) -> Report | None:
         """Act on one event type. Errors are handled here, so that they do not affect the other event types."""

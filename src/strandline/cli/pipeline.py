@@ -19,7 +19,7 @@ from strandline.pipeline.job import Job
 from strandline.pipeline.registry import JOBS
 from strandline.progress import JobProgress
 
-_COLUMNS = ("job", "process", "event type", "rows", "rows/s", "lag", "largest lag")
+_COLUMNS = ("job", "process", "event type", "rows", "rows/s", "lag", "largest lag", "last step")
 _RUN_HELP = """Run JOBS in one Spark application, until SIGTERM or Ctrl-C.
 
 The first signal makes the jobs finish the work in hand. The second one ends the process at once; the jobs repeat
@@ -139,6 +139,7 @@ def _cells(progress: JobProgress | None, details: Sequence[str]) -> list[object]
         f"{progress.rows_per_second:,}",
         f"{sum(progress.lag.values()):,}",
         _largest(progress.lag),
+        progress.worked_at or None,
         *(progress.details.get(name) for name in details),
     ]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
@@ -63,10 +64,11 @@ class _Changes:
 
     def __call__(self, job: str, progress: JobProgress) -> None:
         key, now = (job, progress.event_type), time.monotonic()
+        compared = msgspec.structs.replace(progress, worked_at="")  # also a step without work sets it
         with self._lock:
             before = self._last.get(key)
-            if before is None or (progress != before[1] and now - before[0] >= self._every):
-                self._last[key] = (now, progress)
+            if before is None or (compared != before[1] and now - before[0] >= self._every):
+                self._last[key] = (now, compared)
                 self._show(job, progress)
 
 

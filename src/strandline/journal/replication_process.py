@@ -5,25 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from strandline.engine.heartbeat import Heartbeat
+from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
 from strandline.errors import Conflict, NotFound, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.journal.replication_plan import ReplicationPlanner, TopicPlan
 from strandline.journal.replication_task import Replicated, ReplicationRunner, ReplicationTask
 from strandline.log.range_source import LogSnapshot
 from strandline.log.raw import RawTopic
-from strandline.progress import JobProgress, Meter, OnProgress
+from strandline.progress import JobProgress, OnProgress
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 5.0
-# How old the stored progress of a process may be.
-_SHOW_SECONDS = 1.0
 # The state of the store has changed or is unknown: the next plan starts from its pointers.
 _PLAN_AGAIN = (Conflict, OutcomeUnknown)
 
@@ -38,27 +35,30 @@ class ReplicationProcess:
         topics: Callable[[], Sequence[RawTopic]],
         planner: ReplicationPlanner,
         leases: ProcessLeases,
-        lease_ms: int,
+        keeper: LeaseKeeper,
         runner: ReplicationRunner,
     ) -> None:
         self._topics = topics
         self._planner = planner
         self._leases = leases
-        self._lease_ms = lease_ms
+        self._keeper = keeper
         self._runner = runner
-        self.owner = uuid.uuid4().hex
-        self._meter = Meter()
         self._counts: dict[str, Replicated] = {}
         self._wait_until: dict[_Place, float] = {}
         self._first_error: StrandlineError | None = None
         self._retries = True
 
+    @property
+    def owner(self) -> str:
+        return self._keeper.owner
+
     def run(self, stop: threading.Event, on_progress: OnProgress = lambda _: None) -> None:
         """Replicate until `stop` is set. Errors are logged and retried."""
-        with self._alive():
+        with self._keeper.alive():
             while not stop.is_set():
                 try:
-                    busy = self._step(self._share(), on_progress)
+                    share = self._share()
+                    busy = share is not None and self._step(share, on_progress)
                 except StrandlineError as error:
                     log.warning("replicating failed; retrying: %s", error.detail)
                     busy = False
@@ -71,7 +71,7 @@ class ReplicationProcess:
         Another process may replicate the same topics: the store accepts every batch only once.
         """
         self._retries = False
-        with self._alive():
+        with self._keeper.alive():
             looks = {topic: self._planner.look(topic) for topic in self._topics()}
             while self._step(looks, on_progress):
                 pass
@@ -80,30 +80,14 @@ class ReplicationProcess:
 
     # -- leases
 
-    @contextmanager
-    def _alive(self) -> Iterator[None]:
-        """Renew the leases of this process while it works, and release them afterwards."""
-        self._renew()
-        try:
-            beat = Heartbeat(
-                "renewing the replicator's leases", self._renew, self._lease_ms, longest=_SHOW_SECONDS
-            )
-            with beat:
-                yield
-        finally:
-            with suppress(StrandlineError):  # the leases expire by themselves
-                self._leases.leave(self.owner)
-
-    def _renew(self) -> None:
-        """Renew the leases and store the progress of this process."""
-        self._leases.renew(self.owner, self._meter.text)
-
-    def _share(self) -> dict[RawTopic, LogSnapshot]:
-        """A fair share of the topics, preferring those that this process already has."""
+    def _share(self) -> dict[RawTopic, LogSnapshot] | None:
+        """A fair share of the topics, preferring those that this process already has; None if it has stalled."""
         topics = self._topics()
         owners = self._leases.owners()
-        if self.owner not in owners:  # its leases expired while it was paused
-            self._renew()
+        if self.owner not in owners:  # its leases expired while it was paused or had stalled
+            if owners and self._keeper.stalled:  # another process does the work, as long as it lives
+                return None
+            self._keeper.register()
         fair = -(-len(topics) // len({*owners, self.owner}))
         mine: dict[RawTopic, LogSnapshot] = {}
         for topic in sorted(topics, key=lambda topic: topic.name not in self._counts):
@@ -116,7 +100,7 @@ class ReplicationProcess:
     def _hand_over(self, kept: set[str]) -> None:
         for name in [name for name in self._counts if name not in kept]:
             del self._counts[name]
-            self._meter.forget(name)
+            self._keeper.meter.forget(name)
             self._leases.release(self.owner, name)
 
     # -- steps
@@ -135,6 +119,9 @@ class ReplicationProcess:
                 else:
                     tasks[place] = task
         done = dict(zip(tasks, self._runner.run([*tasks.values()]), strict=True)) if tasks else {}
+        caught_up = not any(plan.tasks for plan in plans.values())
+        if caught_up or any(isinstance(result, Replicated) for result in done.values()):
+            self._keeper.worked()
         for topic, plan in plans.items():
             on_progress(self._progress(topic, plan, done))
         return bool(tasks)
@@ -153,7 +140,9 @@ class ReplicationProcess:
             else:
                 self._failed((name, partition), result)
         self._counts[topic.name] = count
-        return self._meter.measure(topic.name, count.records, lag, dead_letters=count.dead)
+        own = [result for (name, _), result in done.items() if name == topic.name]
+        worked = not plan.tasks or any(isinstance(result, Replicated) for result in own)
+        return self._keeper.meter.measure(topic.name, count.records, lag, worked=worked, dead_letters=count.dead)
 
     def _failed(self, place: _Place, error: StrandlineError) -> None:
         name, partition = place

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from strandline.engine.connect import Databases
 from strandline.engine.database import LeaseClock, Tables
+from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
 from strandline.journal.replication_plan import ReplicationPlanner
 from strandline.journal.replication_process import ReplicationProcess
@@ -35,9 +36,11 @@ class Replicators:
         """A process that replicates all topics, not started."""
         source = RangeSource(self._log.types, self._databases.data, self._settings.log)
         planner = ReplicationPlanner(source, self._store(), self._settings.journal.url)
-        lease_ms = self._settings.coordination.session_timeout_ms
-        runner = runner or InThisProcess()
-        return ReplicationProcess(self._log.raw.topics, planner, self._opened(), lease_ms, runner)
+        coordination, leases = self._settings.coordination, self._opened()
+        keeper = LeaseKeeper(
+            "the replicator's leases", leases, coordination.session_timeout_ms, coordination.stall_timeout_ms
+        )
+        return ReplicationProcess(self._log.raw.topics, planner, leases, keeper, runner or InThisProcess())
 
     def progress(self) -> dict[str, str]:
         """What each running process last reported, by the name of the process. Creates no file."""

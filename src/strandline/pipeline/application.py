@@ -13,6 +13,7 @@ from typing import Any
 
 from strandline.errors import Unavailable
 from strandline.pipeline.job import JobContext
+from strandline.pipeline.jvm import Jvm
 from strandline.pipeline.registry import JOBS
 from strandline.pipeline.session import SPARK_ERRORS, reason, spark_session
 from strandline.platform import Platform
@@ -34,8 +35,8 @@ def run_application(
 ) -> None:
     """Run jobs, named with their options, until all have ended. SIGTERM and SIGINT ask them to stop.
 
-    `on_progress` is called with the name of the job, from the threads of the jobs. `memory` is the heap of the
-    driver.
+    Unavailable if the JVM of Spark ends before the jobs. `on_progress` is called with the name of the job, from
+    the threads of the jobs. `memory` is the heap of the driver.
     """
     for name, options in jobs.items():
         JOBS[name].check(platform, options)
@@ -44,15 +45,16 @@ def run_application(
         spark = spark_session(f"strandline {' '.join(jobs)}", master=master, settings=heap)
     except SPARK_ERRORS as error:
         raise Unavailable(f"Spark did not start with the master {master}: {reason(error)}") from error
+    jvm = Jvm(spark)
     try:
-        with _stopped_by_signals() as stop:
+        with _stopped_by_signals() as stop, jvm.watched(stop):
             runs = []
             for name, options in jobs.items():
                 context = JobContext(platform, spark, stop, once, partial(on_progress, name), options)
                 runs.append(partial(run_job, name, partial(JOBS[name].run, context), stop))
             run_all(runs, stop)
     finally:
-        spark.stop()
+        jvm.stop()
 
 
 @contextmanager

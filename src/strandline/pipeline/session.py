@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 LOCAL = "local[*]"
 #: What Spark raises, in Python or in the JVM.
 SPARK_ERRORS = (Py4JError, PySparkException)
+#: The same, and what a call raises when the JVM has ended.
+LOST_ERRORS = (*SPARK_ERRORS, OSError, EOFError)
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _SETTINGS = {

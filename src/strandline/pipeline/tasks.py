@@ -23,7 +23,7 @@ from strandline.feeds.fanout.restoring import (
 )
 from strandline.feeds.fanout.rules import AuthorEntries
 from strandline.journal.replication_task import Replicated, ReplicationRunner, ReplicationTask
-from strandline.pipeline.session import SPARK_ERRORS, reason, remote_master
+from strandline.pipeline.session import LOST_ERRORS, reason, remote_master
 from strandline.pipeline.source import refuse_remote
 from strandline.schedule.relay.filling import FillRunner, FillTask
 from strandline.schedule.relay.values import FilledRange
@@ -188,7 +188,7 @@ def _answers(
         return []
     try:
         found: list[Any] = context.parallelize(tasks, len(tasks)).map(partial(_answer, act)).collect()
-    except SPARK_ERRORS as error:
+    except LOST_ERRORS as error:
         raise Unavailable(f"a Spark job of {room} failed: {reason(error)}", retry_after=5) from error
     return found
 

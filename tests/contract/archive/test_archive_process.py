@@ -284,6 +284,25 @@ def test_a_process_that_slept_shows_up_again(machine, platform):
         until(lambda: all(machine.flagged(name) for name in NAMES), "flags")
 
 
+def test_a_process_that_gets_nothing_done_loses_its_event_types(machine, platform):
+    """If every step fails, the leases expire although the process lives, and another process archives."""
+
+    class Broken(InProcess):
+        def stage(self, tasks: Sequence[Stage]) -> list[Harvest]:
+            raise Unavailable(f"no Spark for {len(tasks)} tasks", retry_after=0)
+
+    publish(platform)
+    broken = machine.open(event_types="a", min_records=1).archive.process(Broken())
+    broken._keeper._stall_ms = 100
+    with running(broken):
+        until(lambda: broken._first_error, "a step that failed")
+        healthy = machine.open(event_types="a", min_records=1).archive.process()
+        with running(healthy):
+            machine.clock.advance(HOUR_MS + 30_000)
+            until(lambda: machine.flagged("a"), "the flag")
+            assert [*platform.archive.ledger.leases.owners()] == [healthy.owner]
+
+
 def test_one_propagates_at_a_time(machine, platform):
     """Propagation is skipped while another process has its lease."""
     platform.archive.process().once()

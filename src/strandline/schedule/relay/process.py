@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from strandline.engine.heartbeat import Heartbeat
+from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
 from strandline.errors import (
     Conflict,
@@ -22,7 +21,7 @@ from strandline.errors import (
     Unavailable,
 )
 from strandline.log.range_source import LogSnapshot
-from strandline.progress import Meter, OnProgress
+from strandline.progress import OnProgress
 from strandline.schedule.local import ScheduleParts
 from strandline.schedule.relay.emptying import Emptier
 from strandline.schedule.relay.filling import FillPlan, FillPlanner, FillRunner
@@ -32,7 +31,7 @@ from strandline.schedule.rules import MAX_MS
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
-# How old the stored progress of a process may be.
+# How old the shown number of waiting messages may be.
 _SHOW_SECONDS = 1.0
 # A retry does not help: the relay ends with the error.
 _FATAL = (Gap, Invalid, NotFound)
@@ -47,7 +46,7 @@ class RelayProcess:
         runner: FillRunner,
         new_emptier: Callable[[], Emptier],
         leases: ProcessLeases,
-        lease_ms: int,
+        keeper: LeaseKeeper,
     ) -> None:
         self._options = options
         self._parts = parts
@@ -55,13 +54,16 @@ class RelayProcess:
         self._runner = runner
         self._new_emptier = new_emptier
         self._leases = leases
-        self._lease_ms = lease_ms
-        self.owner = uuid.uuid4().hex
-        self._meter = Meter()
+        self._keeper = keeper
         self._filled = FilledRange()
         self._emptier = new_emptier()
         self._shown_at = 0.0
         self._waiting = 0
+        self._emptying_fails = False
+
+    @property
+    def owner(self) -> str:
+        return self._keeper.owner
 
     def run(self, stop: threading.Event, on_progress: OnProgress = lambda _: None) -> None:
         """Relay until `stop` is set. While another process runs the same relay, wait to take its place."""
@@ -70,6 +72,8 @@ class RelayProcess:
                 try:
                     if self._leases.take(self.owner, self._options.schedule):
                         self._relay(stop, on_progress)
+                    else:
+                        self._keeper.worked()
                 except Fenced as error:
                     log.warning("another process has taken over the relay: %s", error.detail)
                 except _FATAL:
@@ -101,18 +105,8 @@ class RelayProcess:
     def _alive(self) -> Iterator[None]:
         """Renew the lease of this process while it works, and release it afterwards."""
         self._parts.broker.start()
-        self._renew()
-        try:
-            beat = Heartbeat("renewing the relay's lease", self._renew, self._lease_ms, longest=_SHOW_SECONDS)
-            with beat:
-                yield
-        finally:
-            with suppress(StrandlineError):  # the lease expires by itself
-                self._leases.leave(self.owner)
-
-    def _renew(self) -> None:
-        """Renew the lease and store the progress of this process."""
-        self._leases.renew(self.owner, self._meter.text)
+        with self._keeper.alive():
+            yield
 
     # -- the work
 
@@ -146,11 +140,14 @@ class RelayProcess:
     def _empty_until(self, stopped: Callable[[], bool]) -> None:
         while not stopped():
             try:
-                if not self._may_lease() or not self._emptier.step():
+                busy = self._may_lease() and self._emptier.step()
+                self._emptying_fails = False
+                if not busy:
                     time.sleep(self._idle_seconds())
             except (Unavailable, OutcomeUnknown, Conflict) as error:
                 if isinstance(error, Fenced):
                     raise
+                self._emptying_fails = True
                 log.warning("emptying the schedule failed; retrying: %s", error.detail)
                 time.sleep(_POLL_SECONDS)
                 self._recover(stopped)
@@ -188,6 +185,8 @@ class RelayProcess:
             else:
                 records, dead = self._filled.records + result.records, self._filled.dead + result.dead
                 self._filled = FilledRange(records, dead)
+        if not self._emptying_fails:
+            self._keeper.worked()
         self._show(snapshot, on_progress, plan)
         return bool(plan.tasks)
 
@@ -201,10 +200,11 @@ class RelayProcess:
             self._waiting = self._parts.store.messages.counts(self._options.schedule, now_ms, MAX_MS).total
         emptied = self._emptier.emptied
         on_progress(
-            self._meter.measure(
+            self._keeper.meter.measure(
                 self._options.source,
                 self._filled.records,
                 plan.lag,
+                worked=not self._emptying_fails,
                 published=emptied.published,
                 waiting=self._waiting,
                 dead_letters=self._filled.dead + emptied.dead,

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from strandline.coordination.settings import CoordinationSettings
 from strandline.engine.connect import Databases
+from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
 from strandline.log.event_types import refuse_actions
 from strandline.log.local import LocalLog
@@ -54,14 +55,17 @@ class Relays:
         rule = DueRule(options.delay_ms, options.due_field)
         planner = FillPlanner(ranges, store.relays, route, rule, self.settings.schedule.url)
         emptied = Emptied()
+        leases, coordination = self._processes(), self.settings.coordination
         return RelayProcess(
             options,
             self.schedules.parts,
             planner,
             runner or FillHere(),
             lambda: Emptier(TargetLog(self.log, ranges, options), store.relays, emptied),
-            self._processes(),
-            self.settings.coordination.session_timeout_ms,
+            leases,
+            LeaseKeeper(
+                "the relay's lease", leases, coordination.session_timeout_ms, coordination.stall_timeout_ms
+            ),
         )
 
     def _route(self, options: RelayOptions) -> RelayRoute:
