@@ -118,12 +118,13 @@ class Archiver:
         deciding = bool(finishing) or behind or lagging
         if deciding:
             self._decide(snapshot, finishing)
+            due = self._due(snapshot, terms)  # the decision may have filled hours that were in no term
         self._flag(snapshot, due, decided=deciding)
         return self._report(lag)
 
     def stop(self, terms: Sequence[Term]) -> Report:
         """Archive everything published so far and finish both shifts in one decision."""
-        snapshot, due = self._begin(terms)
+        snapshot, _ = self._begin(terms)
         self._collect(snapshot)
         lag = self._lag(snapshot)
         stored = {
@@ -131,7 +132,7 @@ class Archiver:
             for p, worker in self._claimed.workers.items()
         }
         self._publish(snapshot, stored)
-        self._flag(snapshot, due, decided=True)
+        self._flag(snapshot, self._due(snapshot, terms), decided=True)
         report = self._report(lag)
         self._state = self._claim = None
         return report
@@ -176,7 +177,8 @@ class Archiver:
     def _due(self, snapshot: LogSnapshot, terms: Sequence[Term]) -> list[Hour]:
         state = self._claimed
         own = [term for term in terms if term.event_type == self._name]
-        hours = readiness.due_hours(own, state.standing.flagged_ms, snapshot.read_ms)
+        filled = [hour.hour_ms for hour in self._ledger.hours.with_data(self._name)]
+        hours = readiness.all_due(own, state.standing.flagged_ms, filled, snapshot.read_ms)
         if not hours:
             return []
         known = self._known(hours)

@@ -87,7 +87,8 @@ class HourGrid:
 
     def _due(self) -> tuple[int, tuple[HourStatus, ...]]:
         """How many hours are due, and the oldest of them."""
-        due = {*readiness.due_hours(self._terms, self._standing.flagged_ms, self._now_ms)}
+        filled = [hour.hour_ms for hour in self._ledger.hours.with_data(self._name)]
+        due = {*readiness.all_due(self._terms, self._standing.flagged_ms, filled, self._now_ms)}
         # Flagged in the ledger, but the flag is not in the files yet.
         due.update(hour.hour_ms for hour in self._ledger.hours.unwritten(self._name) if not hour.written)
         shown = sorted(due)[:_DUE_SHOWN]

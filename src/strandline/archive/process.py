@@ -112,8 +112,11 @@ class ArchiveProcess:
 
     def _has_due_hours(self, name: str, terms: Sequence[Term], now_ms: int) -> bool:
         standing = self._ledger.standing(name)
+        if standing is None:
+            return False
         own = [term for term in terms if term.event_type == name]
-        return standing is not None and bool(readiness.due_hours(own, standing.flagged_ms, now_ms))
+        filled = [hour.hour_ms for hour in self._ledger.hours.with_data(name)]
+        return bool(readiness.all_due(own, standing.flagged_ms, filled, now_ms))
 
     def _share(self, names: Sequence[str], terms: Sequence[Term]) -> list[str]:
         """Lease a fair share of the event types, preferring those that this process already has."""

@@ -1,12 +1,12 @@
 """The rules for when an hour is complete. Pure functions.
 
-Readiness is monotone: an hour is never ready before the hour that precedes it. So it is enough to store the newest
-flagged hour.
+Readiness is monotone: an hour of a term is never ready before the hour that precedes it. So it is enough to store
+the newest flagged hour. Only hours that get data while they are in no term are tracked one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from strandline.archive.model import HOUR_MS, Barrier, ReadyRule, StoredPartition, Term, hour_of
@@ -29,6 +29,25 @@ def due_hours(terms: Iterable[Term], flagged_ms: int, now_ms: int) -> list[int]:
         last = hour_of(now_ms) if term.to_ms is None else min(hour_of(now_ms), term.to_ms)
         found.update(range(first, last, HOUR_MS))
     return sorted(found)
+
+
+def all_due(terms: Iterable[Term], flagged_ms: int, filled_ms: Iterable[int], now_ms: int) -> list[int]:
+    """The due hours, and ended hours with data and without a flag (`filled_ms`), also before the newest flag."""
+    ended = (hour_ms for hour_ms in filled_ms if hour_ms < hour_of(now_ms))
+    return sorted({*due_hours(terms, flagged_ms, now_ms), *ended})
+
+
+def uncovered(terms: Collection[Term], hours_ms: Iterable[int]) -> list[tuple[int, int]]:
+    """The hours that no term covers, as spans of consecutive hours."""
+    spans: list[tuple[int, int]] = []
+    for hour_ms in sorted(hours_ms):
+        if any(term.covers(hour_ms) for term in terms):
+            continue
+        if spans and spans[-1][1] == hour_ms:
+            spans[-1] = (spans[-1][0], hour_ms + HOUR_MS)
+        else:
+            spans.append((hour_ms, hour_ms + HOUR_MS))
+    return spans
 
 
 def first_hour(now_ms: int, look_back_hours: int, made_ms: int, *retired_ms: int) -> int:

@@ -12,7 +12,7 @@ from ledger_place import NOON, LedgerPlace, archived, decision, file
 from strandline.archive.ledger import Ledger
 from strandline.archive.ledger.connect import connect
 from strandline.archive.ledger.sql import SqlLedger
-from strandline.archive.model import Claim, Counts, Decision, StoredPartition, Term
+from strandline.archive.model import Claim, Counts, Decision, Hour, StoredPartition, Term
 from strandline.clock import ManualClock, SystemClock
 from strandline.engine.connect import Databases
 from strandline.errors import Conflict, Invalid, LeaseLost, NotFound, Unavailable
@@ -51,7 +51,7 @@ def test_whoever_was_replaced_can_change_nothing(ledger, claim):
             change()
     assert ledger.standing("orders") == before
     assert ledger.publishing("orders") == []
-    assert ledger.hours.between(0, 2 * NOON) == []
+    assert ledger.hours.between(0, 2 * NOON) == [Hour("orders", NOON)]
 
 
 def test_a_claim_that_was_never_made_is_nobodys(ledger):

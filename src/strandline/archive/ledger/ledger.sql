@@ -61,7 +61,8 @@ CREATE TABLE archive_files (
 ) WITHOUT ROWID;
 CREATE INDEX archive_files_of_hour ON archive_files (event_type, hour_ms);
 CREATE INDEX publishing_archive_files ON archive_files (event_type) WHERE NOT published;
--- Revision 0 is not flagged. `written` is the revision in the files, `settled` the one in the flag above.
+-- Revision 0 is not flagged. `written` is the revision in the files, `settled` the one in the flag above. `filled`:
+-- the hour has data files.
 CREATE TABLE archive_hours (
     event_type  TEXT COLLATE "C" NOT NULL,
     hour_ms     BIGINT NOT NULL,
@@ -73,8 +74,10 @@ CREATE TABLE archive_hours (
     barrier     TEXT,
     flagged_ms  BIGINT NOT NULL DEFAULT -1,
     epoch       BIGINT NOT NULL DEFAULT 0,
+    filled      BOOLEAN NOT NULL DEFAULT FALSE,
     PRIMARY KEY (event_type, hour_ms)
 ) WITHOUT ROWID;
+CREATE INDEX unflagged_archive_data ON archive_hours (event_type, hour_ms) WHERE filled AND revision = 0;
 CREATE INDEX archive_hours_by_time ON archive_hours (hour_ms);
 CREATE INDEX flagged_archive_hours ON archive_hours (event_type, hour_ms) WHERE revision > 0;
 CREATE INDEX unwritten_archive_hours ON archive_hours (event_type, hour_ms) WHERE written < revision OR stale;
@@ -122,6 +125,14 @@ CREATE INDEX unwritten_archive_hours ON archive_hours (event_type, hour_ms) WHER
 -- Processes of the previous release keep running while a node migrates: they must find all their columns.
 -- `boot` is always empty here; SQLite needs it.
 ALTER TABLE archive_owners ADD COLUMN boot TEXT NOT NULL DEFAULT '';
+
+-- name: migration_3
+-- Hours with data and without a flag are found by an index, also those that no term covers.
+ALTER TABLE archive_hours ADD COLUMN filled BOOLEAN NOT NULL DEFAULT FALSE;
+INSERT INTO archive_hours (event_type, hour_ms, filled)
+SELECT DISTINCT event_type, hour_ms, TRUE FROM archive_files WHERE kind = 'data'
+ON CONFLICT (event_type, hour_ms) DO UPDATE SET filled = TRUE;
+CREATE INDEX unflagged_archive_data ON archive_hours (event_type, hour_ms) WHERE filled AND revision = 0;
 
 -- name: now (sqlite)
 SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER);
@@ -172,6 +183,13 @@ SELECT event_type, from_ms, to_ms FROM archive_terms ORDER BY event_type, from_m
 -- name: open_term
 INSERT INTO archive_terms (event_type, from_ms) VALUES (:event_type, :from_ms) ON CONFLICT DO NOTHING;
 
+-- name: terms_of
+SELECT event_type, from_ms, to_ms FROM archive_terms WHERE event_type = :event_type ORDER BY from_ms;
+
+-- name: cover
+INSERT INTO archive_terms (event_type, from_ms, to_ms) VALUES (:event_type, :from_ms, :to_ms)
+ON CONFLICT DO NOTHING;
+
 -- name: drop_empty_term
 DELETE FROM archive_terms WHERE event_type = :event_type AND to_ms IS NULL AND from_ms >= :to_ms
 RETURNING event_type;
@@ -192,7 +210,10 @@ WHERE event_type = :event_type RETURNING incarnation;
 DELETE FROM archive_partitions WHERE event_type = :event_type;
 
 -- name: forget_barriers
-DELETE FROM archive_hours WHERE event_type = :event_type AND revision = 0;
+UPDATE archive_hours SET barrier = NULL WHERE event_type = :event_type AND revision = 0;
+
+-- name: forget_empty_hours
+DELETE FROM archive_hours WHERE event_type = :event_type AND revision = 0 AND NOT filled;
 
 -- name: own
 -- The row stays locked until the commit: changes of one event type wait for each other.
@@ -256,6 +277,20 @@ WHERE hour_ms >= :from_ms AND hour_ms < :to_ms ORDER BY event_type, hour_ms;
 -- name: hours_of
 SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms, epoch FROM archive_hours
 WHERE hour_ms >= :from_ms AND hour_ms < :to_ms AND event_type = :event_type ORDER BY hour_ms;
+
+-- name: unflagged_data (sqlite)
+-- The hint as in `unwritten_hours`.
+SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms, epoch
+FROM archive_hours INDEXED BY unflagged_archive_data
+WHERE event_type = :event_type AND filled AND revision = 0 ORDER BY hour_ms;
+
+-- name: unflagged_data (postgres)
+SELECT event_type, hour_ms, revision, written, stale, barrier, flagged_ms, epoch FROM archive_hours
+WHERE event_type = :event_type AND filled AND revision = 0 ORDER BY hour_ms;
+
+-- name: fill_hour
+INSERT INTO archive_hours (event_type, hour_ms, filled) VALUES (:event_type, :hour_ms, TRUE)
+ON CONFLICT (event_type, hour_ms) DO UPDATE SET filled = TRUE;
 
 -- name: set_barrier
 INSERT INTO archive_hours AS h (event_type, hour_ms, barrier) VALUES (:event_type, :hour_ms, :barrier)

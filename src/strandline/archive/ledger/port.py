@@ -75,6 +75,10 @@ class HourBook(ABC):
     def unwritten(self, event_type: str) -> list[Hour]:
         """Hours whose flags are not confirmed, or whose late files need another revision; oldest first."""
 
+    @abstractmethod
+    def with_data(self, event_type: str) -> list[Hour]:
+        """Hours that have data files and no flag, oldest first."""
+
 
 class PeriodBook(ABC):
     """The directories above: hours and days of many event types. They need no claim; revisions only grow."""
@@ -151,7 +155,8 @@ class Ledger(ABC):
 
         Invalid if a record that was read is neither in a file nor counted as dropped. Conflict, with nothing
         changed, if a partition is not where the decision begins, if a file is listed already, or if a file is
-        `data` for a flagged hour or `late` for an unflagged one.
+        `data` for a flagged hour or `late` for an unflagged one. The hours of data files become part of the event
+        type's terms.
         """
 
     @abstractmethod

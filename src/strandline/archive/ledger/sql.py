@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from strandline.archive import readiness
 from strandline.archive.ledger import rows
 from strandline.archive.ledger.port import HourBook, Leases, Ledger, PeriodBook
 from strandline.archive.model import ArchivedFile, Barrier, Claim, Decision, Hour, Period, Standing, Term
@@ -90,6 +91,9 @@ class SqlHourBook(HourBook):
 
     def unwritten(self, event_type: str) -> list[Hour]:
         return [rows.hour(*row) for row in self._tables.fetch("unwritten_hours", event_type=event_type)]
+
+    def with_data(self, event_type: str) -> list[Hour]:
+        return [rows.hour(*row) for row in self._tables.fetch("unflagged_data", event_type=event_type)]
 
 
 class SqlPeriodBook(PeriodBook):
@@ -175,6 +179,8 @@ class SqlLedger(Ledger):
                 ((incarnation,),) = tx.run("replace_entry", event_type=event_type, entry_id=entry_id)
                 tx.run("forget_partitions", event_type=event_type)
                 tx.run("forget_barriers", event_type=event_type)
+                tx.run("forget_empty_hours", event_type=event_type)
+            _cover(tx, event_type, [hour_ms for _, hour_ms, *_ in tx.run("unflagged_data", event_type=event_type)])
             return Claim(event_type, epoch, incarnation)
 
         return self._tables.transaction(work)
@@ -215,5 +221,15 @@ def _add_files(tx: Transaction, event_type: str, files: Sequence[ArchivedFile]) 
     listed = [found for (found,) in tx.run("listed_among", paths=[file.path for file in files])]
     rows.check_files(files, listed, flagged)
     tx.run_many("add_file", [{"event_type": event_type, **msgspec.structs.asdict(file)} for file in files])
+    filled = sorted({file.hour_ms for file in files if file.kind == "data"})
+    tx.run_many("fill_hour", [{"event_type": event_type, "hour_ms": hour_ms} for hour_ms in filled])
+    _cover(tx, event_type, filled)
     late = sorted({file.hour_ms for file in files if file.kind == "late"})
     tx.run("make_stale", event_type=event_type, hours_ms=late)
+
+
+def _cover(tx: Transaction, event_type: str, hours_ms: Sequence[int]) -> None:
+    """Add the hours to the terms of the event type, so that the flags above wait for them."""
+    terms = [Term(*row) for row in tx.run("terms_of", event_type=event_type)]
+    spans = readiness.uncovered(terms, hours_ms)
+    tx.run_many("cover", [{"event_type": event_type, "from_ms": start, "to_ms": end} for start, end in spans])
