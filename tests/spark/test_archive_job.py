@@ -122,3 +122,19 @@ def test_errors_of_tasks_reach_the_driver(spark, platform):
         SparkRunner(spark).stage([task])
     with pytest.raises(Unavailable, match="AttributeError"):
         SparkRunner(spark).stage([replace(task, sorting=None)])
+
+
+@pytest.mark.parametrize("template", ["%Y-%m-%d/%H/{event_type}", "date=%Y-%m-%d/hour=%H/{event_type}"])
+def test_spark_reads_the_directory_of_an_archive(spark, platform, template):
+    """Spark reads all data; directories in the style of Hive become columns."""
+    settings = replace(platform.settings, archive=ArchiveSettings(template=template))
+    platform.log.create(EventType("orders", partitions=1))
+    platform.log.publish("orders", [{"n": n} for n in range(10)]).raise_for_failed()
+    archive = LocalArchive(platform.log, platform.databases, platform.data, settings, system_clock())
+    archive.process().once()
+    archive.close()
+    hive = template.startswith("date=")
+    reader = spark.read if hive else spark.read.option("recursiveFileLookup", "true")
+    found = reader.parquet(str(platform.data / "archive"))
+    assert found.count() == 10
+    assert ({"date", "hour"} <= {*found.columns}) == hive

@@ -64,8 +64,10 @@ def file_name(event_type: str, incarnation: int, kind: Kind, place: tuple[int, i
     """A unique name from event type, partition, timeline, first and last offset."""
     again = f"-r{incarnation}" if incarnation > 1 else ""
     late = "late-" if kind == "late" else ""
+    # Patterns like `**/*.parquet` must not find quarantined records.
+    suffix = ".quarantined" if kind == "quarantine" else ".parquet"
     partition, timeline, first, last = place
-    return f"{late}{event_type}{again}-{partition:04d}-{timeline:04d}-{first:018d}-{last:018d}.parquet"
+    return f"{late}{event_type}{again}-{partition:04d}-{timeline:04d}-{first:018d}-{last:018d}{suffix}"
 
 
 def _shortest(parts: Sequence[str], wanted: frozenset[str]) -> int:

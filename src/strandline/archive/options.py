@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -12,6 +13,9 @@ from strandline.archive.model import LatePolicy, Lost, ReadyRule
 from strandline.archive.settings import ArchiveSettings
 from strandline.archive.times import EventTimes
 from strandline.errors import Invalid
+
+# A part that may be the value for one event type.
+_SPECIAL = re.compile(r"[^%{=/]+=").match
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class ArchiveOptions:
         return cls(
             event_type,
             settings,
-            Layout(for_type(settings.template, event_type), event_type),
+            Layout(template_for(settings.template, event_type), event_type),
             time_field,
             _one_of("ready_rule", settings.ready_rule, ReadyRule),
             _one_of("late", settings.late, LatePolicy),
@@ -54,12 +58,22 @@ def for_type(text: str, event_type: str) -> str:
     found = ""
     for part in text.split(","):
         name, is_special, special = part.strip().partition("=")
-        # A template may contain an equals sign itself: `date=%Y-%m-%d/…`.
-        if not is_special or "%" in name or "{" in name:
+        if not is_special:
             found = found or part.strip()
         elif name.strip() == event_type:
             return special.strip()
     return found
+
+
+def template_for(text: str, event_type: str) -> str:
+    """The same for templates, which may begin with a name and `=` themselves: `date=%Y-%m-%d/hour=%H/…`.
+
+    The general template is the first part that does not, otherwise the first part.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    general = next((part for part in parts if not _SPECIAL(part)), parts[0])
+    specials = (part.partition("=") for part in parts if part is not general)
+    return next((special.strip() for name, _, special in specials if name.strip() == event_type), general)
 
 
 def _one_of(name: str, value: str, choices: Any) -> Any:

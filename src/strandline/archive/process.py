@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 8
 _PROPAGATE_SECONDS = 10.0
 _RETRY_SECONDS = 5.0
-_PROPAGATION = "propagation"
+# No event type can have this name.
+_PROPAGATION = "propagation of flags"
 
 
 class ArchiveProcess:

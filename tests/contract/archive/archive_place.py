@@ -172,7 +172,7 @@ class ArchivePlace:
         return Counter(msgspec.json.decode(row["value"])["metadata"]["eid"] for row in rows)
 
     def quarantined(self) -> list[dict[str, Any]]:
-        return self.rows(sorted((self.root / "_quarantine").rglob("*.parquet")))
+        return self.rows(sorted((self.root / "_quarantine").rglob("*.quarantined")))
 
     def staged(self) -> list[Path]:
         return sorted(path for path in (self.root / "_staging").rglob("*") if path.is_file())

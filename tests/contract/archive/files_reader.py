@@ -30,7 +30,7 @@ def check_files(root: Path) -> Found:
         listed = {file["name"]: file["rows"] for file in msgspec.json.decode(flag.read_bytes())["files"]}
         beside = {path.name: pq.read_metadata(path).num_rows for path in flag.parent.glob("*.parquet")}
         assert listed == beside, flag
-    for path in root.rglob("*.parquet*"):
+    for path in [*root.rglob("*.parquet"), *root.rglob("*.quarantined")]:
         inside = path.relative_to(root).parts[0]
         place = found.flagged if (path.parent / "_READY").exists() else found.open
         if inside == "_quarantine":

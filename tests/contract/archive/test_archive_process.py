@@ -308,12 +308,22 @@ def test_one_propagates_at_a_time(machine, platform):
     platform.archive.process().once()
     machine.clock.advance(HOUR_MS + 60_000)
     process = machine.open().archive.process()
-    with another(platform.archive.ledger.leases, "propagation"):
+    with another(platform.archive.ledger.leases, "propagation of flags"):
         process.once()
     assert machine.flagged("a")
     assert [*platform.archive.periods("2024-05-01T12", "2024-05-01T13")] == []
     process.once()
     assert [one.path for one in platform.archive.periods("2024-05-01T12", "2024-05-01T13")] == ["2024-05-01/12"]
+
+
+def test_an_event_type_may_have_any_name(machine, platform):
+    """The lease of an event type called `propagation` is not that of the propagation."""
+    platform.log.create(EventType("propagation", category="business"))
+    with another(platform.archive.ledger.leases, "propagation"):
+        process = platform.archive.process()
+        process._keeper.register()
+        process._propagate(platform.archive.ledger.terms())
+        assert process._propagated > 0
 
 
 def test_a_log_that_was_restored_from_an_old_copy_is_archived_on(machine, platform, caplog):
