@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from strandline import failpoints
-from strandline.archive import flags, readiness, shifts
+from strandline.archive import flags, places, readiness, shifts
 from strandline.archive.collector import Collection, Collector
 from strandline.archive.file_publisher import FilePublisher
 from strandline.archive.files import Files
@@ -92,6 +92,7 @@ class Archiver:
         """Claim the event type, publish what was decided before, and delete everything else in staging."""
         self._state = None
         snapshot = self._look()
+        places.check(self._options, self._ledger, self._files)
         self._claim = claim = self._ledger.claim(self._name, snapshot.entry_id)
         failpoints.hit("archive.claim")
         self._publisher.roll_forward(claim)
@@ -268,7 +269,16 @@ class Archiver:
             back_ms = max(1, self._options.settings.look_back_hours) * HOUR_MS
             for hour in self._ledger.hours.between(now_ms - back_ms - HOUR_MS, now_ms, self._name):
                 if hour.revision and not hour.stale:
-                    self._write(hour)
+                    self._repair(hour)
+
+    def _repair(self, hour: Hour) -> None:
+        """Write the flag again, unless files that it lists are gone."""
+        listed = self._ledger.files(self._name, hour.hour_ms)
+        if places.present(self._files, self._options.layout, hour.hour_ms, listed):
+            self._write(hour)
+        else:
+            path = self._options.layout.directory(hour.hour_ms)
+            log.warning("files of %s are missing, so its flag is not written again", path)
 
     def _write(self, hour: Hour) -> None:
         listed = self._ledger.files(self._name, hour.hour_ms)

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from strandline.archive import flags
+from strandline.archive import flags, places
 from strandline.archive.archiver import Archiver
 from strandline.archive.files import Files
 from strandline.archive.files.connect import connect as connect_files
@@ -209,6 +209,9 @@ class LocalArchive(Archive, Room):
     def process(self, runner: Runner | None = None) -> ArchiveProcess:
         """A process of the archive, not started. Invalid if a setting has a value that cannot work."""
         self._options("any")
+        for name in {term.event_type for term in self._all_terms()}:
+            if self.ledger.place(name) is not None:
+                places.check(self._options(name), self.ledger, self.files)
         propagator = Propagator(self.ledger, self.files, self._layout)
         make = partial(self.archiver, runner=runner or InProcess())
         return ArchiveProcess(self._settings, self.ledger, propagator, self._configured, make)
@@ -228,6 +231,14 @@ class LocalArchive(Archive, Room):
             if kind.journal is None  # actions are no events, and their times are not event times
         }
         return {name: made.get(name, 0) for name in configured(self._settings.archive.event_types, [*made])}
+
+    def moved(self) -> int:
+        """Accept a changed `archive.root`, to which all files were copied; returns the number of flagged hours.
+
+        Conflict if files are missing there.
+        """
+        by_name = groupby(self._all_terms(), key=lambda term: term.event_type)
+        return sum(places.moved(self._options(name), [*terms], self.ledger, self.files) for name, terms in by_name)
 
     def replay(self, event_type: str, start: HourName, end: HourName, into: str) -> Iterator[Replayed]:
         """Publish the archived events of all configured hours of the span into an event type, hour by hour.

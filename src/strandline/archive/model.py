@@ -164,6 +164,13 @@ class Term(msgspec.Struct, frozen=True):
         return self.from_ms <= hour_ms and (self.to_ms is None or hour_ms < self.to_ms)
 
 
+class Place(msgspec.Struct, frozen=True):
+    """Where the hours of an event type are: the setting `archive.root`, and the template with the type's name."""
+
+    root: str
+    template: str
+
+
 class Barrier(msgspec.Struct, frozen=True):
     """The end of every partition, read at `read_ms` or later by the ledger's clock."""
 

@@ -198,6 +198,18 @@ def replay(target: Target, event_type: str, into: str, start: str | None, end: s
     target.print_done(f"{events:,} events of {hours} hours were published into {into}", counts)
 
 
+@archive.command("moved")
+@on_target
+def moved(target: Target) -> None:
+    """Accept a changed archive.root, after everything was copied there.
+
+    Stop all archive processes before you copy. Works on a data directory (--data), not on a server.
+    """
+    with target.open_data() as platform:
+        hours = platform.archive.moved()
+    target.print_done(f"{hours:,} flagged hours are in the new place", {"hours": hours})
+
+
 @archive.command("retire")
 @click.argument("event_type")
 @click.option("--at", callback=_hour, metavar="HOUR", help="First hour not archived; default: the next one.")

@@ -23,6 +23,12 @@ CREATE TABLE archive_types (
     skipped      BIGINT NOT NULL DEFAULT 0,
     CHECK (read = archived + late + quarantined + dropped)
 );
+-- Where the hours of an event type are: the root, as in the settings, and the template.
+CREATE TABLE archive_places (
+    event_type  TEXT COLLATE "C" PRIMARY KEY,
+    root        TEXT NOT NULL,
+    template    TEXT NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE archive_terms (
     event_type  TEXT COLLATE "C" NOT NULL,
     from_ms     BIGINT NOT NULL,
@@ -127,6 +133,12 @@ CREATE INDEX unwritten_archive_hours ON archive_hours (event_type, hour_ms) WHER
 ALTER TABLE archive_owners ADD COLUMN boot TEXT NOT NULL DEFAULT '';
 
 -- name: migration_3
+-- Where the hours of an event type are: the root, as in the settings, and the template.
+CREATE TABLE archive_places (
+    event_type  TEXT COLLATE "C" PRIMARY KEY,
+    root        TEXT NOT NULL,
+    template    TEXT NOT NULL
+) WITHOUT ROWID;
 -- Hours with data and without a flag are found by an index, also those that no term covers.
 ALTER TABLE archive_hours ADD COLUMN filled BOOLEAN NOT NULL DEFAULT FALSE;
 INSERT INTO archive_hours (event_type, hour_ms, filled)
@@ -196,6 +208,16 @@ RETURNING event_type;
 
 -- name: close_term
 UPDATE archive_terms SET to_ms = :to_ms WHERE event_type = :event_type AND to_ms IS NULL RETURNING event_type;
+
+-- name: place
+SELECT root, template FROM archive_places WHERE event_type = :event_type;
+
+-- name: set_place
+INSERT INTO archive_places (event_type, root, template) VALUES (:event_type, :root, :template)
+ON CONFLICT (event_type) DO UPDATE SET root = excluded.root, template = excluded.template;
+
+-- name: newest_path
+SELECT hour_ms, path FROM archive_hours WHERE event_type = :event_type AND revision > 0 ORDER BY hour_ms DESC LIMIT 1;
 
 -- name: claim
 INSERT INTO archive_types AS t (event_type, entry_id) VALUES (:event_type, :entry_id)

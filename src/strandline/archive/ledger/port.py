@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
-from strandline.archive.model import ArchivedFile, Barrier, Claim, Decision, Hour, Period, Standing, Term
+from strandline.archive.model import ArchivedFile, Barrier, Claim, Decision, Hour, Period, Place, Standing, Term
 
 
 class Leases(ABC):
@@ -136,6 +136,18 @@ class Ledger(ABC):
     @abstractmethod
     def close_term(self, event_type: str, to_ms: int) -> None:
         """An event type is no longer configured from that hour on. NotFound if it is not configured now."""
+
+    @abstractmethod
+    def place(self, event_type: str) -> Place | None:
+        """Where the hours of an event type are; None if that was never recorded."""
+
+    @abstractmethod
+    def set_place(self, event_type: str, place: Place) -> None:
+        """Record where the hours of an event type are."""
+
+    @abstractmethod
+    def newest_path(self, event_type: str) -> tuple[int, str] | None:
+        """The newest flagged hour and its directory; None if no hour is flagged."""
 
     @abstractmethod
     def claim(self, event_type: str, entry_id: str) -> Claim:
