@@ -56,12 +56,13 @@ def test_the_flags_above_are_written_again(both: ArchivePlace):
     place.create("later")
     place.ledger.close_term("later", 0)
     place.ledger.open_term("later", NOON + DAY_MS)
-    place.publish(ONE + 1, name="later")
+    ids = place.publish(ONE + 1, name="later")
     place.live_through(place.archiver("later"), NOON + DAY_MS + HOUR_MS + GRACE, every_ms=HOUR_MS // 2)
     place.propagate()
     after = place.period("2024-05-01/13")
     assert (after["revision"], len(after["children"])) == (before["revision"] + 1, 3)
     assert place.period("2024-05-01")["revision"] == day["revision"] + 1
+    assert check_files(place.root).flagged == dict.fromkeys(ids, 1)
 
 
 @pytest.mark.parametrize(("pieces", "every"), [(2, 12), pytest.param(4, 1, marks=pytest.mark.slow)])
