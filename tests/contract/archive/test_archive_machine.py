@@ -109,8 +109,11 @@ class ArchiveMachine(RuleBasedStateMachine):
     def flags_are_those_of_ended_hours_in_order(self) -> None:
         flagged = self.flags()
         assert all(hour_ms + HOUR_MS <= self.now_ms for hour_ms in flagged)
-        if flagged:
-            assert [*flagged] == [*range(min(flagged), max(flagged) + 1, HOUR_MS)]
+        (first,) = (term.from_ms for term in self.place.terms if term.to_ms is None)
+        own = [hour_ms for hour_ms in flagged if hour_ms >= first]
+        assert own == [*range(first, max(own, default=0) + 1, HOUR_MS)]
+        # Hours before the look-back are flagged if they have data.
+        assert all(self.place.ids_in(hour_ms) for hour_ms in flagged if hour_ms < first)
 
     @invariant()
     def revisions_never_go_back(self) -> None:
