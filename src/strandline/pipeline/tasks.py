@@ -113,7 +113,7 @@ class SparkRestore(RestoreRunner):
             parts = self._context.parallelize(sources, len(sources)).flatMap(partial(_collected, how))
             united = parts.reduceByKey(how.unite, self.parallel)
             counts: list[Any] = united.mapPartitions(partial(_restored, how)).collect()
-        except SPARK_ERRORS as error:
+        except LOST_ERRORS as error:
             raise Unavailable(f"a Spark job of the rebuild failed: {reason(error)}", retry_after=5) from error
         return sum(counts)
 

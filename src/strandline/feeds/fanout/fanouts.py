@@ -9,6 +9,7 @@ import msgspec
 
 from strandline.clock import Clock
 from strandline.engine.connect import Databases
+from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
 from strandline.feeds.fanout.batches import FanoutBatches
 from strandline.feeds.fanout.book import FanoutBook
@@ -40,9 +41,12 @@ class Fanouts:
         book = self.book()
         book.begin(route)
         place = self.place(options)
-        lease_ms = self.settings.coordination.session_timeout_ms
         batches = self.batches(place, route, runner)
-        return FanoutProcess(place, batches, book, self.store(), book.processes(lease_ms), lease_ms, self.clock)
+        leases, coordination = self._leases(), self.settings.coordination
+        keeper = LeaseKeeper(
+            "the fan-out's lease", leases, coordination.session_timeout_ms, coordination.stall_timeout_ms
+        )
+        return FanoutProcess(place, batches, book, self.store(), leases, keeper, self.clock)
 
     def batches(
         self, place: FanoutPlace, route: FanoutRoute, runner: DeliveryRunner | None = None

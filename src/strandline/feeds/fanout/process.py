@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 
 from strandline.clock import Clock
-from strandline.engine.heartbeat import Heartbeat
+from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
 from strandline.errors import Conflict, Gap, Invalid, NotFound, StrandlineError
 from strandline.feeds.fanout.batches import BatchDone, FanoutBatches, Looks
 from strandline.feeds.fanout.book import FanoutBook
 from strandline.feeds.fanout.delivery import FanoutPlace
 from strandline.feeds.storage.port import FeedStore
-from strandline.progress import Meter, OnProgress
+from strandline.progress import OnProgress
 
 log = logging.getLogger(__name__)
 
 LEASE = "fanout"
 
 _POLL_SECONDS = 0.2
-# How old the stored progress of a process may be.
-_SHOW_SECONDS = 1.0
 # A retry does not help: the fan-out ends with the error.
 _FATAL = (Gap, Invalid, NotFound)
 _RENEWED_AT_ONCE = 500
@@ -38,7 +33,7 @@ class FanoutProcess:
         book: FanoutBook,
         store: FeedStore,
         leases: ProcessLeases,
-        lease_ms: int,
+        keeper: LeaseKeeper,
         clock: Clock,
     ) -> None:
         self._place = place
@@ -46,23 +41,26 @@ class FanoutProcess:
         self._book = book
         self._store = store
         self._leases = leases
-        self._lease_ms = lease_ms
+        self._keeper = keeper
         self._clock = clock
-        self.owner = uuid.uuid4().hex
-        self._meter = Meter()
         self._records: dict[str, int] = {}
         self._entries = self._dead = 0
+
+    @property
+    def owner(self) -> str:
+        return self._keeper.owner
 
     def run(self, stop: threading.Event, on_progress: OnProgress = lambda _: None) -> None:
         """Fan out until `stop` is set. While another process does, wait to take its place."""
         warned = False
-        with self._alive():
+        with self._keeper.alive():
             while not stop.is_set():
                 busy = False
                 try:
                     if self._leases.take(self.owner, LEASE):
                         warned = warned or self._warn()
                         busy = self._step(self._batches.look(), on_progress)
+                    self._keeper.worked()  # also while another process fans out
                 except Conflict as error:
                     log.info("the fan-out is planned again: %s", error.detail)
                 except _FATAL:
@@ -74,31 +72,13 @@ class FanoutProcess:
 
     def once(self, on_progress: OnProgress = lambda _: None) -> None:
         """Fan out what the log holds now, with all chunks, and end. Conflict if another process fans out."""
-        with self._alive():
+        with self._keeper.alive():
             if not self._leases.take(self.owner, LEASE):
                 raise Conflict("another process runs the fan-out; stop it first")
             self._warn()
             looks = self._batches.look()
             while self._step(looks, on_progress):
                 pass
-
-    # -- the lease
-
-    @contextmanager
-    def _alive(self) -> Iterator[None]:
-        """Renew the lease of this process while it works, and release it afterwards."""
-        self._renew()
-        try:
-            beat = Heartbeat("renewing the fan-out's lease", self._renew, self._lease_ms, longest=_SHOW_SECONDS)
-            with beat:
-                yield
-        finally:
-            with suppress(StrandlineError):  # the lease expires by itself
-                self._leases.leave(self.owner)
-
-    def _renew(self) -> None:
-        """Renew the lease and store the progress of this process."""
-        self._leases.renew(self.owner, self._meter.text)
 
     # -- the work
 
@@ -122,7 +102,7 @@ class FanoutProcess:
         lag = self._batches.lag(looks)
         about = {"entries": self._entries, "queued": lag.queued, "dead_letters": self._dead}
         for name, left in lag.records.items():
-            on_progress(self._meter.measure(name, self._records.get(name, 0), left, **about))
+            on_progress(self._keeper.meter.measure(name, self._records.get(name, 0), left, **about))
 
     def _renew_authors(self) -> None:
         """Keep the feeds of authors alive, which nobody may read for long: an unfollow needs their entries."""
