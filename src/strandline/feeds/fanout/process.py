@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 from strandline.clock import Clock
 from strandline.engine.lease_keeper import LeaseKeeper
@@ -100,7 +101,7 @@ class FanoutProcess:
 
     def _show(self, looks: Looks, on_progress: OnProgress) -> None:
         lag = self._batches.lag(looks)
-        about = {"entries": self._entries, "queued": lag.queued, "dead_letters": self._dead}
+        about: dict[str, Any] = {"entries": self._entries, "queued": lag.queued, "dead_letters": self._dead}
         for name, left in lag.records.items():
             on_progress(self._keeper.meter.measure(name, self._records.get(name, 0), left, **about))
 
