@@ -210,7 +210,7 @@ class LocalArchive(Archive, Room):
         """A process of the archive, not started. Invalid if a setting has a value that cannot work."""
         self._options("any")
         for name in {term.event_type for term in self._all_terms()}:
-            if self.ledger.place(name) is not None:
+            if self.ledger.location(name) is not None:
                 places.check(self._options(name), self.ledger, self.files)
         propagator = Propagator(self.ledger, self.files, self._layout)
         make = partial(self.archiver, runner=runner or InProcess())

@@ -164,7 +164,7 @@ class Term(msgspec.Struct, frozen=True):
         return self.from_ms <= hour_ms and (self.to_ms is None or hour_ms < self.to_ms)
 
 
-class Place(msgspec.Struct, frozen=True):
+class Location(msgspec.Struct, frozen=True):
     """Where the hours of an event type are: the setting `archive.root`, and the template with the type's name."""
 
     root: str

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from strandline.archive.files import Files
 from strandline.archive.layout import Layout
 from strandline.archive.ledger import Ledger
-from strandline.archive.model import DAY_MS, ArchivedFile, Place, Term
+from strandline.archive.model import DAY_MS, ArchivedFile, Location, Term
 from strandline.archive.options import ArchiveOptions
 from strandline.errors import Conflict
 
 
-def configured(options: ArchiveOptions) -> Place:
+def configured(options: ArchiveOptions) -> Location:
     """Where the settings say that the hours of the event type are."""
-    return Place(options.settings.root.rstrip("/"), options.layout.template)
+    return Location(options.settings.root.rstrip("/"), options.layout.template)
 
 
 def check(options: ArchiveOptions, ledger: Ledger, files: Files) -> None:
     """Record the place of an event type at its first start; Conflict if it has changed since."""
-    asked, known = configured(options), ledger.place(options.event_type)
+    asked, known = configured(options), ledger.location(options.event_type)
     if known is None:
         _check_older(options, ledger, files)
-        ledger.set_place(options.event_type, asked)
+        ledger.set_location(options.event_type, asked)
     elif known.template != asked.template:
         raise _template_changed(options, known.template)
     elif known.root != asked.root:
@@ -48,7 +48,7 @@ def _template_changed(options: ArchiveOptions, before: str) -> Conflict:
 
 def _check_older(options: ArchiveOptions, ledger: Ledger, files: Files) -> None:
     """A ledger of an earlier release knows only the paths: the newest flagged hour must be at its path."""
-    newest = ledger.newest_path(options.event_type)
+    newest = ledger.hours.newest_path(options.event_type)
     if newest is None:
         return
     hour_ms, path = newest
@@ -75,7 +75,7 @@ def moved(options: ArchiveOptions, terms: Sequence[Term], ledger: Ledger, files:
     Conflict, with nothing recorded, if files of an hour are missing there or the template has changed.
     """
     name, layout, count = options.event_type, options.layout, 0
-    known = ledger.place(name)
+    known = ledger.location(name)
     if known is not None and known.template != layout.template:
         raise _template_changed(options, known.template)
     now_ms = ledger.now_ms()
@@ -86,5 +86,5 @@ def moved(options: ArchiveOptions, terms: Sequence[Term], ledger: Ledger, files:
                     f"files of {layout.directory(hour.hour_ms)} are missing in {files.url}; copy them first"
                 )
             count += hour.revision > 0
-    ledger.set_place(name, configured(options))
+    ledger.set_location(name, configured(options))
     return count

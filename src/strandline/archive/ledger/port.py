@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
-from strandline.archive.model import ArchivedFile, Barrier, Claim, Decision, Hour, Period, Place, Standing, Term
+from strandline.archive.model import ArchivedFile, Barrier, Claim, Decision, Hour, Location, Period, Standing, Term
 
 
 class Leases(ABC):
@@ -79,6 +79,10 @@ class HourBook(ABC):
     def with_data(self, event_type: str) -> list[Hour]:
         """Hours that have data files and no flag, oldest first."""
 
+    @abstractmethod
+    def newest_path(self, event_type: str) -> tuple[int, str] | None:
+        """The newest flagged hour and its directory; None if no hour is flagged."""
+
 
 class PeriodBook(ABC):
     """The directories above: hours and days of many event types. They need no claim; revisions only grow."""
@@ -138,16 +142,12 @@ class Ledger(ABC):
         """An event type is no longer configured from that hour on. NotFound if it is not configured now."""
 
     @abstractmethod
-    def place(self, event_type: str) -> Place | None:
+    def location(self, event_type: str) -> Location | None:
         """Where the hours of an event type are; None if that was never recorded."""
 
     @abstractmethod
-    def set_place(self, event_type: str, place: Place) -> None:
+    def set_location(self, event_type: str, location: Location) -> None:
         """Record where the hours of an event type are."""
-
-    @abstractmethod
-    def newest_path(self, event_type: str) -> tuple[int, str] | None:
-        """The newest flagged hour and its directory; None if no hour is flagged."""
 
     @abstractmethod
     def claim(self, event_type: str, entry_id: str) -> Claim:

@@ -10,7 +10,7 @@ import msgspec
 from strandline.archive import readiness
 from strandline.archive.ledger import rows
 from strandline.archive.ledger.port import HourBook, Leases, Ledger, PeriodBook
-from strandline.archive.model import ArchivedFile, Barrier, Claim, Decision, Hour, Period, Place, Standing, Term
+from strandline.archive.model import ArchivedFile, Barrier, Claim, Decision, Hour, Location, Period, Standing, Term
 from strandline.engine.database import Database, LeaseClock, Tables, Transaction, is_plain
 from strandline.engine.process_leases import ProcessLeases
 from strandline.errors import Conflict, NotFound
@@ -95,6 +95,10 @@ class SqlHourBook(HourBook):
     def with_data(self, event_type: str) -> list[Hour]:
         return [rows.hour(*row) for row in self._tables.fetch("unflagged_data", event_type=event_type)]
 
+    def newest_path(self, event_type: str) -> tuple[int, str] | None:
+        found = self._tables.fetch("newest_path", event_type=event_type)
+        return (int(found[0][0]), str(found[0][1])) if found else None
+
 
 class SqlPeriodBook(PeriodBook):
     def __init__(self, tables: LedgerTables) -> None:
@@ -172,17 +176,13 @@ class SqlLedger(Ledger):
 
         self._tables.transaction(work)
 
-    def place(self, event_type: str) -> Place | None:
+    def location(self, event_type: str) -> Location | None:
         found = self._tables.fetch("place", event_type=event_type)
-        return Place(*found[0]) if found else None
+        return Location(*found[0]) if found else None
 
-    def set_place(self, event_type: str, place: Place) -> None:
-        values = {"event_type": event_type, "root": place.root, "template": place.template}
+    def set_location(self, event_type: str, location: Location) -> None:
+        values = {"event_type": event_type, "root": location.root, "template": location.template}
         self._tables.transaction(lambda tx: tx.run("set_place", **values))
-
-    def newest_path(self, event_type: str) -> tuple[int, str] | None:
-        found = self._tables.fetch("newest_path", event_type=event_type)
-        return (int(found[0][0]), str(found[0][1])) if found else None
 
     def claim(self, event_type: str, entry_id: str) -> Claim:
         def work(tx: Transaction) -> Claim:
