@@ -11,6 +11,7 @@ from pathlib import Path
 
 from redis import Redis
 
+from services import environment
 from strandline import EventType
 from strandline.errors import Conflict, Miss
 from strandline.feeds.fanout.fanouts import Fanouts
@@ -116,7 +117,7 @@ def home(node: Platform, user: str) -> list[int] | None:
 def start(node: Platform, failpoint: str = "", *arguments: str) -> subprocess.Popen[str]:
     """A process that runs the fan-out once."""
     command = [sys.executable, str(WORKER), str(node.data), *arguments]
-    variables = {**os.environ, "STRANDLINE_TEST_FAILPOINT": failpoint}
+    variables = environment(PYTHONPATH=os.pathsep.join(sys.path), STRANDLINE_TEST_FAILPOINT=failpoint)
     return subprocess.Popen(command, text=True, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
