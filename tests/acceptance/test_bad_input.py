@@ -135,7 +135,6 @@ def test_unknown_query_parameters_are_refused(target: Server, endpoint: Any):
         "a%2Fb",
         "%2Fetc%2Fpasswd",
         "%00",
-        "%ff",
         "a%20b",
         "a%0Ab",
         quote("ü☃𝄞"),
@@ -148,6 +147,14 @@ def test_names_that_nothing_has(target: Server, endpoint: Any, name: str):
     body = FINE.get((endpoint.method, endpoint.path), []) if endpoint.body is not None else None
     problem = assert_problem(send(target, endpoint.method, path_of(endpoint, name), body), 404)
     assert problem["code"] == "not_found"
+
+
+@pytest.mark.parametrize("endpoint", NAMED, ids=named)
+def test_names_that_are_not_utf_8(target: Server, endpoint: Any):
+    """Bytes that are not UTF-8 are no name: different bytes would become the same name."""
+    body = FINE.get((endpoint.method, endpoint.path), []) if endpoint.body is not None else None
+    problem = assert_problem(send(target, endpoint.method, path_of(endpoint, "%ff"), body), 400, "UTF-8")
+    assert problem["code"] == "malformed"
 
 
 @pytest.mark.parametrize("path", sorted({endpoint.path for endpoint in ENDPOINTS}))
