@@ -31,9 +31,9 @@ class Ledger:
     def check(self, stored: dict[str, list[tuple[int, int]]]) -> None:
         """Compare with `stored`, the ids of every partition in the order in which they are read.
 
-        A publisher sends larger numbers only after the response to a number. So what is stored before an acknowledged
-        event has smaller numbers. An event without a response can be stored at any later time, for example by a
-        broker that still has the request of a node that was killed.
+        A publisher sends larger numbers only after the response to a number. So what is stored before an
+        acknowledged event has smaller numbers. An event without a response can be stored at any later time, for
+        example by a broker that still has the request of a node that was killed.
         """
         seen: dict[tuple[int, int], int] = defaultdict(int)
         for partition, ids in stored.items():
