@@ -13,7 +13,7 @@ from strandline.log.cursors import Position, Span
 from strandline.log.range_source import LogSnapshot, RangeSource
 from strandline.log.raw import RawTopic
 
-# A task ends after so many records, so that progress is shown and a stop does not take long.
+# The most records of a task, so that progress is shown and a stop does not take long.
 _TASK_RECORDS = 200_000
 
 

@@ -66,7 +66,7 @@ class ReplicationProcess:
                     stop.wait(_POLL_SECONDS)
 
     def once(self, on_progress: OnProgress = lambda _: None) -> None:
-        """Replicate what the log holds now, whoever has the leases. The first error is raised at the end.
+        """Replicate what the log holds now, without taking leases. The first error is raised at the end.
 
         Another process may replicate the same topics: the store accepts every batch only once.
         """
@@ -85,7 +85,7 @@ class ReplicationProcess:
         topics = self._topics()
         owners = self._leases.owners()
         if self.owner not in owners:  # its leases expired while it was paused or had stalled
-            if owners and self._keeper.stalled:  # another process does the work, as long as it lives
+            if owners and self._keeper.stalled:  # another process that is alive does the work
                 return None
             self._keeper.register()
         fair = -(-len(topics) // len({*owners, self.owner}))

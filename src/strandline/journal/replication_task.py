@@ -19,7 +19,7 @@ from strandline.log.cursors import Position
 from strandline.log.ranges import PartitionRange, read_range
 from strandline.log.reading import Batch
 
-# So many records are folded and written together. More of them cost memory, fewer cost commits.
+# How many records are folded and written together: more need memory, fewer need more commits.
 _CHUNK_RECORDS = 40_000
 _CHUNK_BYTES = 16 << 20
 

@@ -138,7 +138,7 @@ class FanoutBatches:
             lags = {
                 partition: cursors.end_index(look.spans[partition]) - start for partition, start in starts.items()
             }
-            # The longest queues last, so that they get what the others leave.
+            # The partitions with the largest lag come last, so that they get the share that others do not need.
             for number, partition in enumerate(sorted(lags, key=lags.__getitem__)):
                 count = min(lags[partition], left // (len(lags) - number) or 1)
                 if count > 0 and left > 0:
@@ -287,7 +287,7 @@ class FanoutBatches:
         failpoints.hit("fanout.marked")
 
     def behind(self) -> list[str]:
-        """The event types of which the store has lost what was fanned out: it was restored, or is empty."""
+        """The event types whose fanned-out posts the store has lost, because it was restored or emptied."""
         return [
             name
             for name, ends in self._book.state().positions.items()

@@ -28,7 +28,7 @@ from strandline.feeds.storage.port import FeedStore
 
 _T = TypeVar("_T")
 
-# So many followers are read and written together. More of them cost memory, fewer cost round trips.
+# How many followers are read and written together: more need memory, fewer need more round trips.
 _AT_ONCE = 10_000
 _EDGES_AT_ONCE = 200
 
@@ -49,7 +49,7 @@ class AuthorPosts:
 
 @dataclass(frozen=True)
 class Delivered:
-    """The feeds that were written to, and the last follower that each chunk has reached; None: it was the last."""
+    """The feeds that were written to, and the last follower of each chunk; None if no follower is left."""
 
     entries: int = 0
     reached: Mapping[int, str | None] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class DeliveryTask:
     def _histories(self, store: FeedStore, edges: Sequence[FollowEdge]) -> Iterator[Operation]:
         """A merge for each follow, an unmerge for each unfollow, of the author's recent entries.
 
-        Who has left is not reached by deletions any more, so an unfollow takes out deleted entries, too.
+        Deletions do not reach users who have unfollowed, so an unfollow takes out deleted entries, too.
         """
         recent = recent_entries(store, self.place, {one.author for one in edges})
         for one in edges:
@@ -138,7 +138,7 @@ class DeliveryTask:
 
 
 def recent_entries(store: FeedStore, place: FanoutPlace, authors: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
-    """The recent entries of authors; none for those who never posted. Raises the error of a part that fails."""
+    """The recent entries of authors; empty for authors who never posted. Raises if a part of the store fails."""
     names = sorted({*authors})
     found: dict[str, tuple[Entry, ...]] = {}
     for some in parts(names, _EDGES_AT_ONCE):
@@ -195,7 +195,7 @@ def parts(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
 
 
 def divided(whole: DeliveryTask, count: int) -> list[DeliveryTask]:
-    """The work of a batch as at most so many tasks of about the same size."""
+    """The work of a batch as at most `count` tasks of about the same size."""
     shares: list[list[AuthorPosts]] = [[] for _ in range(count)]
     loads = [0] * count
     for one in sorted(whole.posts, key=lambda one: -one.weight):

@@ -150,7 +150,7 @@ UPDATE fanout_queue SET reached = :reached, turn = :turn WHERE number = :number;
 DELETE FROM fanout_queue WHERE number = :number;
 
 -- name: cancel
--- A post that was deleted is delivered to nobody else.
+-- A post that was deleted is delivered to no other follower.
 DELETE FROM fanout_queue WHERE author = :author AND id = :id AND NOT deleted;
 
 -- name: add_letter

@@ -22,9 +22,9 @@ from strandline.schedule.relay.values import FilledRange, RelayLetter, RelayMess
 from strandline.schedule.storage.connect import connect
 from strandline.schedule.storage.port import RelayBook, ScheduleStore
 
-# A task ends after so many records, so that progress is shown and a stop does not take long.
+# The most records of a task, so that progress is shown and a stop does not take long.
 _TASK_RECORDS = 50_000
-# So many messages are created in one transaction. More of them would keep other writers waiting.
+# How many messages one transaction creates. More of them would keep other writers waiting.
 _CHUNK_RECORDS = 2_000
 _CHUNK_BYTES = 8 << 20
 
