@@ -16,7 +16,7 @@ from strandline.journal.record_headers import action_headers
 from strandline.journal.storage.connect import connect
 from strandline.journal.storage.port import JournalStore
 from strandline.log.cursors import Position
-from strandline.log.ranges import PartitionRange, read_range
+from strandline.log.ranges import PartitionRange, read_chunks
 from strandline.log.reading import Batch
 
 # How many records are folded and written together: more need memory, fewer need more commits.
@@ -62,20 +62,11 @@ class ReplicationTask:
 
     def _chunks(self) -> Iterator[Batch]:
         try:
-            for batch in read_range(self.part):
-                yield from _cut(batch)
+            yield from read_chunks(self.part, _CHUNK_RECORDS, _CHUNK_BYTES)
         except InvalidCursor as error:
             raise Gap(
                 f"{error.detail}; they are not in the store either: restore the topic from a backup"
             ) from error
-
-
-def _cut(batch: Batch) -> Iterator[Batch]:
-    """The batch in parts that are written together."""
-    size = max(1, int(batch.records.nbytes) // max(1, len(batch)))
-    count = max(1, min(_CHUNK_RECORDS, _CHUNK_BYTES // size))
-    for start in range(0, len(batch), count):
-        yield Batch(batch.event_type, batch.partition, batch.timeline, batch.records.slice(start, count))
 
 
 def decode(batch: Batch) -> tuple[list[LoggedAction], list[DeadLetter]]:

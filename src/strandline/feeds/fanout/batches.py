@@ -150,13 +150,11 @@ class FanoutBatches:
         self, name: str, partition: int, spans: Sequence[Span], positions: Mapping[str, Mapping[int, Position]]
     ) -> int:
         """The index of the first record to read. A new fan-out starts with the oldest one."""
-        begin, end = cursors.begin_index(spans), cursors.end_index(spans)
+        begin = cursors.begin_index(spans)
         position = positions.get(name, {}).get(partition)
         if position is None:
             return begin
-        if position >= cursors.at_index(spans, end):  # the snapshot is older than the position
-            return end
-        start = cursors.index_of(spans, position)
+        start = cursors.index_after(spans, position)
         if start < begin and self._options.lost == "stop":
             raise _expired(f"partition {partition} of {name!r} is fanned out up to {position}")
         return max(start, begin)

@@ -15,7 +15,7 @@ from strandline.errors import Gap, Invalid, InvalidCursor, StrandlineError
 from strandline.log import cursors
 from strandline.log.cursors import Position, Span
 from strandline.log.range_source import LogSnapshot, RangeSource
-from strandline.log.ranges import PartitionRange, read_range
+from strandline.log.ranges import PartitionRange, read_chunks
 from strandline.log.reading import Batch
 from strandline.schedule.relay.rules import DueRule, message_id
 from strandline.schedule.relay.values import FilledRange, RelayLetter, RelayMessage, RelayRoute
@@ -60,18 +60,9 @@ class FillTask:
 
     def _chunks(self) -> Iterator[Batch]:
         try:
-            for batch in read_range(self.part):
-                yield from _cut(batch)
+            yield from read_chunks(self.part, _CHUNK_RECORDS, _CHUNK_BYTES)
         except InvalidCursor as error:
             raise Gap(f"{error.detail}; these events of the source are lost for the relay") from error
-
-
-def _cut(batch: Batch) -> Iterator[Batch]:
-    """The batch in parts that are stored together."""
-    size = max(1, int(batch.records.nbytes) // max(1, len(batch)))
-    count = max(1, min(_CHUNK_RECORDS, _CHUNK_BYTES // size))
-    for start in range(0, len(batch), count):
-        yield Batch(batch.event_type, batch.partition, batch.timeline, batch.records.slice(start, count))
 
 
 def decode(batch: Batch, source_id: str, rule: DueRule) -> tuple[list[RelayMessage], list[RelayLetter]]:
@@ -151,12 +142,10 @@ class FillPlanner:
 
     def _start(self, partition: int, spans: Sequence[Span], position: Position | None) -> int:
         """The index of the first record to fill. A new relay starts with the oldest event."""
-        begin, end = cursors.begin_index(spans), cursors.end_index(spans)
+        begin = cursors.begin_index(spans)
         if position is None:
             return begin
-        if position >= cursors.at_index(spans, end):  # the snapshot is older than the position
-            return end
-        start = cursors.index_of(spans, position)
+        start = cursors.index_after(spans, position)
         if start < begin:
             raise Gap(
                 f"partition {partition} of {self._route.source!r} is filled up to {position}, but events after "
