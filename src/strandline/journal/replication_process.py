@@ -10,9 +10,10 @@ from contextlib import suppress
 
 from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
+from strandline.engine.task_runner import TaskRunner
 from strandline.errors import Conflict, NotFound, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.journal.replication_plan import ReplicationPlanner, TopicPlan
-from strandline.journal.replication_task import Replicated, ReplicationRunner, ReplicationTask
+from strandline.journal.replication_task import Replicated, ReplicationTask
 from strandline.log.range_source import LogSnapshot
 from strandline.log.raw import RawTopic
 from strandline.progress import JobProgress, OnProgress
@@ -36,7 +37,7 @@ class ReplicationProcess:
         planner: ReplicationPlanner,
         leases: ProcessLeases,
         keeper: LeaseKeeper,
-        runner: ReplicationRunner,
+        runner: TaskRunner,
     ) -> None:
         self._topics = topics
         self._planner = planner

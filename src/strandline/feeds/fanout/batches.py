@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from strandline import failpoints
 from strandline.clock import Clock
+from strandline.engine.task_runner import TaskRunner
 from strandline.errors import Gap, Invalid, InvalidCursor, StrandlineError, Unavailable
 from strandline.feeds.fanout import rules
 from strandline.feeds.fanout.book import FanoutBook
 from strandline.feeds.fanout.delivery import (
     AuthorPosts,
     Delivered,
-    DeliveryRunner,
     DeliveryTask,
     FanoutPlace,
     apply_all,
@@ -72,7 +72,7 @@ class FanoutBatches:
         source: RangeSource,
         book: FanoutBook,
         store: FeedStore,
-        runner: DeliveryRunner,
+        runner: TaskRunner,
         clock: Clock,
     ) -> None:
         self._place = place

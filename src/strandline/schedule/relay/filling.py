@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from strandline import failpoints
 from strandline.clock import system_clock
 from strandline.engine.connect import Databases
-from strandline.errors import Gap, Invalid, InvalidCursor, StrandlineError
+from strandline.engine.task_runner import TaskStores
+from strandline.errors import Gap, Invalid, InvalidCursor
 from strandline.log import cursors
 from strandline.log.cursors import Position, Span
 from strandline.log.range_source import LogSnapshot, RangeSource
@@ -27,6 +25,14 @@ _TASK_RECORDS = 50_000
 # How many messages one transaction creates. More of them would keep other writers waiting.
 _CHUNK_RECORDS = 2_000
 _CHUNK_BYTES = 8 << 20
+
+
+def _connect(url: str, databases: Databases) -> ScheduleStore:
+    return connect(url, databases, system_clock())
+
+
+#: The stores of the tasks, by address.
+STORES = TaskStores(_connect)
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class FillTask:
 
     def run(self) -> FilledRange:
         """Conflict if the relay is not at `after`; Gap if records are missing."""
-        book = _store(self.url, self.part.data).relays
+        book = STORES.get(self.url, self.part.data).relays
         after, records, dead = self.after, 0, 0
         for chunk in self._chunks():
             until = Position(chunk.timeline, chunk.records["offset"][-1].as_py())
@@ -79,28 +85,6 @@ def decode(batch: Batch, source_id: str, rule: DueRule) -> tuple[list[RelayMessa
         except Invalid as error:
             dead.append(RelayLetter(name, partition, cursor, error.detail, value))
     return messages, dead
-
-
-class FillRunner(ABC):
-    """Runs tasks. A task may run twice."""
-
-    @abstractmethod
-    def run(self, tasks: Sequence[FillTask]) -> list[FilledRange | StrandlineError]:
-        """The result of every task, or its error."""
-
-
-class FillHere(FillRunner):
-    """Runs tasks one after the other in this process."""
-
-    def run(self, tasks: Sequence[FillTask]) -> list[FilledRange | StrandlineError]:
-        return [_attempt(task) for task in tasks]
-
-
-def _attempt(task: FillTask) -> FilledRange | StrandlineError:
-    try:
-        return task.run()
-    except StrandlineError as error:
-        return error
 
 
 @dataclass(frozen=True)
@@ -159,25 +143,3 @@ class FillPlanner:
         start, end = (cursors.at_index(snapshot.spans[partition], index) for index in between)
         part = self._source.range(self._route.source, snapshot, partition, start, end)
         return FillTask(self._route, self._rule, self._url, position, end, part)
-
-
-_lock = threading.Lock()
-_open: dict[tuple[str, str], tuple[ScheduleStore, Databases]] = {}
-
-
-def _store(url: str, data: str) -> ScheduleStore:
-    """The schedules, opened once per process: a worker process runs many tasks."""
-    with _lock:
-        if (url, data) not in _open:
-            databases = Databases(Path(data))
-            _open[url, data] = (connect(url, databases, system_clock()), databases)
-        return _open[url, data][0]
-
-
-def close_filled() -> None:
-    """Close the schedules that this process has opened for tasks."""
-    with _lock:
-        for store, databases in _open.values():
-            store.close()
-            databases.close()
-        _open.clear()
