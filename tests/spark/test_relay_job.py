@@ -17,7 +17,7 @@ from strandline.pipeline import tasks
 from strandline.pipeline.tasks import SparkFill
 from strandline.platform import Platform
 from strandline.schedule.relay.filling import STORES, FillTask
-from strandline.schedule.relay.relays import Relays
+from strandline.schedule.relay.starting import Relays
 from strandline.schedule.relay.values import RelayOptions
 from strandline.schedule.settings import ScheduleSettings
 from strandline.settings import Settings

@@ -11,7 +11,7 @@ from strandline.engine.connect import Databases
 from strandline.errors import Invalid, Miss, OutcomeUnknown, StrandlineError
 from strandline.feeds import rules
 from strandline.feeds.dead_letters import DeadOperations
-from strandline.feeds.fanout.fanouts import Fanouts
+from strandline.feeds.fanout.starting import Fanouts
 from strandline.feeds.fanout.values import FanoutLetter
 from strandline.feeds.model import (
     AppendEntry,
