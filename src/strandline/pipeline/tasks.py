@@ -142,34 +142,29 @@ def _deliver(task: DeliveryTask) -> Delivered:
 
 def refuse_local_feeds(place: FanoutPlace) -> None:
     """Invalid if this worker is on another machine than the files of the feeds."""
-    master = remote_master()
     for name, url in (("feeds.url", place.settings.url), ("feeds.database_url", place.settings.database_url)):
-        if master is not None and not url:
-            raise Invalid(
-                f"the feeds and the follow graph are stored in a file, which workers of {master} cannot write; "
-                f"set {name}, or use a local master"
-            )
+        _refuse_file("the feeds and the follow graph", name, url)
+
+
+def _refuse_file(what: str, setting: str, url: str) -> None:
+    """Invalid if a store has no address and this worker is on another machine than its file."""
+    master = remote_master()
+    if master is not None and not url:
+        raise Invalid(
+            f"{what} are stored in a file, which workers of {master} cannot write; set {setting}, or use a local "
+            "master"
+        )
 
 
 def _fill(task: FillTask) -> FilledRange:
     refuse_remote(task.part)
-    master = remote_master()
-    if master is not None and not task.url:
-        raise Invalid(
-            f"the schedules are stored in a file, which workers of {master} cannot write; set schedule.url, or "
-            "use a local master"
-        )
+    _refuse_file("the schedules", "schedule.url", task.url)
     return task.run()
 
 
 def _replicate(task: ReplicationTask) -> Replicated:
     refuse_remote(task.part)
-    master = remote_master()
-    if master is not None and not task.url:
-        raise Invalid(
-            f"the journals are stored in a file, which workers of {master} cannot write; set journal.url, or "
-            "use a local master"
-        )
+    _refuse_file("the journals", "journal.url", task.url)
     # A task makes many values and no cycles; looking for cycles would take a fifth of its time.
     gc.disable()
     try:
