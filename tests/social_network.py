@@ -14,8 +14,8 @@ from redis import Redis
 from services import environment
 from strandline import EventType
 from strandline.errors import Conflict, Miss
-from strandline.feeds.fanout.fanouts import Fanouts
 from strandline.feeds.fanout.process import FanoutProcess
+from strandline.feeds.fanout.starting import Fanouts
 from strandline.feeds.fanout.values import FanoutOptions
 from strandline.platform import Platform
 

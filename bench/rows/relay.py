@@ -13,7 +13,7 @@ from bench.rows.spark import fill, session
 from bench.runner import Row, Scale, Side
 from strandline import EventType
 from strandline.pipeline.tasks import SparkFill
-from strandline.schedule.relay.relays import Relays
+from strandline.schedule.relay.starting import Relays
 from strandline.schedule.relay.values import RelayOptions
 
 _EVENTS = 50_000

@@ -13,7 +13,7 @@ import strandline
 from services import STRANDLINE, Process, environment, run_cli, until
 from social_network import SMALL, Network, create, wipe
 from strandline.errors import Invalid
-from strandline.feeds.fanout.delivery import DeliveryTask, FanoutPlace, close_deliveries
+from strandline.feeds.fanout.delivery import STORES, DeliveryTask, FanoutPlace
 from strandline.feeds.fanout.rebuild import RebuildOptions
 from strandline.feeds.fanout.values import FanoutOptions
 from strandline.feeds.settings import FeedSettings
@@ -50,7 +50,7 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Platform]:
     with strandline.open(data) as opened:
         create(opened)
         yield opened
-    close_deliveries()
+    STORES.close()
 
 
 @pytest.fixture

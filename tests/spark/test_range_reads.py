@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from services import until
 from strandline.errors import InvalidCursor
 from strandline.log import StorageInfo, ranges
-from strandline.log.ranges import PartitionRange, Piece, read_range
+from strandline.log.ranges import PartitionRange, Piece, read_chunks, read_range
 from strandline.log.records import NewRecords
 from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
 
@@ -70,6 +70,15 @@ def test_large_ranges_come_in_several_batches(piece, tmp_path, monkeypatch):
     batches = [*read_range(part_of(tmp_path, piece))]
     assert [len(batch) for batch in batches] == [70] * 11 + [30]
     assert all(a.records["offset"][-1].as_py() + 1 == b.records["offset"][0].as_py() for a, b in pairwise(batches))
+
+
+def test_chunks_are_bounded_in_records_and_bytes(piece, tmp_path):
+    """The chunks of a range are its records in order; each chunk has one record at least."""
+    part = part_of(tmp_path, piece)
+    by_records = [*read_chunks(part, 300, 1 << 30)]
+    assert all(0 < len(chunk) <= 300 for chunk in by_records)
+    assert [int(value) for chunk in by_records for value in chunk.values] == [*range(100, 900)]
+    assert [len(chunk) for chunk in read_chunks(part, 300, 1)] == [1] * 800
 
 
 def test_timelines_are_read_one_after_the_other(info, tmp_path):

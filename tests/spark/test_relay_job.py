@@ -11,12 +11,13 @@ import pytest
 from services import STRANDLINE, Process, environment, run_cli, until
 from strandline import EventType
 from strandline.clock import system_clock
+from strandline.engine.task_runner import InThisProcess
 from strandline.errors import Conflict, Invalid
 from strandline.pipeline import tasks
 from strandline.pipeline.tasks import SparkFill
 from strandline.platform import Platform
-from strandline.schedule.relay.filling import FillHere, FillTask, close_filled
-from strandline.schedule.relay.relays import Relays
+from strandline.schedule.relay.filling import STORES, FillTask
+from strandline.schedule.relay.starting import Relays
 from strandline.schedule.relay.values import RelayOptions
 from strandline.schedule.settings import ScheduleSettings
 from strandline.settings import Settings
@@ -32,7 +33,7 @@ JOB = (
 @pytest.fixture(autouse=True)
 def _stores_of_tasks() -> Iterator[None]:
     yield
-    close_filled()
+    STORES.close()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -64,7 +65,7 @@ def settings(platform: Platform) -> list[str]:
     return [*found, "--schedule-url", platform.settings.schedule.url] if platform.settings.schedule.url else found
 
 
-class Recording(FillHere):
+class Recording(InThisProcess):
     def __init__(self) -> None:
         self.kept: list[FillTask] = []
 

@@ -11,11 +11,12 @@ import pytest
 
 from services import STRANDLINE, Process, environment, run_cli, until
 from strandline.clock import system_clock
+from strandline.engine.task_runner import InThisProcess
 from strandline.errors import Conflict, Invalid, Unavailable
 from strandline.journal import payloads
 from strandline.journal.local import LocalJournal
 from strandline.journal.model import Append, NewEvent, Payload
-from strandline.journal.replication_task import InThisProcess, ReplicationTask, close_stores
+from strandline.journal.replication_task import STORES, ReplicationTask
 from strandline.journal.settings import JournalSettings
 from strandline.log import StorageInfo
 from strandline.log.storage.registry import KafkaConfiguration
@@ -33,7 +34,7 @@ JOB = ("pipeline", "run", "replicate", "--master", "local[2]")
 @pytest.fixture(autouse=True)
 def _stores_of_tasks() -> Iterator[None]:
     yield
-    close_stores()
+    STORES.close()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

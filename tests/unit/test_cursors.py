@@ -217,6 +217,14 @@ def test_the_canonical_spelling_names_the_record_just_before():
             assert cursors.at_index(spans, index) == expected, (spans, index)
 
 
+def test_a_position_newer_than_the_timelines_is_at_their_end():
+    """A reader whose timelines are older than its position has nothing to read."""
+    spans = [Span(1, 0, 9), Span(2, 0, 4)]
+    assert cursors.index_after(spans, Position(1, 3)) == 4
+    assert cursors.index_after(spans, Position(2, 4)) == cursors.index_after(spans, Position(2, 9)) == 15
+    assert cursors.index_after(spans, Position(3, 0)) == 15
+
+
 def test_the_end_of_a_timeline_equals_the_start_of_the_next():
     """`last of n` equals `−1 of n+1`, also across empty timelines."""
     for spans, _ in checked():

@@ -36,7 +36,7 @@ class Store:
     def settle(self, numbers: list[int]) -> None:
         self.waiting = [number for number in self.waiting if number not in numbers]
 
-    def bury(self, number: int, operation: Operation, reason: str) -> None:
+    def give_up(self, number: int, operation: Operation, reason: str) -> None:
         if self.full:
             raise OutcomeUnknown("no answer")
         self.settle([number])

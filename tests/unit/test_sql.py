@@ -11,14 +11,18 @@ import pytest
 
 from strandline.engine import process_leases, sql
 
-ROOMS = {
-    "strandline.log.catalog": "catalog.sql",
-    "strandline.log.subscriptions": "subscriptions.sql",
-    "strandline.archive.ledger": "ledger.sql",
-    "strandline.schedule.storage": "schedule.sql",
-    "strandline.journal.storage": "journal.sql",
-    "strandline.journal": "replicators.sql",
-}
+ROOMS = [
+    ("strandline.log.catalog", "catalog.sql"),
+    ("strandline.log.subscriptions", "subscriptions.sql"),
+    ("strandline.archive.ledger", "ledger.sql"),
+    ("strandline.schedule.storage", "schedule.sql"),
+    ("strandline.schedule.storage", "relays.sql"),
+    ("strandline.journal.storage", "journal.sql"),
+    ("strandline.journal", "replicators.sql"),
+    ("strandline.feeds", "dead_letters.sql"),
+    ("strandline.feeds.fanout", "fanout.sql"),
+    ("strandline.feeds.storage", "feeds.sql"),
+]
 ALONE = [
     ("strandline.log.storage", "topic_file.sql"),
     ("strandline.coordination", "coordination.sql"),
@@ -79,6 +83,15 @@ def test_parts_are_inserted_where_they_are_named(package):
     }
 
 
+def test_blocks_of_the_engine_are_included(package):
+    """The including file says with its parts which tables the statements use."""
+    parts = "-- part: processes\nworkers\n-- part: leases\nwork\n-- part: progress\ntext\n"
+    (package / "a.sql").write_text(f"-- include: process_leases.sql\n\n{parts}", encoding="utf-8")
+    found = sql.load("statements", "a.sql", "sqlite")
+    assert found["leave"] == "DELETE FROM workers WHERE owner = :owner;"
+    assert not [statement for statement in found.values() if "{" in statement]
+
+
 def test_a_percent_sign_is_an_operator(package):
     """The driver of PostgreSQL reads a single one as a placeholder if the statement has parameters."""
     text = "-- name: one\nSELECT :a % 7;\n-- name: two\nSELECT 8 % 7;\n"
@@ -96,15 +109,13 @@ def test_a_name_used_twice_is_a_mistake(package, second):
         sql.load("statements", "twice.sql", "sqlite")
 
 
-@pytest.mark.parametrize("package", ROOMS)
-def test_both_dialects_have_the_same_statements(package):
+@pytest.mark.parametrize(("package", "file"), ROOMS)
+def test_both_dialects_have_the_same_statements(package, file):
     """One adapter class runs the statements of both dialects by name."""
-    assert (
-        sql.load(package, ROOMS[package], "sqlite").keys() == sql.load(package, ROOMS[package], "postgres").keys()
-    )
+    assert sql.load(package, file, "sqlite").keys() == sql.load(package, file, "postgres").keys()
 
 
-@pytest.mark.parametrize(("package", "file"), [*ROOMS.items(), *ALONE])
+@pytest.mark.parametrize(("package", "file"), [*ROOMS, *ALONE])
 def test_every_block_of_ours_is_used(package, file):
     """A statement that no code runs is dead code."""
     used = "".join(

@@ -42,7 +42,7 @@ def feeds() -> None:
 @_feed
 @click.option("--offset", type=click.IntRange(min=0), default=0, show_default=True, help="Newest entries to skip.")
 @click.option("--length", type=click.IntRange(min=0), default=20, show_default=True, help="Most entries to show.")
-@click.option("--since", type=_entry_id, metavar="ID", help="Only what was added after this entry was.")
+@click.option("--since", type=_entry_id, metavar="ID", help="Only entries that were added after this one.")
 @on_target
 def show(target: Target, feed: str, offset: int, length: int, since: int | None) -> None:
     """Show the entries of FEED, newest first."""
@@ -168,9 +168,11 @@ def replay(target: Target) -> None:
 
 
 @feeds.command()
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Most to show.")
 @click.option(
-    "--after", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="Only those after this one."
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Most dead letters to show."
+)
+@click.option(
+    "--after", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="Only dead letters after this number."
 )
 @on_target
 def dead(target: Target, limit: int, after: int) -> None:

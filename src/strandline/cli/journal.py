@@ -83,11 +83,13 @@ def show(target: Target, topic: str, entity: str | None, first: int, last: int |
 @click.argument("events", nargs=-1, metavar="[EVENT]...")
 @click.option("--file", type=click.File("rb"), help="One JSON event per line; - is standard input.")
 @click.option(
-    "--expected", type=click.IntRange(min=0), help="Refuse if the pointer is another; default: as it is."
+    "--expected", type=click.IntRange(min=0), help="Refuse the append if the newest seqNr is another one."
 )
 @click.option("--tag", "tags", multiple=True, help="Tag of the events; may be repeated.")
 @click.option("--metadata", help="JSON that is stored with every event.")
-@click.option("--expire-after", "expire_after_ms", callback=output.to_ms, help="Purge the journal after it: 30d.")
+@click.option(
+    "--expire-after", "expire_after_ms", callback=output.to_ms, help="Purge the journal this long after: 30d."
+)
 @on_target
 def append(
     target: Target, topic: str, entity: str, events: Sequence[str], file: BinaryIO | None, **options: Any
@@ -116,7 +118,9 @@ def _json(text: str) -> msgspec.Raw:
     try:
         return msgspec.json.decode(text, type=msgspec.Raw)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise Invalid(f"{text!r:.60} is not JSON: {error}; quote texts twice") from error
+        raise Invalid(
+            f"{text!r:.60} is not JSON: {error}; a JSON text needs its own quotes inside those of the shell"
+        ) from error
 
 
 @journal.command()
@@ -160,7 +164,7 @@ def purge(target: Target, topic: str, entity: str, *, yes: bool) -> None:
 @journal.command()
 @_topic
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Most records to show.")
-@click.option("--after", metavar="PLACE", help="Only those after this place.")
+@click.option("--after", metavar="PLACE", help="Only records after this place.")
 @on_target
 def dead(target: Target, topic: str, limit: int, after: str | None) -> None:
     """List the records of TOPIC that could not be decoded and were set aside by replication."""

@@ -48,7 +48,7 @@ class Target:
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before something is removed for good, unless `yes` is set. Aborts the command if the answer is no.
 
-        A UsageError if nobody can answer: without a terminal, and with --json.
+        UsageError if the question cannot be asked: without a terminal, and with --json.
         """
         if yes:
             return

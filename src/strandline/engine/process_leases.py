@@ -1,7 +1,7 @@
 """Which process does what, in a database that all processes share.
 
-A room has two tables, of its processes and of their leases, and the statements that are run here: `lock`, `renew`,
-`expire_owners`, `owners`, `has_lease`, `take`, `release` and `leave`.
+A room has two tables, of its processes and of their leases. Its `.sql` file includes `process_leases.sql`, which
+has the statements that are run here.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A block is for every database, or for one dialect: `-- name: <identifier> (postg
 PostgreSQL's form with named parameters, `:name`; `= ANY (:name)` compares with each item of a list. `load`
 translates these, and the few forms that SQLite does not know, for the dialect. So most statements and all tables
 are written once. Text that several statements have in common is a part, `-- part: <identifier>`, which statements
-and other parts contain as `{<identifier>}`.
+and other parts contain as `{<identifier>}`. `-- include: <file>` adds the blocks of a file of `engine`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Literal
 Dialect = Literal["sqlite", "postgres", "cassandra"]
 
 _BLOCK = re.compile(r"^-- (name|part): (\w+)(?: \((sqlite|postgres)\))?[ \t]*$", re.MULTILINE)
+_INCLUDE = re.compile(r"^-- include: (\S+)$", re.MULTILINE)
 _PART = re.compile(r"\{(\w+)\}")
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _ANY = re.compile(r"= ANY \(:(\w+)\)")
@@ -35,7 +36,8 @@ _SQLITE_FORMS = {
 
 def load(package: str, file: str, dialect: Dialect) -> dict[str, str]:
     """The statements of a `.sql` file beside the modules of `package`, by name, for one dialect."""
-    text = resources.files(package).joinpath(file).read_text(encoding="utf-8")
+    text = _text(package, file)
+    text += "".join(_text("strandline.engine", included) for included in _INCLUDE.findall(text))
     blocks: dict[str, dict[str, str]] = {"name": {}, "part": {}}
     pieces = _BLOCK.split(text)
     for kind, name, only, block in zip(*(pieces[first::4] for first in range(1, 5)), strict=True):
@@ -45,6 +47,10 @@ def load(package: str, file: str, dialect: Dialect) -> dict[str, str]:
             raise ValueError(f"{file} of {package} has two blocks named {name} for {dialect}")
         blocks[kind][name] = _COMMENT.sub("", block).strip()
     return {name: _translated(_filled(block, blocks["part"]), dialect) for name, block in blocks["name"].items()}
+
+
+def _text(package: str, file: str) -> str:
+    return resources.files(package).joinpath(file).read_text(encoding="utf-8")
 
 
 def _filled(block: str, parts: dict[str, str]) -> str:

@@ -48,7 +48,7 @@ class DeadOperations:
         """How many there are of each kind of operation."""
         return dict(self._tables.fetch("counts"))
 
-    # -- what waits for a retry
+    # -- operations that wait for a retry
 
     def wait(self, operation: Operation, reason: str, limit_ms: int) -> int:
         """Keep an operation that this process retries for `limit_ms`; returns its number. Durable."""
@@ -61,8 +61,8 @@ class DeadOperations:
         """Forget operations that were applied."""
         self._tables.transaction(lambda own: [own.run("settle", number=number) for number in numbers])
 
-    def bury(self, number: int, operation: Operation, reason: str) -> None:
-        """Make an operation that waits a dead letter, if no other process has done so."""
+    def give_up(self, number: int, operation: Operation, reason: str) -> None:
+        """Make a dead letter of an operation that waits, unless another process has done so."""
 
         def work(own: Transaction) -> None:
             if own.run("settle", number=number):
@@ -71,7 +71,7 @@ class DeadOperations:
         self._tables.transaction(work)
 
     def overdue(self, limit: int) -> list[WaitingOperation]:
-        """What killed processes have left, oldest first."""
+        """The operations of killed processes, oldest first."""
         rows = self._tables.fetch("overdue", now_ms=self._clock.now_ms(), limit=limit)
         return [
             WaitingOperation(number, operation_log.decoded(bytes(event)), reason) for number, reason, event in rows

@@ -25,9 +25,9 @@ _BEFORE_ALL = -1
 class IdState:
     """What is known about an id that counts towards the cap.
 
-    `additions` has those later than `unmerged` that no other one beats in both time and metadata, oldest first, so
-    that their metadata falls. `rank` is the place in the order of first arrival; None if only a delete or unmerge
-    has arrived. `fresh` is False if the id first came as history.
+    `additions` has the additions later than `unmerged`, oldest first, without those that another one beats in
+    both time and metadata, so each later one has smaller metadata. `rank` is the place in the order of first
+    arrival; None if only a delete or unmerge has arrived. `fresh` is False if the id first arrived as history.
     """
 
     __slots__ = ("additions", "fresh", "rank", "unmerged")
@@ -85,7 +85,7 @@ class FeedState:
             self._restart(record)
             return
         if kind == DELETE:
-            self._bury(entry_id, time)
+            self._add_tombstone(entry_id, time)
         if time < self.start or (self.floor is not None and entry_id <= self.floor):
             return
         known = self.ids.get(entry_id)
@@ -104,8 +104,8 @@ class FeedState:
         known.rank = self._next_rank if rank is None else rank
         self._next_rank = max(self._next_rank, known.rank + 1)
 
-    def _bury(self, entry_id: int, time: int) -> None:
-        """Keep a tombstone. The id still counts, but its additions are forgotten for good."""
+    def _add_tombstone(self, entry_id: int, time: int) -> None:
+        """The id still counts, but its additions are forgotten for good."""
         self.tombstones[entry_id] = max(time, self.tombstones.get(entry_id, time))
         known = self.ids.get(entry_id)
         if known is not None:
@@ -221,7 +221,7 @@ def _head(state: FeedState) -> list[Record]:
 
 
 def _own_records(state: FeedState) -> list[Record]:
-    """The records of all ids, with rising ids. A rank is written where it differs from the order of records."""
+    """The records of all ids, in order of ids. A rank is written where it differs from the order of records."""
     arrived = sorted((known.rank, entry_id) for entry_id, known in state.ids.items() if known.rank is not None)
     ranks = {entry_id: rank for rank, (_, entry_id) in enumerate(arrived)}
     written: list[Record] = []
@@ -237,7 +237,7 @@ def _records_of(entry_id: int, known: IdState, rank: int | None, start: int) -> 
     kind = ADD if known.fresh else HISTORY
     additions = known.additions
     if not additions and known.rank is not None:
-        additions = ((known.unmerged, None),)  # is hidden, and keeps the arrival
+        additions = ((known.unmerged, None),)  # a hidden addition, which keeps the order of arrival
     for time, metadata in additions:
         yield Record(kind, entry_id, time, metadata, rank)
         rank = None

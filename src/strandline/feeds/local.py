@@ -11,7 +11,7 @@ from strandline.engine.connect import Databases
 from strandline.errors import Invalid, Miss, OutcomeUnknown, StrandlineError
 from strandline.feeds import rules
 from strandline.feeds.dead_letters import DeadOperations
-from strandline.feeds.fanout.fanouts import Fanouts
+from strandline.feeds.fanout.starting import Fanouts
 from strandline.feeds.fanout.values import FanoutLetter
 from strandline.feeds.model import (
     AppendEntry,
@@ -159,7 +159,7 @@ class LocalFeeds(Feeds, Room):
         return self._times.next() if given is None else given
 
     def _write(self, operation: Operation) -> int:
-        """Record and apply an operation. What fails is retried later; raises if all of it failed."""
+        """Record and apply an operation. Feeds that fail are retried later; raises if all of them failed."""
         self._refuse_old(operation)
         feeds = feeds_of(operation)
         if not feeds:
@@ -176,7 +176,7 @@ class LocalFeeds(Feeds, Room):
         return applied.accepted
 
     def _keep(self, rest: Operation, error: StrandlineError) -> None:
-        """Retry what failed, also if this process is killed. OutcomeUnknown if it cannot be kept for that."""
+        """Retry the failed part, also if this process is killed. OutcomeUnknown if it cannot be kept for that."""
         try:
             self._retries.keep(rest, error)
         except StrandlineError as cause:
@@ -239,7 +239,7 @@ class LocalFeeds(Feeds, Room):
     def replay(self) -> int:
         """Apply the recorded operations that a store from a snapshot does not have yet; returns their number.
 
-        For an operator, while no node writes to the feeds or while they do: operations are idempotent.
+        Nodes may write to the feeds meanwhile, because operations are idempotent.
         """
         return self._recovery.replay(self._refuse_old)
 

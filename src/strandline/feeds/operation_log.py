@@ -101,7 +101,7 @@ def name_of(operation: Operation) -> str:
 
 
 def decoded(event: bytes) -> Operation:
-    """The operation, or part of one, of an event. Invalid if it is none."""
+    """The operation, or part of one, of an event. Invalid if the event is not an operation."""
     try:
         return to_operation(msgspec.json.decode(event, type=RecordedOperation))
     except (msgspec.MsgspecError, ValueError, UnicodeError, IndexError) as error:

@@ -23,7 +23,7 @@ from strandline.feeds.model import (
 # The additions have the lowest numbers, and the records that are not about one id the highest.
 #: A new entry.
 ADD: Final = 1
-#: An entry of a merge or a set: it is an addition, but its arrival is no news.
+#: An entry of a merge or a set: an addition that does not count as new when it arrives.
 HISTORY: Final = 2
 #: Hides the additions of the id up to the time.
 UNMERGE: Final = 3

@@ -1,7 +1,7 @@
 """Operations that failed in a part of the store are kept and retried, then given up.
 
-They are kept in memory, and in a table, so that a process that is killed loses none: another one, or the same
-after a restart, takes over what is left in the table.
+They are kept in memory and in a table. If a process is killed, another one, or the same one after a restart, takes
+over its operations from the table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_PAUSE_S = 10.0
 _AT_ONCE = 100
 # More than this would take too much memory: an operation may name 10,000 feeds.
 _MOST_KEPT = 10_000
-# A process that retries an operation for longer than its limit and this was killed.
+# A process that has not finished an operation this long after its limit was killed.
 _LATE_MS = 60_000
 
 
@@ -39,7 +39,7 @@ class _Kept:
 
 
 class Retries:
-    """Thread-safe. A thread works while operations are kept; `close` gives the remaining ones up."""
+    """Thread-safe. A thread retries the operations; `close` gives up those that are left."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Retries:
         if self._thread is not None:
             self._thread.join()
         for kept in self._kept:
-            self._bury(kept, "the process ended")
+            self._give_up(kept, "the process ended")
         self._kept = []
 
     def _work(self) -> None:
@@ -92,7 +92,7 @@ class Retries:
             self._retry(due)
 
     def _next(self) -> list[_Kept]:
-        """Waits for operations that are due; an empty list ends the thread."""
+        """Wait for operations that are due; an empty list ends the thread."""
         with self._changed:
             while not self._closed:
                 now = time.monotonic()
@@ -107,7 +107,8 @@ class Retries:
         outcomes = list(zip(due, self._apply([kept.operation for kept in due]), strict=True))
         applied = [kept.number for kept, outcome in outcomes if not outcome.failed]
         if applied:
-            with suppress(StrandlineError):  # what stays in the table is applied again, which changes nothing
+            # An operation that stays in the table is applied again, which changes nothing.
+            with suppress(StrandlineError):
                 self._letters().settle(applied)
         again = [self._failed_again(kept, outcome) for kept, outcome in outcomes if outcome.failed]
         with self._changed:
@@ -120,28 +121,28 @@ class Retries:
         error = next(iter(applied.failed.values()))
         pause = min(kept.pause * 2, _LONGEST_PAUSE_S)
         later = replace(kept, operation=rest, error=error, due=time.monotonic() + pause, pause=pause)
-        if later.due < later.deadline or not self._bury(later, "it was retried without success"):
+        if later.due < later.deadline or not self._give_up(later, "it was retried without success"):
             return later
         return None
 
-    def _bury(self, kept: _Kept, why: str) -> bool:
+    def _give_up(self, kept: _Kept, why: str) -> bool:
         """Write a dead letter. If that fails, the operation stays in the table of those that wait."""
         try:
-            self._letters().bury(kept.number, kept.operation, f"{why}: {kept.error.detail}")
+            self._letters().give_up(kept.number, kept.operation, f"{why}: {kept.error.detail}")
         except StrandlineError as error:
             log.error("%s cannot become a dead letter: %s", kept.operation, error.detail)  # noqa: TRY400 - no traceback
             return False
         return True
 
     def take_over(self, refusal: Callable[[Operation], str | None]) -> None:
-        """Apply what killed processes have left, or give it up. `refusal` says why one must not be applied."""
+        """Apply or give up the operations of killed processes. `refusal` says why one must not be applied."""
         while left := self._letters().overdue(_AT_ONCE):
             for one in left:
                 self._finish(one, refusal(one.operation))
 
     def _finish(self, left: WaitingOperation, refused: str | None) -> None:
         if refused is not None:
-            self._letters().bury(left.number, left.operation, refused)
+            self._letters().give_up(left.number, left.operation, refused)
             return
         (applied,) = self._apply([left.operation])
         if not applied.failed:
@@ -149,4 +150,4 @@ class Retries:
             return
         error = next(iter(applied.failed.values()))
         rest = narrowed(left.operation, tuple(applied.failed))
-        self._letters().bury(left.number, rest, f"the process that retried it was killed: {error.detail}")
+        self._letters().give_up(left.number, rest, f"the process that retried it was killed: {error.detail}")

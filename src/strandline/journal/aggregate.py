@@ -15,7 +15,7 @@ from strandline.journal.model import NewEvent, Payload, Pointer
 from strandline.journal.room import Journal
 
 _State = TypeVar("_State")
-# A journal that is purged and created again and again while it is read.
+# How often `load` starts again if the journal is purged and created again while it is read.
 _LIVES = 10
 
 

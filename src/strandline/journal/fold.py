@@ -22,11 +22,11 @@ from strandline.log.cursors import Position
 
 
 class Verdict(Enum):
-    """What became of an action."""
+    """The effect of an action."""
 
     #: It changed the journal, or at least the cursor of its head.
     APPLIED = "applied"
-    #: A condition that it carries does not hold at its place in the log. It changes nothing, for everybody.
+    #: A condition of the action does not hold at its place in the log, so it changes nothing, for any reader.
     VOID = "void"
     #: It has no effect: a mark, a purge of an absent journal, or an action that the head includes already.
     NOTHING = "nothing"

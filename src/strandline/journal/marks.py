@@ -1,7 +1,7 @@
 """Where the log ends for a read: a position that is not before any action acknowledged when the read began.
 
-A SQLite storage says where it ends. A Kafka broker that was cut off could say so wrongly, so that there a Mark
-record is written. One mark serves all reads of its partition that began before it was sent.
+A SQLite storage knows its end. A Kafka broker that was cut off may report an old end, so on Kafka a Mark record is
+written. One mark serves all reads of its partition that began before it was sent.
 """
 
 from __future__ import annotations

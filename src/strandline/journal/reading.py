@@ -24,7 +24,7 @@ from strandline.journal.unreplicated import Unreplicated
 from strandline.log.cursors import Position
 from strandline.log.raw import RawTopic
 
-# Records of a journal that are at most so far apart are read from the log together with what lies between them.
+# Two records of a journal at most this far apart are read from the log together with the records between them.
 _NEAR = 256
 _TOGETHER = 10_000
 # Records that are Python objects at the same time: a batch of them takes several times its bytes.

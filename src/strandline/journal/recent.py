@@ -1,7 +1,7 @@
 """Appends with their values that this node wrote or read a short time ago.
 
-Most reads of events that are not replicated follow closely on their append. A record never changes, so that what
-is kept here is always right.
+Most reads of events that are not replicated follow closely on their append. A record never changes, so an entry is
+never out of date.
 """
 
 from __future__ import annotations

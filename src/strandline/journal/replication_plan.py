@@ -13,7 +13,7 @@ from strandline.log.cursors import Position, Span
 from strandline.log.range_source import LogSnapshot, RangeSource
 from strandline.log.raw import RawTopic
 
-# A task ends after so many records, so that progress is shown and a stop does not take long.
+# The most records of a task, so that progress is shown and a stop does not take long.
 _TASK_RECORDS = 200_000
 
 
@@ -69,10 +69,7 @@ class ReplicationPlanner:
 
 def _index(spans: Sequence[Span], pointer: Position | None) -> int:
     """The number of records that are replicated, as far as the snapshot knows them."""
-    end = cursors.end_index(spans)
-    if pointer is None:
-        return 0
-    return end if pointer >= cursors.at_index(spans, end) else cursors.index_of(spans, pointer)
+    return 0 if pointer is None else cursors.index_after(spans, pointer)
 
 
 def _gap(topic: RawTopic, partition: int, pointer: Position | None) -> Gap:

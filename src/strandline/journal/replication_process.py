@@ -10,9 +10,10 @@ from contextlib import suppress
 
 from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
+from strandline.engine.task_runner import TaskRunner
 from strandline.errors import Conflict, NotFound, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.journal.replication_plan import ReplicationPlanner, TopicPlan
-from strandline.journal.replication_task import Replicated, ReplicationRunner, ReplicationTask
+from strandline.journal.replication_task import Replicated, ReplicationTask
 from strandline.log.range_source import LogSnapshot
 from strandline.log.raw import RawTopic
 from strandline.progress import JobProgress, OnProgress
@@ -36,7 +37,7 @@ class ReplicationProcess:
         planner: ReplicationPlanner,
         leases: ProcessLeases,
         keeper: LeaseKeeper,
-        runner: ReplicationRunner,
+        runner: TaskRunner,
     ) -> None:
         self._topics = topics
         self._planner = planner
@@ -66,7 +67,7 @@ class ReplicationProcess:
                     stop.wait(_POLL_SECONDS)
 
     def once(self, on_progress: OnProgress = lambda _: None) -> None:
-        """Replicate what the log holds now, whoever has the leases. The first error is raised at the end.
+        """Replicate what the log holds now, without taking leases. The first error is raised at the end.
 
         Another process may replicate the same topics: the store accepts every batch only once.
         """
@@ -85,7 +86,7 @@ class ReplicationProcess:
         topics = self._topics()
         owners = self._leases.owners()
         if self.owner not in owners:  # its leases expired while it was paused or had stalled
-            if owners and self._keeper.stalled:  # another process does the work, as long as it lives
+            if owners and self._keeper.stalled:  # another process that is alive does the work
                 return None
             self._keeper.register()
         fair = -(-len(topics) // len({*owners, self.owner}))

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from strandline.engine.connect import Databases
-from strandline.errors import Gap, InvalidCursor, Malformed, StrandlineError
+from strandline.engine.task_runner import TaskStores
+from strandline.errors import Gap, InvalidCursor, Malformed
 from strandline.journal import actions
 from strandline.journal.model import DeadLetter, LoggedAction
 from strandline.journal.record_headers import action_headers
 from strandline.journal.storage.connect import connect
-from strandline.journal.storage.port import JournalStore
 from strandline.log.cursors import Position
-from strandline.log.ranges import PartitionRange, read_range
+from strandline.log.ranges import PartitionRange, read_chunks
 from strandline.log.reading import Batch
 
-# So many records are folded and written together. More of them cost memory, fewer cost commits.
+# How many records are folded and written together: more need memory, fewer need more commits.
 _CHUNK_RECORDS = 40_000
 _CHUNK_BYTES = 16 << 20
+
+#: The stores of the tasks, by address.
+STORES = TaskStores(connect)
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class ReplicationTask:
 
     def run(self) -> Replicated:
         """Conflict if the store is not at `after`; Gap if records are missing."""
-        store = _store(self.url, self.part.data)
+        store = STORES.get(self.url, self.part.data)
         after, records, dead = self.after, 0, 0
         for chunk in self._chunks():
             until = Position(chunk.timeline, chunk.records["offset"][-1].as_py())
@@ -62,20 +61,11 @@ class ReplicationTask:
 
     def _chunks(self) -> Iterator[Batch]:
         try:
-            for batch in read_range(self.part):
-                yield from _cut(batch)
+            yield from read_chunks(self.part, _CHUNK_RECORDS, _CHUNK_BYTES)
         except InvalidCursor as error:
             raise Gap(
                 f"{error.detail}; they are not in the store either: restore the topic from a backup"
             ) from error
-
-
-def _cut(batch: Batch) -> Iterator[Batch]:
-    """The batch in parts that are written together."""
-    size = max(1, int(batch.records.nbytes) // max(1, len(batch)))
-    count = max(1, min(_CHUNK_RECORDS, _CHUNK_BYTES // size))
-    for start in range(0, len(batch), count):
-        yield Batch(batch.event_type, batch.partition, batch.timeline, batch.records.slice(start, count))
 
 
 def decode(batch: Batch) -> tuple[list[LoggedAction], list[DeadLetter]]:
@@ -95,48 +85,3 @@ def decode(batch: Batch) -> tuple[list[LoggedAction], list[DeadLetter]]:
             if action is not None:
                 found.append(action)
     return found, dead
-
-
-class ReplicationRunner(ABC):
-    """Runs tasks. A task may run twice."""
-
-    @abstractmethod
-    def run(self, tasks: Sequence[ReplicationTask]) -> list[Replicated | StrandlineError]:
-        """The result of every task, or its error."""
-
-
-class InThisProcess(ReplicationRunner):
-    """Runs tasks one after the other."""
-
-    def run(self, tasks: Sequence[ReplicationTask]) -> list[Replicated | StrandlineError]:
-        return [attempt(task) for task in tasks]
-
-
-def attempt(task: ReplicationTask) -> Replicated | StrandlineError:
-    """Run a task; our errors are values, because Spark passes on only the text of a raised error."""
-    try:
-        return task.run()
-    except StrandlineError as error:
-        return error
-
-
-_lock = threading.Lock()
-_open: dict[tuple[str, str], tuple[JournalStore, Databases]] = {}
-
-
-def _store(url: str, data: str) -> JournalStore:
-    """The store, opened once per process: a worker process runs many tasks."""
-    with _lock:
-        if (url, data) not in _open:
-            databases = Databases(Path(data))
-            _open[url, data] = (connect(url, databases), databases)
-        return _open[url, data][0]
-
-
-def close_stores() -> None:
-    """Close the stores that this process has opened for tasks."""
-    with _lock:
-        for store, databases in _open.values():
-            store.close()
-            databases.close()
-        _open.clear()

@@ -8,9 +8,9 @@ from strandline.engine.connect import Databases
 from strandline.engine.database import LeaseClock, Tables
 from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
+from strandline.engine.task_runner import InThisProcess, TaskRunner
 from strandline.journal.replication_plan import ReplicationPlanner
 from strandline.journal.replication_process import ReplicationProcess
-from strandline.journal.replication_task import InThisProcess, ReplicationRunner
 from strandline.journal.settings import JournalSections
 from strandline.journal.storage.port import JournalStore
 from strandline.log.local import LocalLog
@@ -32,7 +32,7 @@ class Replicators:
         self._store = store
         self._leases: ProcessLeases | None = None
 
-    def process(self, runner: ReplicationRunner | None = None) -> ReplicationProcess:
+    def process(self, runner: TaskRunner | None = None) -> ReplicationProcess:
         """A process that replicates all topics, not started."""
         source = RangeSource(self._log.types, self._databases.data, self._settings.log)
         planner = ReplicationPlanner(source, self._store(), self._settings.journal.url)

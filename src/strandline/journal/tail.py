@@ -1,8 +1,8 @@
 """The newest actions of one partition of the log, without their values.
 
 The tail knows every action in (start, end]. Its end follows what this node writes. If other nodes have written in
-between, the log is read from the end on. It is bounded: eviction moves the start up, and whoever needs older
-actions then reads them from the log. So eviction costs time and never changes an answer.
+between, the log is read from the end on. The tail is bounded: eviction moves its start up, and older actions are
+then read from the log. So eviction costs time and never changes an answer.
 
 For journals that this node writes, the tail also has the head at its end: the head from the store, with all later
 actions folded onto it.
@@ -101,7 +101,7 @@ class Tail:
                     del self._awaited[append_id]
 
     def _catch_up(self, entity: str, store: JournalStore) -> None:
-        """After a pause the store may be far ahead of the tail."""
+        """Start the tail again at the store's pointer, which may be far ahead of it after a pause."""
         with store.open(self._topic.id, self._partition, entity, None) as stored:
             pointer = stored.pointer or START
         with self._following:
@@ -109,7 +109,7 @@ class Tail:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """For the time in which this node writes to the partition, until `wrote` is called."""
+        """Mark the time in which this node writes to the partition, until `wrote` is called."""
         with self._state:
             self._writing += 1
         try:
@@ -130,7 +130,7 @@ class Tail:
     def settle(self, results: Results, cursor: Position) -> Folded:
         """The outcome of the append at the cursor, which this node wrote."""
         with self._state:
-            # Appends of other threads that were stored together with this one are known in a moment.
+            # Other threads report appends that were stored together with this one within a moment.
             self._state.wait_for(lambda: self._end >= cursor or not self._writing, _PATIENCE_SECONDS)
         self.follow(cursor)
         return results[cursor]
@@ -187,7 +187,7 @@ class Tail:
         return [logged for logged in reversed(found) if logged.cursor <= until]
 
     def follow(self, until: Position) -> None:
-        """Know all actions up to `until`."""
+        """Read on until the tail has all actions up to `until`."""
         with self._state:
             if self._end >= until:
                 return
@@ -197,7 +197,7 @@ class Tail:
     # -- heads
 
     def _learn(self, entity: str, store: JournalStore) -> None:
-        """Have the head of the journal at the end of the tail."""
+        """Load the head of the journal, as it is at the end of the tail."""
         with self._state:
             if entity in self._heads:
                 self._heads.move_to_end(entity)
@@ -301,7 +301,7 @@ class Tail:
 def _headers(batch: Batch) -> list[_Header]:
     """The records of a batch without their values.
 
-    Records that hold no action, or cannot be decoded, are skipped by everybody; the replicator sets them aside.
+    Every reader skips records that hold no action or cannot be decoded; the replicator sets them aside.
     """
     records = batch.records
     columns = [records["offset"], records["timestamp"], records["key"], records["value"].is_valid()]

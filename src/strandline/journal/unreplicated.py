@@ -9,9 +9,9 @@ from strandline.journal.fold import Verdict, fold
 from strandline.journal.model import Append, Head, LoggedAction, Purge
 from strandline.log.cursors import Position
 
-#: Up to so many bytes of values are kept. Of further appends only the cursors are kept.
+#: How many bytes of values are kept. Of further appends only the cursors are kept.
 KEPT_BYTES = 8 << 20
-# The seqNrs of so many appends are kept together: a long journal costs 10 bytes an append instead of 32.
+# How many appends share one range of seqNrs, so that a long journal costs 10 bytes an append instead of 32.
 _BLOCK = 16
 
 

@@ -71,7 +71,7 @@ class JournalUpkeep:
     # -- expiry
 
     def purge_expired(self, topic: RawTopic) -> None:
-        """Purge all journals that are due, through the log. A journal that got another action since stays."""
+        """Purge all journals that have expired, through the log, except those with a newer action."""
         if topic.adopted:
             return
         now_ms, limit = self._clock.now_ms(), _AT_ONCE
@@ -81,7 +81,7 @@ class JournalUpkeep:
             self._purge(topic, [due for due in found if due not in done])
             if len(found) < limit:
                 return
-            # The purges are not replicated yet, so that the same journals are found again, with others.
+            # The purges are not replicated yet, so the next query finds the same journals again, and others.
             done.update(found)
             limit *= 2
 
@@ -106,9 +106,8 @@ class JournalUpkeep:
 
     def forget(self) -> None:
         """Delete what the store has of topics whose event type was deleted."""
-        stored = (
-            self._store().topics()
-        )  # before the event types, so that a new topic is not taken for a deleted one
+        # The store is asked before the event types, so that a new topic is not taken for a deleted one.
+        stored = self._store().topics()
         existing = {topic.id for topic in self._log.raw.topics()}
         self._log.forget(existing)
         for topic in stored:

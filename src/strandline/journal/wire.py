@@ -238,7 +238,7 @@ def place_of(letter: DeadLetter) -> str:
 
 
 def parse_place(text: str) -> tuple[int, cursors.Position]:
-    """The partition and the cursor of a place; Invalid if it is none."""
+    """The partition and the cursor of a place; Invalid if the text is not a place."""
     partition, _, cursor = text.partition(":")
     with suppress(InvalidCursor):
         position = cursors.parse(cursor)

@@ -100,6 +100,12 @@ def index_of(spans: Sequence[Span], position: Position) -> int:
     raise InvalidCursor(why, reason="TIMELINE_NOT_FOUND")
 
 
+def index_after(spans: Sequence[Span], position: Position) -> int:
+    """The index of the first record after a position; the end if the position is newer than these timelines."""
+    end = end_index(spans)
+    return end if position >= at_index(spans, end) else index_of(spans, position)
+
+
 def at_index(spans: Sequence[Span], index: int) -> Position:
     """The canonical position of an index within the timelines."""
     for start, span in starts(spans):

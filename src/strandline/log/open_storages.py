@@ -83,7 +83,7 @@ class Storages:
         try:
             storage = info.configuration.open(self._data, self._settings)
         except Invalid as error:
-            # Publishers and readers cannot correct the configuration; whoever operates the node can.
+            # Publishers and readers cannot correct the configuration; the operator of the node can.
             raise Unavailable(f"storage {storage_id!r} cannot be opened: {error.detail}", retry_after=5) from error
         self._configurations[storage_id] = info.configuration
         return storage

@@ -109,6 +109,15 @@ def read_range(wanted: PartitionRange) -> Iterator[Batch]:
             _expired(wanted, piece, piece.first, f"its topic was deleted ({error.detail})")
 
 
+def read_chunks(wanted: PartitionRange, most_records: int, most_bytes: int) -> Iterator[Batch]:
+    """The same in smaller batches, which have about as many bytes at most."""
+    for batch in read_range(wanted):
+        size = max(1, int(batch.records.nbytes) // len(batch))
+        count = max(1, min(most_records, most_bytes // size))
+        for start in range(0, len(batch), count):
+            yield Batch(batch.event_type, batch.partition, batch.timeline, batch.records.slice(start, count))
+
+
 def _read_piece(wanted: PartitionRange, piece: Piece) -> Iterator[Batch]:
     storage = _storage(wanted, piece.storage)
     offset = piece.first

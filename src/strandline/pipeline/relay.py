@@ -11,11 +11,11 @@ from strandline.pipeline.job import Job, JobContext, ProcessProgress
 
 if TYPE_CHECKING:
     from strandline.platform import Platform
-    from strandline.schedule.relay.relays import Relays
+    from strandline.schedule.relay.starting import Relays
 
 
 def _relays(platform: Platform) -> Relays:
-    from strandline.schedule.relay.relays import Relays  # noqa: PLC0415 - needs Arrow
+    from strandline.schedule.relay.starting import Relays  # noqa: PLC0415 - needs Arrow
 
     return Relays(platform.log, platform.schedules, platform.databases, platform.settings)
 

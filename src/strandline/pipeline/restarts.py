@@ -18,7 +18,7 @@ _FIRST_S, _LONGEST_S = 1.0, 60.0
 class Pauses:
     """The pauses before the next starts, in seconds: each is twice as long as the last one, up to a minute.
 
-    After a run of more than a minute they begin anew.
+    After a run of more than a minute the first pause is used again.
     """
 
     def __init__(self) -> None:

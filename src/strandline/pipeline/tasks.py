@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from strandline.archive.model import Harvest, StagedFile
 from strandline.archive.tasks import Rewrite, Runner, Stage
+from strandline.engine.task_runner import RoomTask, TaskRunner
 from strandline.errors import Invalid, StrandlineError, Unavailable
-from strandline.feeds.fanout.delivery import Delivered, DeliveryRunner, DeliveryTask, FanoutPlace
+from strandline.feeds.fanout.delivery import Delivered, DeliveryTask, FanoutPlace
 from strandline.feeds.fanout.restoring import (
     AuthorRestore,
     HomeTask,
@@ -22,10 +23,10 @@ from strandline.feeds.fanout.restoring import (
     RestoreRunner,
 )
 from strandline.feeds.fanout.rules import AuthorEntries
-from strandline.journal.replication_task import Replicated, ReplicationRunner, ReplicationTask
+from strandline.journal.replication_task import Replicated, ReplicationTask
 from strandline.pipeline.session import LOST_ERRORS, reason, remote_master
 from strandline.pipeline.source import refuse_remote
-from strandline.schedule.relay.filling import FillRunner, FillTask
+from strandline.schedule.relay.filling import FillTask
 from strandline.schedule.relay.values import FilledRange
 
 _Task = TypeVar("_Task", Stage, Rewrite)
@@ -59,44 +60,41 @@ class SparkRunner(Runner):
         return results
 
 
-class SparkReplication(ReplicationRunner):
-    """One task for each partition. A task that Spark runs twice is refused by the store."""
+class _SparkTasks(TaskRunner):
+    """Each task is a task of Spark. If Spark fails, its error is the result of all of them."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, job: str, act: Callable[[Any], Any]) -> None:
         self._context = spark.sparkContext
-
-    def run(self, tasks: Sequence[ReplicationTask]) -> list[Replicated | StrandlineError]:
-        try:
-            return _answers(self._context, "the replication", _replicate, tasks)
-        except Unavailable as error:
-            return [error] * len(tasks)
-
-
-class SparkFill(FillRunner):
-    """One task for each partition of the source. A task that Spark runs twice is refused by the store."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._context = spark.sparkContext
-
-    def run(self, tasks: Sequence[FillTask]) -> list[FilledRange | StrandlineError]:
-        try:
-            return _answers(self._context, "the relay", _fill, tasks)
-        except Unavailable as error:
-            return [error] * len(tasks)
-
-
-class SparkDelivery(DeliveryRunner):
-    """Delivers on all cores of the application. A task may run twice: its writes are idempotent."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._context = spark.sparkContext
+        self._job = job
+        self._act = act
         self.parallel = max(1, self._context.defaultParallelism)
 
-    def run(self, tasks: Sequence[DeliveryTask]) -> list[Delivered | StrandlineError]:
+    def run(self, tasks: Sequence[RoomTask[_Answer]]) -> list[_Answer | StrandlineError]:
         try:
-            return _answers(self._context, "the fan-out", _deliver, tasks)
+            return _answers(self._context, self._job, self._act, tasks)
         except Unavailable as error:
             return [error] * len(tasks)
+
+
+class SparkReplication(_SparkTasks):
+    """The store of the journals refuses a task that Spark runs twice."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__(spark, "the replication", _replicate)
+
+
+class SparkFill(_SparkTasks):
+    """The store of the schedules refuses a task that Spark runs twice."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__(spark, "the relay", _fill)
+
+
+class SparkDelivery(_SparkTasks):
+    """A task may run twice, because its writes are idempotent."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__(spark, "the fan-out", _deliver)
 
 
 class SparkRestore(RestoreRunner):
@@ -144,34 +142,29 @@ def _deliver(task: DeliveryTask) -> Delivered:
 
 def refuse_local_feeds(place: FanoutPlace) -> None:
     """Invalid if this worker is on another machine than the files of the feeds."""
-    master = remote_master()
     for name, url in (("feeds.url", place.settings.url), ("feeds.database_url", place.settings.database_url)):
-        if master is not None and not url:
-            raise Invalid(
-                f"the feeds and the follow graph are stored in a file, which workers of {master} cannot write; "
-                f"set {name}, or use a local master"
-            )
+        _refuse_file("the feeds and the follow graph", name, url)
+
+
+def _refuse_file(what: str, setting: str, url: str) -> None:
+    """Invalid if a store has no address and this worker is on another machine than its file."""
+    master = remote_master()
+    if master is not None and not url:
+        raise Invalid(
+            f"{what} are stored in a file, which workers of {master} cannot write; set {setting}, or use a local "
+            "master"
+        )
 
 
 def _fill(task: FillTask) -> FilledRange:
     refuse_remote(task.part)
-    master = remote_master()
-    if master is not None and not task.url:
-        raise Invalid(
-            f"the schedules are stored in a file, which workers of {master} cannot write; set schedule.url, or "
-            "use a local master"
-        )
+    _refuse_file("the schedules", "schedule.url", task.url)
     return task.run()
 
 
 def _replicate(task: ReplicationTask) -> Replicated:
     refuse_remote(task.part)
-    master = remote_master()
-    if master is not None and not task.url:
-        raise Invalid(
-            f"the journals are stored in a file, which workers of {master} cannot write; set journal.url, or "
-            "use a local master"
-        )
+    _refuse_file("the journals", "journal.url", task.url)
     # A task makes many values and no cycles; looking for cycles would take a fifth of its time.
     gc.disable()
     try:

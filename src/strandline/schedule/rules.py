@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
@@ -70,11 +69,6 @@ def state(at_ms: int, consumer: str | None, now_ms: int) -> MessageState:
     if at_ms <= now_ms:
         return "available"
     return "waiting" if consumer is None else "processing"
-
-
-def first_version(now_ms: int) -> int:
-    """The version of a new row. It is larger than any version that an earlier row of the same id can have had."""
-    return now_ms // 1000 * 2**20
 
 
 def new_id(now_ms: int) -> str:
@@ -283,7 +277,3 @@ def is_repeated_delete(item: LeaseAct | OwnerAct, found: Found) -> bool:
 
 def _live(found: Found) -> StoredMessage | None:
     return None if found.dead or found.tombstone else found.message
-
-
-#: What an operation does to explain a refused item.
-Rule: TypeAlias = Callable[[Item, Found], Code | None]

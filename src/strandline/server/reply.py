@@ -1,4 +1,4 @@
-"""The response of a request, sent by whoever has it first."""
+"""The response of a request, sent by the first thread that has it."""
 
 from __future__ import annotations
 

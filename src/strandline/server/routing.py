@@ -66,7 +66,7 @@ class ServerState:
         #: What all streams have read and their clients have not taken yet.
         self.buffered = ByteBudget(settings.max_stream_bytes, "the streams")
         self.draining = asyncio.Event()
-        #: What the jobs beside the node do now.
+        #: The states of the jobs that run beside the node.
         self.jobs: Callable[[], Sequence[JobState]] = tuple
         #: Requests that are not answered completely, open streams included.
         self.open_requests = 0

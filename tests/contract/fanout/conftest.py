@@ -9,7 +9,7 @@ import pytest
 
 import strandline
 from social_network import Network, create
-from strandline.feeds.fanout.delivery import close_deliveries
+from strandline.feeds.fanout.delivery import STORES
 from strandline.log.ranges import close_storages
 from strandline.platform import Platform
 
@@ -32,7 +32,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
         return platforms[-1]
 
     yield one_more
-    close_deliveries()
+    STORES.close()
     close_storages()
     for platform in platforms:
         platform.close()

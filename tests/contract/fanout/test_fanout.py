@@ -63,7 +63,7 @@ def _parts(node):
 
 
 def test_deletions_and_unfollows_in_one_batch(network, node):
-    """Deleted entries are not in the feed of their author any more, but must leave those who leave."""
+    """An unfollow takes out deleted entries, too, which are no longer in the feed of their author."""
     for user in network.users[1:6]:
         network.follow(user, "user0")
     network.follow("user2", "user7")

@@ -41,7 +41,7 @@ def test_a_store_that_was_lost(network, node, seed):
 
 
 def test_the_fan_out_has_gone_on_since_the_loss(network, node):
-    """What it wrote to the feeds of authors stays. An open batch is closed first, whoever has opened it."""
+    """What it wrote to the feeds of authors stays. An open batch is closed first, also that of another process."""
     network.live(60, 3)
     fanout(node).once()
     wipe(network)

@@ -11,10 +11,11 @@ from journal_node import texts, write_all
 
 from services import until
 from strandline import progress
+from strandline.engine.task_runner import InThisProcess
 from strandline.errors import Conflict, Gap
 from strandline.journal import actions, payloads
 from strandline.journal.model import Append, Delete, NewEvent, Payload, Purge
-from strandline.journal.replication_task import InThisProcess, close_stores
+from strandline.journal.replication_task import STORES
 from strandline.log.ranges import close_storages
 from strandline.log.records import NewRecords
 
@@ -24,7 +25,7 @@ def _what_tasks_opened() -> Iterator[None]:
     """Close the storages and stores that tasks have opened in this process."""
     yield
     close_storages()
-    close_stores()
+    STORES.close()
 
 
 def appends(entities: int, count: int, first: int = 1):

@@ -15,7 +15,7 @@ from strandline.log import StorageInfo
 from strandline.log.ranges import close_storages
 from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
 from strandline.platform import Platform
-from strandline.schedule.relay.filling import close_filled
+from strandline.schedule.relay.filling import STORES
 
 _SHORT = "session_timeout_ms = 1000\n"
 
@@ -49,7 +49,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opener]:
             admin.add_storage(StorageInfo(name, "sqlite", sqlite_configuration=SqliteConfiguration(name)))
     admin.set_default_storage("first")
     yield one_more
-    close_filled()
+    STORES.close()
     close_storages()
     for platform in platforms:
         platform.close()

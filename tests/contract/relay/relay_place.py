@@ -10,8 +10,8 @@ from pathlib import Path
 
 from strandline.platform import Platform
 from strandline.schedule.relay.process import RelayProcess
-from strandline.schedule.relay.relays import Relays
 from strandline.schedule.relay.rules import ORIGIN
+from strandline.schedule.relay.starting import Relays
 from strandline.schedule.relay.values import RelayOptions
 
 WORKER = Path(__file__).with_name("relay_worker.py")

@@ -152,42 +152,16 @@ SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER);
 -- name: now (postgres)
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 
--- name: lock (sqlite)
--- The transaction has the write lock already.
-SELECT 1;
+-- include: process_leases.sql
 
--- name: lock (postgres)
--- An advisory lock until the commit, because there may be no row to lock yet.
-SELECT pg_advisory_xact_lock(hashtextextended(:name, :seed));
+-- part: processes
+archive_owners
 
--- name: renew
-INSERT INTO archive_owners (owner, boot, expires_ms, told) VALUES (:owner, :boot, :expires_ms, :progress)
-ON CONFLICT (owner) DO UPDATE SET boot = excluded.boot, expires_ms = excluded.expires_ms,
-    told = excluded.told;
+-- part: leases
+archive_leases
 
--- name: expire_owners
-DELETE FROM archive_owners WHERE boot <> :boot OR expires_ms <= :now_ms;
-
--- name: owners
-SELECT owner, told FROM archive_owners WHERE boot = :boot
-    AND expires_ms > coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
-ORDER BY owner;
-
--- name: has_lease
-SELECT 1 FROM archive_leases l JOIN archive_owners o ON o.owner = l.owner
-WHERE l.name = :name AND l.owner = :owner AND o.boot = :boot
-    AND o.expires_ms > coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
-
--- name: take
-INSERT INTO archive_leases AS l (name, owner) SELECT :name, owner FROM archive_owners WHERE owner = :owner
-ON CONFLICT (name) DO UPDATE SET owner = excluded.owner WHERE l.owner = excluded.owner
-RETURNING name;
-
--- name: release
-DELETE FROM archive_leases WHERE owner = :owner AND name = :name;
-
--- name: leave
-DELETE FROM archive_owners WHERE owner = :owner;
+-- part: progress
+told
 
 -- name: terms
 SELECT event_type, from_ms, to_ms FROM archive_terms ORDER BY event_type, from_ms;

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from strandline import failpoints
 from strandline.clock import Clock
+from strandline.engine.task_runner import TaskRunner
 from strandline.errors import Gap, Invalid, InvalidCursor, StrandlineError, Unavailable
 from strandline.feeds.fanout import rules
 from strandline.feeds.fanout.book import FanoutBook
 from strandline.feeds.fanout.delivery import (
     AuthorPosts,
     Delivered,
-    DeliveryRunner,
     DeliveryTask,
     FanoutPlace,
     apply_all,
@@ -72,7 +72,7 @@ class FanoutBatches:
         source: RangeSource,
         book: FanoutBook,
         store: FeedStore,
-        runner: DeliveryRunner,
+        runner: TaskRunner,
         clock: Clock,
     ) -> None:
         self._place = place
@@ -138,7 +138,7 @@ class FanoutBatches:
             lags = {
                 partition: cursors.end_index(look.spans[partition]) - start for partition, start in starts.items()
             }
-            # The longest queues last, so that they get what the others leave.
+            # The partitions with the largest lag come last, so that they get the share that others do not need.
             for number, partition in enumerate(sorted(lags, key=lags.__getitem__)):
                 count = min(lags[partition], left // (len(lags) - number) or 1)
                 if count > 0 and left > 0:
@@ -150,13 +150,11 @@ class FanoutBatches:
         self, name: str, partition: int, spans: Sequence[Span], positions: Mapping[str, Mapping[int, Position]]
     ) -> int:
         """The index of the first record to read. A new fan-out starts with the oldest one."""
-        begin, end = cursors.begin_index(spans), cursors.end_index(spans)
+        begin = cursors.begin_index(spans)
         position = positions.get(name, {}).get(partition)
         if position is None:
             return begin
-        if position >= cursors.at_index(spans, end):  # the snapshot is older than the position
-            return end
-        start = cursors.index_of(spans, position)
+        start = cursors.index_after(spans, position)
         if start < begin and self._options.lost == "stop":
             raise _expired(f"partition {partition} of {name!r} is fanned out up to {position}")
         return max(start, begin)
@@ -287,7 +285,7 @@ class FanoutBatches:
         failpoints.hit("fanout.marked")
 
     def behind(self) -> list[str]:
-        """The event types of which the store has lost what was fanned out: it was restored, or is empty."""
+        """The event types whose fanned-out posts the store has lost, because it was restored or emptied."""
         return [
             name
             for name, ends in self._book.state().positions.items()

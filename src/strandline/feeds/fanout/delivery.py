@@ -7,17 +7,14 @@ are idempotent, with the operation times of the batch.
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from strandline import failpoints
 from strandline.clock import system_clock
 from strandline.engine.connect import Databases
-from strandline.errors import StrandlineError
+from strandline.engine.task_runner import TaskStores
 from strandline.feeds.fanout import rules
 from strandline.feeds.fanout.book import FanoutBook
 from strandline.feeds.fanout.values import FanoutOptions, FollowEdge, PostEdit, QueuedPost
@@ -28,7 +25,7 @@ from strandline.feeds.storage.port import FeedStore
 
 _T = TypeVar("_T")
 
-# So many followers are read and written together. More of them cost memory, fewer cost round trips.
+# How many followers are read and written together: more need memory, fewer need more round trips.
 _AT_ONCE = 10_000
 _EDGES_AT_ONCE = 200
 
@@ -49,10 +46,28 @@ class AuthorPosts:
 
 @dataclass(frozen=True)
 class Delivered:
-    """The feeds that were written to, and the last follower that each chunk has reached; None: it was the last."""
+    """The feeds that were written to, and the last follower of each chunk; None if no follower is left."""
 
     entries: int = 0
     reached: Mapping[int, str | None] = field(default_factory=dict)
+
+
+class FanoutStores(NamedTuple):
+    store: FeedStore
+    book: FanoutBook
+
+    def close(self) -> None:
+        """The owner of the database closes the book."""
+        self.store.close()
+
+
+def _connect(settings: FeedSettings, databases: Databases) -> FanoutStores:
+    store = connect(settings, databases, system_clock())
+    return FanoutStores(store, FanoutBook(databases.get(settings.database_url, FILE)))
+
+
+#: The stores of the tasks, by settings.
+STORES = TaskStores(_connect)
 
 
 @dataclass(frozen=True)
@@ -63,15 +78,8 @@ class FanoutPlace:
     data: str
     options: FanoutOptions
 
-    def open(self) -> tuple[FeedStore, FanoutBook]:
-        """Opened once per process: a worker process runs many tasks."""
-        with _lock:
-            key = self.settings, self.data
-            if key not in _open:
-                databases = Databases(Path(self.data))
-                store = connect(self.settings, databases, system_clock())
-                _open[key] = store, FanoutBook(databases.get(self.settings.database_url, FILE)), databases
-            return _open[key][:2]
+    def open(self) -> FanoutStores:
+        return STORES.get(self.settings, self.data)
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,7 @@ class DeliveryTask:
     def _histories(self, store: FeedStore, edges: Sequence[FollowEdge]) -> Iterator[Operation]:
         """A merge for each follow, an unmerge for each unfollow, of the author's recent entries.
 
-        Who has left is not reached by deletions any more, so an unfollow takes out deleted entries, too.
+        Deletions do not reach users who have unfollowed, so an unfollow takes out deleted entries, too.
         """
         recent = recent_entries(store, self.place, {one.author for one in edges})
         for one in edges:
@@ -138,7 +146,7 @@ class DeliveryTask:
 
 
 def recent_entries(store: FeedStore, place: FanoutPlace, authors: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
-    """The recent entries of authors; none for those who never posted. Raises the error of a part that fails."""
+    """The recent entries of authors; empty for authors who never posted. Raises if a part of the store fails."""
     names = sorted({*authors})
     found: dict[str, tuple[Entry, ...]] = {}
     for some in parts(names, _EDGES_AT_ONCE):
@@ -195,7 +203,7 @@ def parts(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
 
 
 def divided(whole: DeliveryTask, count: int) -> list[DeliveryTask]:
-    """The work of a batch as at most so many tasks of about the same size."""
+    """The work of a batch as at most `count` tasks of about the same size."""
     shares: list[list[AuthorPosts]] = [[] for _ in range(count)]
     loads = [0] * count
     for one in sorted(whole.posts, key=lambda one: -one.weight):
@@ -214,40 +222,3 @@ def divided(whole: DeliveryTask, count: int) -> list[DeliveryTask]:
         for n, share in enumerate(shares)
     ]
     return [task for task in tasks if task.posts or task.chunks or task.edges]
-
-
-class DeliveryRunner(ABC):
-    """Runs tasks, at most `parallel` at the same time. A task may run twice."""
-
-    parallel = 1
-
-    @abstractmethod
-    def run(self, tasks: Sequence[DeliveryTask]) -> list[Delivered | StrandlineError]:
-        """The result of every task, or its error."""
-
-
-class DeliverHere(DeliveryRunner):
-    """Runs tasks one after the other in this process."""
-
-    def run(self, tasks: Sequence[DeliveryTask]) -> list[Delivered | StrandlineError]:
-        return [_attempt(task) for task in tasks]
-
-
-def _attempt(task: DeliveryTask) -> Delivered | StrandlineError:
-    try:
-        return task.run()
-    except StrandlineError as error:
-        return error
-
-
-_lock = threading.Lock()
-_open: dict[tuple[FeedSettings, str], tuple[FeedStore, FanoutBook, Databases]] = {}
-
-
-def close_deliveries() -> None:
-    """Close the stores that this process has opened for tasks."""
-    with _lock:
-        for store, _, databases in _open.values():
-            store.close()
-            databases.close()
-        _open.clear()

@@ -150,7 +150,7 @@ UPDATE fanout_queue SET reached = :reached, turn = :turn WHERE number = :number;
 DELETE FROM fanout_queue WHERE number = :number;
 
 -- name: cancel
--- A post that was deleted is delivered to nobody else.
+-- A post that was deleted is delivered to no other follower.
 DELETE FROM fanout_queue WHERE author = :author AND id = :id AND NOT deleted;
 
 -- name: add_letter
@@ -161,38 +161,13 @@ VALUES (:source, :partition, :cursor, :reason, :value) ON CONFLICT (source, part
 SELECT source, partition, cursor, reason, value FROM fanout_dead_letters
 ORDER BY source, partition, cursor LIMIT :limit;
 
--- name: lock (sqlite)
--- The transaction has the write lock already.
-SELECT 1;
+-- include: process_leases.sql
 
--- name: lock (postgres)
-SELECT pg_advisory_xact_lock(hashtextextended(:name, :seed));
+-- part: processes
+fanout_processes
 
--- name: renew
-INSERT INTO fanout_processes (owner, boot, expires_ms, progress) VALUES (:owner, :boot, :expires_ms, :progress)
-ON CONFLICT (owner) DO UPDATE SET boot = excluded.boot, expires_ms = excluded.expires_ms,
-    progress = excluded.progress;
+-- part: leases
+fanout_leases
 
--- name: expire_owners
-DELETE FROM fanout_processes WHERE boot <> :boot OR expires_ms <= :now_ms;
-
--- name: owners
-SELECT owner, progress FROM fanout_processes WHERE boot = :boot
-    AND expires_ms > coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
-ORDER BY owner;
-
--- name: has_lease
-SELECT 1 FROM fanout_leases l JOIN fanout_processes o ON o.owner = l.owner
-WHERE l.name = :name AND l.owner = :owner AND o.boot = :boot
-    AND o.expires_ms > coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
-
--- name: take
-INSERT INTO fanout_leases AS l (name, owner) SELECT :name, owner FROM fanout_processes WHERE owner = :owner
-ON CONFLICT (name) DO UPDATE SET owner = excluded.owner WHERE l.owner = excluded.owner
-RETURNING name;
-
--- name: release
-DELETE FROM fanout_leases WHERE owner = :owner AND name = :name;
-
--- name: leave
-DELETE FROM fanout_processes WHERE owner = :owner;
+-- part: progress
+progress

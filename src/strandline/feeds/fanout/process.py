@@ -53,13 +53,15 @@ class FanoutProcess:
 
     def run(self, stop: threading.Event, on_progress: OnProgress = lambda _: None) -> None:
         """Fan out until `stop` is set. While another process does, wait to take its place."""
-        warned = False
+        checked = False
         with self._keeper.alive():
             while not stop.is_set():
                 busy = False
                 try:
                     if self._leases.take(self.owner, LEASE):
-                        warned = warned or self._warn()
+                        if not checked:
+                            self._warn()
+                            checked = True
                         busy = self._step(self._batches.look(), on_progress)
                     self._keeper.worked()  # also while another process fans out
                 except Conflict as error:
@@ -106,7 +108,7 @@ class FanoutProcess:
             on_progress(self._keeper.meter.measure(name, self._records.get(name, 0), left, **about))
 
     def _renew_authors(self) -> None:
-        """Keep the feeds of authors alive, which nobody may read for long: an unfollow needs their entries."""
+        """Read feeds of authors from time to time, so that they do not expire: an unfollow needs their entries."""
         now_ms = self._clock.now_ms()
         authors = self._book.idle_authors(now_ms - self._place.settings.unread_ms // 3, _RENEWED_AT_ONCE)
         if authors:
@@ -115,8 +117,8 @@ class FanoutProcess:
                     raise answer.error
             self._book.renewed(authors, now_ms)
 
-    def _warn(self) -> bool:
-        """Say if the store has lost what was fanned out."""
+    def _warn(self) -> None:
+        """Warn if the store has lost posts that were fanned out."""
         behind = self._batches.behind()
         if behind:
             log.warning(
@@ -124,4 +126,3 @@ class FanoutProcess:
                 "snapshot; run the job `rebuild`",
                 ", ".join(behind),
             )
-        return True

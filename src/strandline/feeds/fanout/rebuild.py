@@ -1,8 +1,8 @@
 """Rebuilds feeds after a loss: the feeds of authors from the log and the archive, then home feeds from these.
 
-A home feed is set twice with one epoch. After the first, empty set the fan-out reaches it. The batch that is open
-at that moment may have missed it, so it is run to its end; then the content has everything up to that batch, and
-the fan-out brings everything after it.
+A home feed is set twice with one epoch. The first set makes it empty, and from then on the fan-out reaches it. The
+batch that is open at that moment may have missed the feed, so this batch is run to its end. The second set has the
+content up to that batch, and the fan-out delivers everything after it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ArchivedPosts = Callable[[str, Mapping[int, Position]], Sequence[PostSource]]
 
 @dataclass(frozen=True)
 class RebuildOptions:
-    """Which home feeds are rebuilt: of `users`, names with commas between them, or `*` for everybody who follows.
+    """Which home feeds are rebuilt: of `users`, names with commas between them, or `*` for all followers.
 
     With `authors`, the feeds of authors are restored first; without, the store must still have them.
     """
@@ -58,7 +58,7 @@ class RebuildOptions:
 
 @dataclass(frozen=True)
 class Rebuild:
-    """Safe while the fan-out runs, and while it does not. A rebuild that was killed is simply repeated."""
+    """Safe while the fan-out runs. A rebuild that was killed can be repeated."""
 
     place: FanoutPlace
     route: FanoutRoute
@@ -97,7 +97,7 @@ class Rebuild:
         return done
 
     def settle(self, stop: threading.Event) -> None:
-        """Return when the batch that is open now has been closed. Runs it if nobody else does."""
+        """Return when the batch that is open now has been closed. Runs it if no other process does."""
         plan = self.book.state().plan
         polls = 0
         while plan is not None and self.book.state_number() == plan.number and not stop.is_set():

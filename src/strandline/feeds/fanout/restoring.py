@@ -37,9 +37,9 @@ class LoggedPosts:
 
 @dataclass(frozen=True)
 class AuthorRestore:
-    """How the feeds of authors are restored, always of all: anybody may follow them next.
+    """How the feeds of all authors are restored. No author is left out, because any user may follow them next.
 
-    The posts are merged into the feeds, which keep what they have: a follow or unfollow may need it meanwhile.
+    Posts are merged into the feeds, which keep their entries: a follow or unfollow may need them meanwhile.
     """
 
     place: FanoutPlace

@@ -50,7 +50,7 @@ def _post_decoder(metadata: str) -> Callable[[bytes], Any]:
 
 
 def post(value: bytes | None, options: FanoutOptions, time: int) -> PostEdit:
-    """The post of an event, or its deletion. Invalid, with the reason, if the event is none."""
+    """The post of an event, or its deletion. Invalid, with the reason, if the event is neither."""
     found = _decoded(_post_decoder(options.metadata), value)
     _check_user(found.author, options)
     entry = Entry(_id(found.id), None if found.deleted else _metadata(bytes(found.content), options.metadata))
@@ -58,7 +58,7 @@ def post(value: bytes | None, options: FanoutOptions, time: int) -> PostEdit:
 
 
 def edge(value: bytes | None, options: FanoutOptions, time: int) -> FollowEdge:
-    """The change of an event of follows. Invalid, with the reason, if the event is none."""
+    """The follow or unfollow of an event. Invalid, with the reason, if the event is neither."""
     found = _decoded(_decode_follow, value)
     _check_user(found.author, options)
     _check_user(found.follower, options)
@@ -102,7 +102,7 @@ def _metadata(raw: bytes, field: str) -> bytes | None:
 
 
 def stamps(clock: int, opened_ms: int, records: Iterable[LogRecord]) -> Iterator[tuple[int, LogRecord]]:
-    """Each record with its operation time: that of its publication, but later than all times before."""
+    """Each record with its operation time: the time of its publication, but later than all times before."""
     for record in records:
         published = times.of_ms(max(0, min(record.published_ms, opened_ms)))
         clock = min(max(published, clock + 1), MAX_TIME)
@@ -110,7 +110,7 @@ def stamps(clock: int, opened_ms: int, records: Iterable[LogRecord]) -> Iterator
 
 
 def settled(edits: Sequence[PostEdit]) -> list[PostEdit]:
-    """Without posts that the same edits delete, so that no post is delivered after its deletion."""
+    """Leave out posts that the same edits delete, so that no post is delivered after its deletion."""
     gone = {(one.author, one.entry.id) for one in edits if one.deleted}
     return [one for one in edits if one.deleted or (one.author, one.entry.id) not in gone]
 

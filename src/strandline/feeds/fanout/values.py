@@ -120,7 +120,7 @@ Places: TypeAlias = Mapping[str, Mapping[int, Position]]
 
 
 class FanoutPlan(msgspec.Struct, frozen=True):
-    """A batch that was begun: everybody who continues it reads the same records and gives them the same times.
+    """A batch that was begun. Every process that continues it reads the same records and uses the same times.
 
     It reads from the stored positions up to `until`. Operation times are later than `clock`, and records from the
     future count as of `opened_ms`.

@@ -36,7 +36,7 @@ CREATE TABLE position (
 ) WITHOUT ROWID;
 
 -- name: arrive
--- The first of some numbers that no other record gets.
+-- Reserves numbers of arrival and returns the first one.
 UPDATE arrivals SET next = next + :count RETURNING next - :count;
 
 -- name: existing

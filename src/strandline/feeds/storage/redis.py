@@ -37,7 +37,7 @@ from strandline.log.cursors import Position
 
 # A read renews the life of a feed if the last renewal is at least this old.
 _RENEWAL_MS = 3_600_000
-# What is beside a list is compacted whenever this many tombstones were added.
+# The records beside a list are compacted whenever this many tombstones were added.
 _BESIDE_SLACK = 100
 # The remaining life of a key that does not exist.
 _NO_FEED = -2

@@ -56,7 +56,7 @@ class SqlFeedStore(FeedStore):
         new = records.of_operation(operation)
         ((arrival,),) = own.run("arrive", count=len(new))
         if isinstance(operation, DeleteEntry):
-            return Applied(self._bury(own, operation, new[0], arrival))
+            return Applied(self._add_tombstones(own, operation, new[0], arrival))
         found = own.run("existing", feeds=list(feeds_of(operation)))
         own.load(
             "add",
@@ -67,14 +67,14 @@ class SqlFeedStore(FeedStore):
                 if record.time >= epoch and (floor is None or record.id > floor)
             ],
         )
-        # Appends trim now and then, which costs no column to count them.
+        # Some appends, chosen by the number of the arrival, trim the feed: no column counts them.
         often = self._limits.slack if isinstance(operation, AppendEntry) else 0
         for number, epoch, floor in found:
             if not often or _spread(number, arrival) % often == 0:
                 self._trim(own, number, epoch, floor)
         return Applied(len(found))
 
-    def _bury(self, own: Transaction, operation: DeleteEntry, record: Record, arrival: int) -> int:
+    def _add_tombstones(self, own: Transaction, operation: DeleteEntry, record: Record, arrival: int) -> int:
         feeds = list(operation.feeds)
         own.run("add_feeds", feeds=feeds, now_ms=self._clock.now_ms())
         found = own.run("numbers", feeds=feeds)
@@ -140,7 +140,7 @@ class SqlFeedStore(FeedStore):
         ]
 
     def _newest(self, own: Transaction, name: str, offset: int, length: int) -> tuple[Rows, tuple[Entry, ...]]:
-        """Reads more rows as long as too many are hidden. No rows: the feed does not exist."""
+        """Read more rows as long as too many are hidden. No rows if the feed does not exist."""
         end = min(offset + length, self._limits.cap)
         most = end + _SPARE
         while True:

@@ -27,10 +27,10 @@ from strandline.log.cursors import Position
 
 # Few enough that the heads of a batch take few queries, and enough for a hundred million journals of a topic.
 _SIZES = Sizes(segments=256, segment_size=10_000)
-# So many heads are read by one query.
+# How many heads one query reads.
 _HEADS = 50
 _SNAPSHOTS = 10
-# Later than every action: what is forgotten never comes back.
+# The timestamp of deletes of whole topics: later than every action, so no late write brings a row back.
 _FOREVER = long(MAX_SEQ_NR)
 
 
@@ -154,7 +154,7 @@ class CassandraJournalStore(JournalStore):
         return [(entity, cursor) for _, entity, cursor in sorted(found)[:limit]]
 
     def _due(self, place: DueHour, pointer: Position, now_ms: int, limit: int) -> list[tuple[int, str, Position]]:
-        """Journals of an hour that have expired. Entries that lead to nothing are deleted."""
+        """Journals of an hour that have expired. Entries that are out of date are deleted."""
         found: list[tuple[int, str, Position]] = []
         kept = False
         for page in self._session.pages(CQL["due"], *place, now_ms):
@@ -213,7 +213,7 @@ class CassandraJournalStore(JournalStore):
         self._session.write(last)
 
     def _forget_heads(self, topic: UUID, segment: int) -> None:
-        """Rows first, and of each life the last segment first: a repetition finds them through the heads."""
+        """Delete rows from the last segment on, then the heads: a repetition finds the rest through the heads."""
         for page in self._session.pages(CQL["all_heads"], topic, segment):
             removals = [self._forgetting(topic, row[0], tables.head_row(row[1:])) for row in page]
             for wave in zip_longest(*removals):

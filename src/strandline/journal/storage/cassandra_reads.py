@@ -98,7 +98,7 @@ class CassandraJournal(StoredJournal):
         self.pointer = pointer
         self.head = None if row is None or row.purging else row.head
         if row is not None and row.purging:
-            # Everything of this journal is known up to the purge, also if the pointer is not there yet.
+            # The journal is replicated up to its purge, even if the pointer has not moved there yet.
             self.pointer = row.head.cursor if pointer is None else max(pointer, row.head.cursor)
         self._row = row
         self._scan = None if first is None else self._scan_from(first)
@@ -190,7 +190,7 @@ class _Scan:
             self._enter(following, last)
 
     def _known(self, found: list[Row]) -> list[Row]:
-        """Without rows of actions that the head does not include: the replicator writes rows before the head."""
+        """Leave out rows of actions that the head does not include: the replicator writes rows before the head."""
         newer = [row for row in found if row[1] > self._newest]
         if not newer:
             return found

@@ -12,11 +12,11 @@ The writes of a batch are waves. Those of one wave run in any order; all are don
 8. heads of purged journals: delete them
 
 A reader reads the pointer, then the head. The head of a purged journal is deleted after the pointer has moved,
-because without a head everybody folds from the pointer on: it must not be before the purge.
+because without a head every reader folds from the pointer on, which must not be before the purge.
 
-Nothing is deleted before its head says so, in `removing`: a replicator that continues after a kill, with shorter
-batches, would write beneath the deletes, and could not know what is left to delete. A head names all segments that
-may have rows, also those that only a killed replicator may have written, whose batch ended before the delete.
+Rows are deleted only after their head says so, in `removing`. Otherwise a replicator that continues after a kill,
+with shorter batches, could not know which deletes are left, and they would hide rows that it writes. A head names
+all segments that may have rows, also those that only a killed replicator may have written.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from strandline.log.cursors import Position
 HOUR_MS = 3_600_000
 # The largest number of the column.
 _LAST_HOUR = (1 << 31) - 1
-# More segments than this are not deleted on the chance that an append wrote to them: its value is decoded.
+# If an append may have written to more segments than this, its value is decoded to find out to which ones.
 _GUESSED_SEGMENTS = 100
-# So many ranges of segments fit into a head. What a killed replicator leaves of more is not seen by readers.
+# The most ranges of segments in a head. Of further ones a killed replicator may leave rows, which no reader sees.
 _MOST_REMOVALS = 10_000
 
 _ADD_ROW, _PUT_HEAD = CQL["add_row"], CQL["put_head"]
@@ -115,7 +115,7 @@ _NOTHING = _Trace()
 
 
 def _traces(heads: Mapping[str, Head], actions: Sequence[LoggedAction], *, adopted: bool) -> dict[str, _Trace]:
-    """For the journals of which the batch deletes rows."""
+    """The trace of each journal that the batch deletes rows of."""
     found = {logged.entity: _Trace() for logged in actions if isinstance(logged.action, Delete | Purge)}
     current: dict[str, Head | None] = {entity: heads.get(entity) for entity in found}
     for logged in actions:

@@ -13,7 +13,7 @@ from strandline.journal.model import MAX_SEQ_NR, DeadLetter, Head, LoggedAction,
 from strandline.journal.storage import rows
 from strandline.log.cursors import Position
 
-# So many journals or rows are written by one statement, which may take a few seconds at most.
+# How many journals or rows one statement writes; it may take a few seconds at most.
 _CHUNK = 20_000
 _SPANS = ("since_orders", "since_offsets", "afters", "lasts")
 

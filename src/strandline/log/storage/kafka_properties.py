@@ -1,6 +1,6 @@
 """The properties that a Kafka storage may have. All others are refused.
 
-Whoever may add a storage chooses its properties and its brokers. So no property may name a file, a library, a
+A caller that may add a storage chooses its properties and brokers. So no property may name a file, a library, a
 command or another server. A secret is written as `env:NAME` and is sent to the brokers. So the node's settings
 (`log.kafka_secrets`) decide which variables a storage may name, and for which brokers.
 """

@@ -145,7 +145,7 @@ class Emptier:
         return self.target.options.schedule
 
     def _finish_open(self) -> None:
-        """Finish the open record, if there is one. It is unknown whether its messages were published."""
+        """Finish the open record, if there is one. Its messages may have been published or not."""
         record = self.book.record(self._schedule)
         if record is not None:
             log.info("the relay finishes the record of %d events that was open", len(record.messages))

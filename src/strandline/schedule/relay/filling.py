@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from strandline import failpoints
 from strandline.clock import system_clock
 from strandline.engine.connect import Databases
-from strandline.errors import Gap, Invalid, InvalidCursor, StrandlineError
+from strandline.engine.task_runner import TaskStores
+from strandline.errors import Gap, Invalid, InvalidCursor
 from strandline.log import cursors
 from strandline.log.cursors import Position, Span
 from strandline.log.range_source import LogSnapshot, RangeSource
-from strandline.log.ranges import PartitionRange, read_range
+from strandline.log.ranges import PartitionRange, read_chunks
 from strandline.log.reading import Batch
 from strandline.schedule.relay.rules import DueRule, message_id
 from strandline.schedule.relay.values import FilledRange, RelayLetter, RelayMessage, RelayRoute
 from strandline.schedule.storage.connect import connect
 from strandline.schedule.storage.port import RelayBook, ScheduleStore
 
-# A task ends after so many records, so that progress is shown and a stop does not take long.
+# The most records of a task, so that progress is shown and a stop does not take long.
 _TASK_RECORDS = 50_000
-# So many messages are created in one transaction. More of them would keep other writers waiting.
+# How many messages one transaction creates. More of them would keep other writers waiting.
 _CHUNK_RECORDS = 2_000
 _CHUNK_BYTES = 8 << 20
+
+
+def _connect(url: str, databases: Databases) -> ScheduleStore:
+    return connect(url, databases, system_clock())
+
+
+#: The stores of the tasks, by address.
+STORES = TaskStores(_connect)
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class FillTask:
 
     def run(self) -> FilledRange:
         """Conflict if the relay is not at `after`; Gap if records are missing."""
-        book = _store(self.url, self.part.data).relays
+        book = STORES.get(self.url, self.part.data).relays
         after, records, dead = self.after, 0, 0
         for chunk in self._chunks():
             until = Position(chunk.timeline, chunk.records["offset"][-1].as_py())
@@ -60,18 +66,9 @@ class FillTask:
 
     def _chunks(self) -> Iterator[Batch]:
         try:
-            for batch in read_range(self.part):
-                yield from _cut(batch)
+            yield from read_chunks(self.part, _CHUNK_RECORDS, _CHUNK_BYTES)
         except InvalidCursor as error:
             raise Gap(f"{error.detail}; these events of the source are lost for the relay") from error
-
-
-def _cut(batch: Batch) -> Iterator[Batch]:
-    """The batch in parts that are stored together."""
-    size = max(1, int(batch.records.nbytes) // max(1, len(batch)))
-    count = max(1, min(_CHUNK_RECORDS, _CHUNK_BYTES // size))
-    for start in range(0, len(batch), count):
-        yield Batch(batch.event_type, batch.partition, batch.timeline, batch.records.slice(start, count))
 
 
 def decode(batch: Batch, source_id: str, rule: DueRule) -> tuple[list[RelayMessage], list[RelayLetter]]:
@@ -88,28 +85,6 @@ def decode(batch: Batch, source_id: str, rule: DueRule) -> tuple[list[RelayMessa
         except Invalid as error:
             dead.append(RelayLetter(name, partition, cursor, error.detail, value))
     return messages, dead
-
-
-class FillRunner(ABC):
-    """Runs tasks. A task may run twice."""
-
-    @abstractmethod
-    def run(self, tasks: Sequence[FillTask]) -> list[FilledRange | StrandlineError]:
-        """The result of every task, or its error."""
-
-
-class FillHere(FillRunner):
-    """Runs tasks one after the other in this process."""
-
-    def run(self, tasks: Sequence[FillTask]) -> list[FilledRange | StrandlineError]:
-        return [_attempt(task) for task in tasks]
-
-
-def _attempt(task: FillTask) -> FilledRange | StrandlineError:
-    try:
-        return task.run()
-    except StrandlineError as error:
-        return error
 
 
 @dataclass(frozen=True)
@@ -151,12 +126,10 @@ class FillPlanner:
 
     def _start(self, partition: int, spans: Sequence[Span], position: Position | None) -> int:
         """The index of the first record to fill. A new relay starts with the oldest event."""
-        begin, end = cursors.begin_index(spans), cursors.end_index(spans)
+        begin = cursors.begin_index(spans)
         if position is None:
             return begin
-        if position >= cursors.at_index(spans, end):  # the snapshot is older than the position
-            return end
-        start = cursors.index_of(spans, position)
+        start = cursors.index_after(spans, position)
         if start < begin:
             raise Gap(
                 f"partition {partition} of {self._route.source!r} is filled up to {position}, but events after "
@@ -170,25 +143,3 @@ class FillPlanner:
         start, end = (cursors.at_index(snapshot.spans[partition], index) for index in between)
         part = self._source.range(self._route.source, snapshot, partition, start, end)
         return FillTask(self._route, self._rule, self._url, position, end, part)
-
-
-_lock = threading.Lock()
-_open: dict[tuple[str, str], tuple[ScheduleStore, Databases]] = {}
-
-
-def _store(url: str, data: str) -> ScheduleStore:
-    """The schedules, opened once per process: a worker process runs many tasks."""
-    with _lock:
-        if (url, data) not in _open:
-            databases = Databases(Path(data))
-            _open[url, data] = (connect(url, databases, system_clock()), databases)
-        return _open[url, data][0]
-
-
-def close_filled() -> None:
-    """Close the schedules that this process has opened for tasks."""
-    with _lock:
-        for store, databases in _open.values():
-            store.close()
-            databases.close()
-        _open.clear()

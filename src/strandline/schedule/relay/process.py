@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
+from strandline.engine.task_runner import TaskRunner
 from strandline.errors import (
     Conflict,
     Fenced,
@@ -24,7 +25,7 @@ from strandline.log.range_source import LogSnapshot
 from strandline.progress import OnProgress
 from strandline.schedule.local import ScheduleParts
 from strandline.schedule.relay.emptying import Emptier
-from strandline.schedule.relay.filling import FillPlan, FillPlanner, FillRunner
+from strandline.schedule.relay.filling import FillPlan, FillPlanner
 from strandline.schedule.relay.values import FilledRange, RelayOptions
 from strandline.schedule.rules import MAX_MS
 
@@ -43,7 +44,7 @@ class RelayProcess:
         options: RelayOptions,
         parts: ScheduleParts,
         planner: FillPlanner,
-        runner: FillRunner,
+        runner: TaskRunner,
         new_emptier: Callable[[], Emptier],
         leases: ProcessLeases,
         keeper: LeaseKeeper,

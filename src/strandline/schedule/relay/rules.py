@@ -107,7 +107,7 @@ def in_order(messages: Iterable[RelayMessage]) -> list[RelayMessage]:
 def for_target(value: bytes, target: EventType) -> bytes:
     """The event as it is published: without the metadata that the platform has added in the source.
 
-    What is not an object, or has no metadata, stays as it is; publishing refuses it if the target needs metadata.
+    An event that is no object or has no metadata is unchanged; publishing refuses it if the target needs metadata.
     """
     if target.category == "undefined":
         return value

@@ -229,7 +229,7 @@ class RelayBook(ABC):
 
     @abstractmethod
     def close(self, schedule: str, epoch: int, record: OpenRecord, dead: Sequence[RelayLetter]) -> None:
-        """Delete the messages of a record, whoever holds them, keep dead letters and close it. Idempotent."""
+        """Delete the messages of a record, also if they are leased, keep dead letters and close it. Idempotent."""
 
     @abstractmethod
     def dead_letters(self, schedule: str, limit: int, after: str = "") -> list[RelayLetter]:

@@ -107,41 +107,13 @@ ON CONFLICT (schedule, id) DO NOTHING;
 SELECT id, partition, cursor, reason, value FROM relay_dead_letters
 WHERE schedule = {its_number} AND id > :after ORDER BY id LIMIT :limit;
 
--- name: count_dead_letters
-SELECT count(*) FROM relay_dead_letters WHERE schedule = {its_number};
+-- include: process_leases.sql
 
--- name: lock (sqlite)
--- The transaction has the write lock already.
-SELECT 1;
+-- part: processes
+relay_processes
 
--- name: lock (postgres)
-SELECT pg_advisory_xact_lock(hashtextextended(:name, :seed));
+-- part: leases
+relay_leases
 
--- name: renew
-INSERT INTO relay_processes (owner, boot, expires_ms, progress) VALUES (:owner, :boot, :expires_ms, :progress)
-ON CONFLICT (owner) DO UPDATE SET boot = excluded.boot, expires_ms = excluded.expires_ms,
-    progress = excluded.progress;
-
--- name: expire_owners
-DELETE FROM relay_processes WHERE boot <> :boot OR expires_ms <= :now_ms;
-
--- name: owners
-SELECT owner, progress FROM relay_processes WHERE boot = :boot
-    AND expires_ms > coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
-ORDER BY owner;
-
--- name: has_lease
-SELECT 1 FROM relay_leases l JOIN relay_processes o ON o.owner = l.owner
-WHERE l.name = :name AND l.owner = :owner AND o.boot = :boot
-    AND o.expires_ms > coalesce(:now_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
-
--- name: take
-INSERT INTO relay_leases AS l (name, owner) SELECT :name, owner FROM relay_processes WHERE owner = :owner
-ON CONFLICT (name) DO UPDATE SET owner = excluded.owner WHERE l.owner = excluded.owner
-RETURNING name;
-
--- name: release
-DELETE FROM relay_leases WHERE owner = :owner AND name = :name;
-
--- name: leave
-DELETE FROM relay_processes WHERE owner = :owner;
+-- part: progress
+progress

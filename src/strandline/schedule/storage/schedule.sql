@@ -370,7 +370,7 @@ RETURNING {changed}
 {counted}
 
 -- name: delete_relayed
--- For a relay, which owns its messages and has published them, whoever holds their leases by now.
+-- For a relay, which owns its messages and has published them, even if another consumer holds their leases by now.
 {atomically}
 WITH {asked}
 UPDATE messages SET version = messages.version + 1, at_ms = g.now_ms, mark = 2,

@@ -11,9 +11,10 @@ from strandline.clock import Clock
 from strandline.engine.connect import Databases
 from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
+from strandline.engine.task_runner import InThisProcess, TaskRunner
 from strandline.feeds.fanout.batches import FanoutBatches
 from strandline.feeds.fanout.book import FanoutBook
-from strandline.feeds.fanout.delivery import DeliverHere, DeliveryRunner, FanoutPlace
+from strandline.feeds.fanout.delivery import FanoutPlace
 from strandline.feeds.fanout.process import FanoutProcess
 from strandline.feeds.fanout.rebuild import ArchivedPosts, Rebuild
 from strandline.feeds.fanout.values import FanoutOptions, FanoutRoute
@@ -34,7 +35,7 @@ class Fanouts:
     settings: FeedSections
     clock: Clock
 
-    def process(self, options: FanoutOptions, runner: DeliveryRunner | None = None) -> FanoutProcess:
+    def process(self, options: FanoutOptions, runner: TaskRunner | None = None) -> FanoutProcess:
         """A process of the fan-out, not started. Conflict if this database has another fan-out."""
         options.check()
         route = self._route(options)
@@ -48,11 +49,9 @@ class Fanouts:
         )
         return FanoutProcess(place, batches, book, self.store(), leases, keeper, self.clock)
 
-    def batches(
-        self, place: FanoutPlace, route: FanoutRoute, runner: DeliveryRunner | None = None
-    ) -> FanoutBatches:
+    def batches(self, place: FanoutPlace, route: FanoutRoute, runner: TaskRunner | None = None) -> FanoutBatches:
         return FanoutBatches(
-            place, route, self.source(), self.book(), self.store(), runner or DeliverHere(), self.clock
+            place, route, self.source(), self.book(), self.store(), runner or InThisProcess(), self.clock
         )
 
     def rebuild(self, archived: ArchivedPosts) -> Rebuild:

@@ -9,6 +9,7 @@ from strandline.coordination.settings import CoordinationSettings
 from strandline.engine.connect import Databases
 from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
+from strandline.engine.task_runner import InThisProcess, TaskRunner
 from strandline.log.event_types import refuse_actions
 from strandline.log.local import LocalLog
 from strandline.log.range_source import RangeSource
@@ -16,7 +17,7 @@ from strandline.log.settings import LogSettings
 from strandline.schedule.local import LocalSchedules
 from strandline.schedule.model import Schedule
 from strandline.schedule.relay.emptying import Emptied, Emptier, TargetLog
-from strandline.schedule.relay.filling import FillHere, FillPlanner, FillRunner
+from strandline.schedule.relay.filling import FillPlanner
 from strandline.schedule.relay.process import RelayProcess
 from strandline.schedule.relay.rules import DueRule
 from strandline.schedule.relay.values import RelayOptions, RelayRoute
@@ -44,7 +45,7 @@ class Relays:
     databases: Databases
     settings: RelaySections
 
-    def process(self, options: RelayOptions, runner: FillRunner | None = None) -> RelayProcess:
+    def process(self, options: RelayOptions, runner: TaskRunner | None = None) -> RelayProcess:
         """A process of a relay, not started. Creates the schedule if it does not exist."""
         options.check()
         route = self._route(options)
@@ -60,7 +61,7 @@ class Relays:
             options,
             self.schedules.parts,
             planner,
-            runner or FillHere(),
+            runner or InThisProcess(),
             lambda: Emptier(TargetLog(self.log, ranges, options), store.relays, emptied),
             leases,
             LeaseKeeper(
