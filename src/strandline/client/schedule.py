@@ -143,7 +143,8 @@ class HttpMessages(ScheduleMessages):
     def subscribe(self, consumer: str, lease_ms: int, credit: int) -> LeaseFeed:
         from strandline.client.schedule_feed import WebSocketFeed  # noqa: PLC0415 - slow to load
 
-        return WebSocketFeed(self._transport, f"{self._path}/subscribe", consumer, lease_ms, credit)
+        path = f"{self._path}/subscribe"
+        return WebSocketFeed(self._transport, path, consumer, lease_ms, credit, self.release)
 
     # -- reads
 
