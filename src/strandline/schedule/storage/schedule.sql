@@ -461,11 +461,12 @@ SELECT found.* {in_each_lane}
 ) AS found ORDER BY found.id LIMIT :limit;
 
 -- name: list_dead
+-- `consumer` is the last holder.
 WITH {clock}, s AS MATERIALIZED (SELECT number FROM schedules WHERE name = :schedule)
 SELECT found.* {in_each_lane}
     SELECT {message} FROM messages {by_death}, clock
     WHERE messages.schedule = (SELECT number FROM s) AND messages.lane = {lane} AND messages.id > :after
-        AND messages.mark = 1 AND {in_state}
+        AND messages.mark = 1 AND {in_state} AND (:consumer = '' OR messages.consumer = :consumer)
     ORDER BY messages.id LIMIT :limit
 ) AS found ORDER BY found.id LIMIT :limit;
 
