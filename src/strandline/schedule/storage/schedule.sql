@@ -669,7 +669,10 @@ SELECT count(*) FROM changes;
 -- name: kept_schedules
 -- All schedules, also deleted ones, with the time before which tombstones are removed.
 WITH {clock}
-SELECT s.number, s.name IS NULL, c.now_ms - s.dedupe_ms, c.now_ms, s.deleted_ms FROM schedules s, clock c ORDER BY s.number;
+SELECT s.number, s.name IS NULL,
+    c.now_ms - CASE WHEN s.dedupe_ms > :shortest_ms THEN s.dedupe_ms ELSE :shortest_ms END,
+    c.now_ms, s.deleted_ms
+FROM schedules s, clock c ORDER BY s.number;
 
 -- name: tombstones (sqlite)
 SELECT lane, id FROM messages WHERE schedule = :number AND lane = 0 AND mark = 2 AND at_ms <= :before_ms
