@@ -124,6 +124,8 @@ class HttpMessages(ScheduleMessages):
     # -- leases
 
     def lease(self, consumer: str, lease_ms: int, items: Sequence[ChosenMessage]) -> list[Lease | ItemAnswer]:
+        if not items:
+            return []
         asked = [msgspec.to_builtins(item) for item in items]
         request = msgspec.json.encode({"consumer": consumer, "lease_ms": lease_ms, "items": asked})
         # Not sent again: the second answer would be that the message is not available.
