@@ -42,7 +42,11 @@ class LeaseDelivery:
         self.claims = Claims()
         self.agenda = Agenda()
         self.settings: Schedule | None = None
+        # When the settings were read, and when this node last replaced them.
+        self._settings_at = self._replaced_at = float("-inf")
         self.dealt: dict[str, tuple[int, int]] = {}
+        #: When the consumers that pull from this node have last written that they are there, on the steady clock.
+        self.attended: dict[str, int] = {}
         #: Why there are no more turns.
         self.ended: StrandlineError | None = None
         # Whether anybody could take a lease, when that was last looked at.
@@ -51,8 +55,19 @@ class LeaseDelivery:
 
     # -- what others know and change
 
+    def known_settings(self) -> Schedule | None:
+        """The settings, unless another node can have changed them a while ago."""
+        oldest = max(self._replaced_at, time.monotonic() - _REFRESH_SECONDS)
+        return self.settings if self._settings_at > oldest else None
+
+    def forget_settings(self) -> None:
+        """They were replaced."""
+        self._replaced_at = time.monotonic()
+
     def read_settings(self) -> Schedule:
+        read_at = time.monotonic()
         found = self.settings = self._store.get(self.name)
+        self._settings_at = read_at
         if found is None:
             missing = NotFound(f"there is no schedule {self.name!r}; create it first")
             self.end(missing)

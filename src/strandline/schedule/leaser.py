@@ -109,13 +109,14 @@ class Leaser:
 
     def _check(self, lease_ms: int) -> None:
         """Refuse only after a look at the current settings."""
-        known = self.delivery.settings
+        known = self.delivery.known_settings()
         if known is None or not rules.SHORTEST_MS < lease_ms <= known.max_lease_ms:
             rules.check_lease_ms(self.delivery.read_settings(), lease_ms)
 
     def check(self, lease_ms: int) -> None:
         """BadTimestamp if a lease cannot have this length; Unavailable while this node must not give leases."""
         self._check(lease_ms)
+        self._context.clocks.look()
         if problem := self._context.problem(self.delivery.longest_ms):
             raise degraded(problem)
 

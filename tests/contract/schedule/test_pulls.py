@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from broker_place import MINUTE, Answer, act, add, names, own
@@ -175,6 +176,20 @@ def test_a_longer_lease_is_accepted_when_the_settings_allow_it(nodes):
     other.schedules.put(Schedule("s", max_lease_ms=600_000))
     assert messages.pull("ada", 600_000, 1) == []
     assert messages.lease("ada", 600_000, [ChosenMessage("a")])[0].code == "not_found"
+
+
+def test_a_longer_lease_is_refused_when_the_settings_forbid_it(nodes):
+    """At once on the node that changed them, and on others after a second."""
+    node, other = nodes.node(), nodes.node()
+    messages, far = node.schedule("s"), other.schedule("s")
+    for one in (messages, far):
+        assert one.pull("ada", 2_000, 1) == []
+    node.schedules.put(Schedule("s", max_lease_ms=1_000))
+    with pytest.raises(BadTimestamp, match="at most 1000"):
+        messages.pull("ada", 2_000, 1)
+    time.sleep(1.1)
+    with pytest.raises(BadTimestamp, match="at most 1000"):
+        far.pull("ada", 2_000, 1)
 
 
 def test_dead_messages_cannot_be_leased(nodes):
