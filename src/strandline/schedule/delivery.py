@@ -183,6 +183,13 @@ class LeaseDelivery:
         self._deliver(PlacedLeases([(push, returned.leases)] if is_open else [], [], []))
         self._fence(returned.fenced)
 
+    def _busy(self, takers: Sequence[Taker]) -> list[Taker]:
+        """The consumers of this node that take nothing now."""
+        with self.changed:
+            here = (self.claims.pushes.keys() | self.attended.keys()) & self.dealt.keys()
+            others = here - {taker.consumer for taker in takers}
+            return [Taker(who, 0, 0, *self.dealt[who]) for who in others]
+
     def _lease_due(self, takers: Sequence[Taker]) -> Leased:
         clocks, longest_ms = self.context.clocks, self.longest_ms
         sent = clocks.steady()
@@ -192,7 +199,7 @@ class LeaseDelivery:
             clocks.store_time.observe(sent, store_ms, clocks.steady())
             return clocks.store_time.held_ms(longest_ms) == 0
 
-        leased = self._store.due.lease(self.name, takers, _MAX_BYTES, may)
+        leased = self._store.due.lease(self.name, [*takers, *self._busy(takers)], _MAX_BYTES, may)
         failpoints.hit("schedule.leased")
         self.context.count(self.name, leased)
         with self.changed:

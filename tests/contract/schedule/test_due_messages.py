@@ -55,6 +55,22 @@ def test_one_statement_serves_all_consumers_of_a_node(place, store):
     assert len(rest) == len(names) - len(low) - 5
 
 
+@pytest.mark.parametrize("credit", [5, 40])
+def test_a_consumer_of_this_node_that_takes_nothing_leaves_its_messages_to_the_others(place, store, credit):
+    """They are taken by their age. Messages of other nodes count as younger; what is leased is in order anyway."""
+    candidates = [f"m{n:03}" for n in range(400)]
+    low = [name for name in candidates if bucket(name) < 512][:20]
+    high = [name for name in candidates if bucket(name) >= 512][:20]
+    names = [name for pair in zip(high, low, strict=True) for name in pair]
+    for number, name in enumerate(names):
+        created(store, name, at_ms=NOON - 100 + number)
+    bob, ada = Taker("bob", credit, 1000, 0, 511), Taker("ada", 0, 0, 512, 1023)
+    without = store.due.lease("s", [bob], MEGABYTE).leases
+    assert ids(without) == (low[:5] if credit == 5 else names)
+    store.due.give_back("s", [act(lease) for lease in without])
+    assert ids(store.due.lease("s", [bob, ada], MEGABYTE).leases) == names[:credit]
+
+
 def test_credit_and_bytes_bound_what_is_leased(store):
     store.messages.create("s", [message(f"m{n}", body=b"x" * 1000) for n in range(10)])
     assert store.due.lease("s", [everything(credit=0)], MEGABYTE).leases == []

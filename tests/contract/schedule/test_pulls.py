@@ -23,6 +23,19 @@ def test_due_messages_come_oldest_first(nodes):
     assert messages.pull("ada", MINUTE, 2) == []
 
 
+def test_the_oldest_come_first_whoever_else_is_there(nodes):
+    """The buckets are dealt to three consumers of this node. Nobody else can take what waits."""
+    messages = nodes.messages()
+    for consumer in ("ada", "bob", "cy"):
+        assert messages.pull(consumer, MINUTE, 1) == []
+    expected = [f"m{number:02}" for number in range(30)]
+    for number, name in enumerate(expected):
+        add(messages, name, in_ms=10 * number - 1000)
+    assert names(messages.pull("bob", MINUTE, 20)) == expected[:20]
+    assert names(messages.pull("cy", MINUTE, 1)) == expected[20:21]
+    assert names(messages.pull("ada", MINUTE, 20)) == expected[21:]
+
+
 def test_a_pull_waits_until_a_message_is_due(nodes):
     """It is never early, and the lease begins when it is given."""
     messages = nodes.messages()

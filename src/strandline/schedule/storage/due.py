@@ -35,10 +35,12 @@ class SqlDueMessages(DueMessages):
     def lease(
         self, schedule: str, takers: Sequence[Taker], max_bytes: int, may: Callable[[int], bool] = always
     ) -> Leased:
-        ranges = [(taker.first, taker.last) for taker in takers]
+        ranges = [(taker.first, taker.last) for taker in takers if taker.credit > 0]
+        if not ranges:
+            return Leased(0, [])
         shown = {"ranges": ranges} if self._tables.lanes == 1 else rows.columns(("firsts", "lasts"), ranges)
         credit = sum(taker.credit for taker in takers)
-        found = self._tables.fetch("due", schedule=schedule, credit=credit, **shown) if credit > 0 else []
+        found = self._tables.fetch("due", schedule=schedule, credit=credit, **shown)
         if not found:
             return Leased(0, [])
         now_ms, longest_ms = found[0][:2]
@@ -46,6 +48,7 @@ class SqlDueMessages(DueMessages):
             return Leased(now_ms, [])
         failpoints.hit("schedule.due")
         chosen = assign([DueMessage(*row[2:]) for row in found], takers, now_ms, max_bytes)
+        chosen.sort(key=lambda pair: (pair[0].at_ms, pair[0].id))
         items = [self._given(message, taker, longest_ms) for message, taker in chosen]
         leased = self._leased("lease", schedule, items, now_ms)
         since = {message.id: message.at_ms for message, _ in chosen}
