@@ -144,6 +144,11 @@ class NodeClocks:
         self._store.sessions.beat(self._node, lives_ms, self.measure())
         self._peers = [peer for peer in self._store.sessions.nodes() if peer.name != self._node]
 
+    @property
+    def has_peers(self) -> bool:
+        """Whether there were other nodes at the last heartbeat."""
+        return bool(self._peers)
+
     def now_ms(self) -> int:
         """The time of the store, without asking it."""
         return self.store_time.now_ms()

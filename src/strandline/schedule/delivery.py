@@ -26,6 +26,8 @@ _RETRY_SECONDS = 0.1
 _MAX_BYTES = 4 << 20
 # Bodies are read with the leases that are handed back, so these come in small parts.
 _HANDED_BACK = 16
+# How many leases are compared with the store at a time.
+_COMPARED = 500
 
 
 class LeaseDelivery:
@@ -158,6 +160,18 @@ class LeaseDelivery:
             self.dealt = deal(settings.buckets, [*present])
             newer = {who for who, push in self.claims.pushes.items() if present.get(who, 0) > push.epoch}
         self._fence(newer)
+        if self.context.clocks.has_peers:
+            self._find_ended()
+
+    def _find_ended(self) -> None:
+        """Find leases of full sessions that were ended or extended through other nodes."""
+        with self.changed:
+            known = self.claims.in_full_sessions(self.context.clocks.now_ms(), _COMPARED)
+        if known:
+            held = self._store.due.still_held(self.name, known)
+            with self.changed:
+                self.claims.compare(known, held)
+                self.agenda.lease = True
 
     def _fence(self, consumers: Sequence[str] | set[str] | frozenset[str]) -> None:
         with self.changed:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 from strandline import failpoints
+from strandline.schedule import rules
 from strandline.schedule.dealing import assign
 from strandline.schedule.model import (
     ClockOffset,
@@ -105,6 +106,16 @@ class SqlDueMessages(DueMessages):
         given = [Given(item.id, self._tables.lane(item.id), item.consumer, item.version) for item in items]
         for numbers in rows.rounds(range(len(items)), [item.id for item in items]):
             self._tables.writes.run(Change("give_back", schedule, [given[number] for number in numbers]))
+
+    def still_held(self, schedule: str, items: Sequence[LeaseAct]) -> list[StoredMessage]:
+        held = []
+        for numbers in rows.rounds(range(len(items)), [item.id for item in items]):
+            found = self._tables.look(schedule, [items[number].id for number in numbers])
+            for item in [items[number] for number in numbers]:
+                message = found[item.id].message
+                if message and rules.refused_to_holder(item, found[item.id]) in {None, "stale_version"}:
+                    held.append(message)
+        return held
 
     def next_due(self, schedule: str) -> NextDue:
         (found,) = self._tables.fetch("next_due", schedule=schedule)
