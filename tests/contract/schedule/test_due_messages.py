@@ -116,6 +116,26 @@ def test_a_consumer_that_returns_gets_its_active_leases(place, store):
     assert store.due.hand_back("s", "ada", epoch, 10).leases == []
 
 
+def test_a_lease_that_is_extended_meanwhile_is_handed_back(store, monkeypatch):
+    """What a consumer asked for in its earlier session can be done while the new one begins."""
+    old = {lease.message.id: lease for lease in leased(store, "a", "b", "c")}
+    epoch = store.sessions.open("s", "ada", "node")
+    fetch = store.due._tables.fetch
+
+    def fetch_and_change(name, **values):
+        found = fetch(name, **values)
+        if name == "list_held":
+            assert store.messages.extend("s", [act(old["a"], in_ms=60_000)])[0].status == "ok"
+            assert store.messages.delete("s", [act(old["b"])])[0].status == "ok"
+        return found
+
+    monkeypatch.setattr(store.due._tables, "fetch", fetch_and_change)
+    back = {lease.message.id: lease.message for lease in store.due.hand_back("s", "ada", epoch, 10).leases}
+    assert back.keys() == {"a", "c"}
+    assert (back["a"].at_ms, back["a"].delivery_count) == (NOON + 60_000, 2)
+    assert back["a"].version == old["a"].message.version + 2
+
+
 def test_leases_are_handed_back_within_the_credit(store):
     leased(store, *(f"m{n}" for n in range(9)))
     epoch = store.sessions.open("s", "ada", "node")

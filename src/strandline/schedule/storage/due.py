@@ -20,7 +20,7 @@ from strandline.schedule.model import (
     Taker,
 )
 from strandline.schedule.storage import rows
-from strandline.schedule.storage.messages import MessageTables, no_schedule
+from strandline.schedule.storage.messages import ATTEMPTS, MessageTables, no_schedule
 from strandline.schedule.storage.port import DueMessages, Sessions, always
 from strandline.schedule.storage.rows import Given
 from strandline.schedule.storage.writes import Change
@@ -70,12 +70,26 @@ class SqlDueMessages(DueMessages):
             page = [rows.message(row) for row in self._tables.fetch("list_held", schedule=schedule, **values)]
             others = [one for one in page if one.id not in known]
             asked = others[: credit - len(leases)]
-            leased = self._leased("hand_back", schedule, [self._held(one, epoch) for one in asked], 0)
+            leased = self._hand_back(schedule, asked, epoch)
             leases += leased.leases
             if leased.fenced:
                 return Leased(0, leases, leased.fenced)
             more = len(page) == _PAGE or len(asked) < len(others)
             after = (asked or page)[-1].id if more else ""
+        return Leased(0, leases)
+
+    def _hand_back(self, schedule: str, asked: Sequence[StoredMessage], epoch: int) -> Leased:
+        """Also those that an earlier session of the holder has extended since they were read."""
+        leases: list[Lease] = []
+        for _ in range(ATTEMPTS):
+            leased = self._leased("hand_back", schedule, [self._held(one, epoch) for one in asked], 0)
+            leases += leased.leases
+            done = {lease.message.id for lease in leased.leases}
+            missed = {one.id: one.version for one in asked if one.id not in done}
+            if leased.fenced or not missed:
+                return Leased(0, leases, leased.fenced)
+            acts = [LeaseAct(one.id, one.consumer or "", one.version) for one in asked if one.id in missed]
+            asked = [one for one in self.still_held(schedule, acts) if one.version != missed[one.id]]
         return Leased(0, leases)
 
     def _held(self, message: StoredMessage, epoch: int) -> Given:

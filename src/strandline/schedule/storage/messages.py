@@ -30,8 +30,8 @@ from strandline.schedule.storage.rows import Given, Row
 from strandline.schedule.storage.writes import Change, StoreClock, Writes
 
 _I = TypeVar("_I", bound=Item)
-# An item that is refused, but could be accepted when it is looked at, has met a concurrent change.
-_ATTEMPTS = 5
+#: An item that is refused, but could be accepted when it is looked at, has met a concurrent change.
+ATTEMPTS = 5
 
 
 class MessageTables:
@@ -195,7 +195,7 @@ class SqlMessages(Messages):
         self, schedule: str, items: Sequence[_I], store: _Store[_I], explain: _Explain[_I]
     ) -> dict[str, Row | ItemAnswer]:
         answers: dict[str, Row | ItemAnswer] = {}
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             answers |= {row[0]: row for row in store([item for item in items if item.id not in answers])}
             if len(answers) == len(items):
                 return answers
