@@ -121,6 +121,8 @@ def test_the_load_ahead_is_counted(commands, name, bodies):
     assert sum(step["waiting"] for step in ahead["steps"]) == 2
     assert "█" in commands.good("counts", name, "--step", "1h")
     assert commands.parsed("counts", name, "--from", "0", "--to", "10")["total"] == 0
+    assert "288000000000000" in commands.good("counts", name, "--step", "10000000h"), "after the year 9999"
+    assert commands.parsed("counts", name, "--step", "87600000h")["total"] == total["total"]
 
 
 def test_due_messages_are_consumed(commands, name, bodies):

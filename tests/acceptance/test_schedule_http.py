@@ -796,7 +796,7 @@ def test_leases_are_counted_in_the_metrics(server):
     """By schedule: given, expired, late, and messages that became dead."""
     room = Room(server, "counted", max_attempts=1)
     room.create({"id": "x"})
-    assert len(room.pull(lease_ms=6)) == 1
+    assert len(room.pull(lease_ms=500)) == 1
     until(lambda: not room.pull() and not room.get("/messages").json()["items"], "the death of the message")
     text = CLIENT.get(f"{server.url}/metrics").text
     assert 'strandline_schedule_leased_total{schedule="counted"} 1.0' in text

@@ -163,3 +163,30 @@ def test_a_pull_that_does_not_wait_is_tried_once():
     found.place(takers, [])
     assert found.ended_pulls(1) == [second]
     assert found.pulls == [late]
+
+
+def test_leases_of_full_sessions_are_compared_with_the_store():
+    """Those that ended elsewhere give their places back, and extended ones keep them. Newer leases stay."""
+    full, other = push(credit=3), push("bob")
+    full.take([lease("a"), lease("b"), lease("c")])
+    other.take([lease("d", "bob")])
+    both = claims(full, other)
+    known = both.in_full_sessions(NOW, 500)
+    assert [(one.id, one.consumer, one.version) for one in known] == [(name, "ada", 10) for name in "abc"]
+    full.keep("c", 12, NOW + 3000)
+    both.compare(known, [lease("a", version=11, at_ms=NOW + 2000).message])
+    assert full.held.keys() == {"a", "c"}
+    assert [full.free(at_ms) for at_ms in (NOW, NOW + 1999, NOW + 2000)] == [1, 1, 2]
+    both.remove_push(full)
+    both.compare(known, [])
+
+
+def test_of_many_leases_others_are_compared_each_time():
+    one = push(credit=5)
+    one.take([lease(f"m{n}") for n in range(5)])
+    both = claims(one)
+    assert [[found.id for found in both.in_full_sessions(NOW, 2)] for _ in range(3)] == [
+        ["m0", "m1"],
+        ["m2", "m3"],
+        ["m4", "m0"],
+    ]

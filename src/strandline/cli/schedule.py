@@ -281,7 +281,7 @@ def counts(target: Target, name: str, from_ms: int | None, to_ms: int | None, st
     if step_ms is not None:
         now_ms = system_clock().now_ms()
         from_ms = now_ms - now_ms % max(1, step_ms) if from_ms is None else from_ms
-        to_ms = from_ms + _STEPS_SHOWN * step_ms if to_ms is None else to_ms
+        to_ms = min(from_ms + _STEPS_SHOWN * step_ms, MAX_MS) if to_ms is None else to_ms
     with _messages(target, name) as messages:
         found = messages.counts(from_ms or 0, MAX_MS if to_ms is None else to_ms, step_ms)
     schedule_output.print_counts(target, found)

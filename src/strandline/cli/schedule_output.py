@@ -16,7 +16,6 @@ from strandline.schedule import Lease, LeasedMessage, Schedule
 from strandline.schedule.message import value_of
 from strandline.schedule.model import Body, ItemAnswer, LoadCounts, StoredMessage
 from strandline.schedule.refusals import is_done
-from strandline.schedule.rules import MAX_MS
 
 _BAR = 40
 # Later times have five digits in their year.
@@ -96,7 +95,7 @@ def print_counts(target: Target, found: LoadCounts) -> None:
     if len(found.steps) > 1:
         most = max(1, *(step.total for step in found.steps))
         rows = (
-            (to_rfc3339(min(step.from_ms, MAX_MS))[:19], step.total, "█" * -(-step.total * _BAR // most))
+            (_time_text(step.from_ms)[:19], step.total, "█" * -(-step.total * _BAR // most))
             for step in found.steps
         )
         output.print_table(("from (UTC)", "messages", ""), rows)

@@ -124,6 +124,8 @@ class HttpMessages(ScheduleMessages):
     # -- leases
 
     def lease(self, consumer: str, lease_ms: int, items: Sequence[ChosenMessage]) -> list[Lease | ItemAnswer]:
+        if not items:
+            return []
         asked = [msgspec.to_builtins(item) for item in items]
         request = msgspec.json.encode({"consumer": consumer, "lease_ms": lease_ms, "items": asked})
         # Not sent again: the second answer would be that the message is not available.
@@ -143,7 +145,8 @@ class HttpMessages(ScheduleMessages):
     def subscribe(self, consumer: str, lease_ms: int, credit: int) -> LeaseFeed:
         from strandline.client.schedule_feed import WebSocketFeed  # noqa: PLC0415 - slow to load
 
-        return WebSocketFeed(self._transport, f"{self._path}/subscribe", consumer, lease_ms, credit)
+        path = f"{self._path}/subscribe"
+        return WebSocketFeed(self._transport, path, consumer, lease_ms, credit, self.release)
 
     # -- reads
 

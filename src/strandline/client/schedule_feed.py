@@ -7,10 +7,11 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -41,6 +42,7 @@ _FAST_MS = 10
 _SOON_MS = 50
 
 _Verb = Literal["extend", "release", "delete"]
+_Release = Callable[[Sequence[LeaseAct]], list[ItemAnswer]]
 
 
 class _Results(msgspec.Struct, frozen=True):
@@ -109,12 +111,15 @@ class WebSocketFeed:
     """The leases of one connection. Unavailable when it breaks: `ScheduleConsumer` opens another one.
 
     A thread reads the frames. Leases that were received and not taken are released by `close`, but unlike leases
-    that the server had not sent, they count as deliveries.
+    that the server had not sent, they count as deliveries. `release` releases without this connection.
     """
 
-    def __init__(self, transport: Transport, path: str, consumer: str, lease_ms: int, credit: int) -> None:
+    def __init__(
+        self, transport: Transport, path: str, consumer: str, lease_ms: int, credit: int, release: _Release
+    ) -> None:
         query: Params = {"consumer": consumer, "lease_ms": lease_ms, "credit": credit}
         self._consumer = consumer
+        self._release = release
         self._demand = Demand(credit, self._set_credit)
         self._timeout = transport.timeout
         self._clock = system_clock()
@@ -124,14 +129,17 @@ class WebSocketFeed:
         self._refs = itertools.count(1)
         self._waiting: dict[int, Future[list[ItemAnswer]]] = {}
         self._ended: StrandlineError | None = None
+        self._closing = False
         self._opened = ExitStack()
         self._socket = self._opened.enter_context(_connected(transport, path, query))
         self._in_time = threading.Event()
         self._send({"ping": self._time.ping()})
-        threading.Thread(target=self._read, name="strandline-leases", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="strandline-leases", daemon=True)
+        self._reader.start()
         if not self._in_time.wait(self._timeout) or not self._time.is_known:
+            error = self._ended or Unavailable(f"{transport.url} does not answer on its WebSocket; retry later")
             self.close()
-            raise self._ended or Unavailable(f"{transport.url} does not answer on its WebSocket; retry later")
+            raise error
 
     # -- the contract
 
@@ -169,22 +177,30 @@ class WebSocketFeed:
                 self._send({"credit": credit})
 
     def close(self) -> None:
+        was_open, self._closing = self._ended is None, True
         with suppress(StrandlineError):
-            if self._ended is None:
+            if was_open:
                 self.stop()  # what is released now must not come back
-                self._release_untaken()
-        self._end(Unavailable("the push session was closed; open another one"))
+                self._release_untaken(partial(self._act, "release", timeout=_CLOSE_S))
         with suppress(WebSocketException, OSError):
             self._opened.close()
+        self._reader.join(_CLOSE_S)
+        self._end(_closed())
+        with suppress(StrandlineError):
+            if was_open:
+                self._release_untaken(self._release)  # what the server wrote before it closed, too
 
-    def _release_untaken(self) -> None:
+    def _release_untaken(self, release: _Release) -> None:
         soon = Moment(SHORTEST_MS + 1, relative=True)
         untaken = []
         with suppress(queue.Empty):
-            while (lease := self._incoming.get_nowait()) is not None:
-                untaken.append(LeaseAct(lease.message.id, self._consumer, lease.message.version, soon))
+            while True:
+                if (lease := self._incoming.get_nowait()) is not None:
+                    untaken.append(LeaseAct(lease.message.id, self._consumer, lease.message.version, soon))
+        if self._ended is not None:
+            self._incoming.put(None)  # for the other threads that wait
         if untaken:
-            self._act("release", untaken, timeout=_CLOSE_S)
+            release(untaken)
 
     # -- acts
 
@@ -222,7 +238,7 @@ class WebSocketFeed:
             while self._ended is None:
                 self._read_frame()
         except StrandlineError as error:
-            self._end(error)
+            self._end(_closed() if self._closing else error)
         except Exception as error:  # noqa: BLE001 - every waiting caller gets it
             self._end(Unavailable(f"the push session failed: {type(error).__name__}: {error}"))
 
@@ -283,6 +299,10 @@ class WebSocketFeed:
         for waiting in [*self._waiting.values()]:
             with suppress(Exception):  # answered at the same time
                 waiting.set_exception(error if isinstance(error, LeaseLost) else unknown)
+
+
+def _closed() -> Unavailable:
+    return Unavailable("the push session was closed; open another one")
 
 
 def _connected(transport: Transport, path: str, query: Params) -> ClientConnection:

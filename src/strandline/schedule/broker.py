@@ -96,6 +96,11 @@ class Broker:
             elif answer.version is not None and answer.at_ms is not None:
                 leaser.extended(act, answer.version, answer.at_ms)
 
+    def changed(self, schedule: str) -> None:
+        """The settings of a schedule were replaced."""
+        if leaser := self._leasers.get(schedule):
+            leaser.delivery.forget_settings()
+
     def deleted(self, schedule: str) -> None:
         if leaser := self._leasers.pop(schedule, None):
             leaser.delivery.end(NotFound(f"the schedule {schedule!r} was deleted"))

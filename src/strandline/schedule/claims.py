@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from strandline.schedule.model import Lease, Taker
+from strandline.schedule.model import Lease, LeaseAct, StoredMessage, Taker
 from strandline.schedule.serving import Pulled, PushListener
 
 # While this much waits to be sent to a session, nothing more is leased for it.
@@ -60,6 +61,14 @@ class PushClaim:
         """When a lease expires next, if its place is needed."""
         full = len(self._held) >= self.credit > 0
         return self._first_end_ms if full and self._held else None
+
+    def some_held(self, most: int) -> list[LeaseAct]:
+        """Some leases as far as this node knows them; the next call begins with others."""
+        chosen = [*islice(self._held.items(), most)]
+        for name, one in chosen:
+            del self._held[name]
+            self._held[name] = one
+        return [LeaseAct(name, self.consumer, version) for name, (version, _) in chosen]
 
     def take(self, leases: Sequence[Lease], *, new: bool = True) -> None:
         """The session gets these leases; they wait to be sent. Those that are handed back are not new."""
@@ -149,6 +158,22 @@ class Claims:
     def hungry(self, now_ms: int) -> bool:
         """Whether anybody could take a lease."""
         return bool(self.pulls) or any(push.free(now_ms) for push in self.pushes.values())
+
+    def in_full_sessions(self, now_ms: int, most: int) -> list[LeaseAct]:
+        """Leases of the sessions that have no free place, as far as this node knows; not all if they are many."""
+        full = [push for push in self.pushes.values() if push.credit > 0 and not push.free(now_ms)]
+        return [lease for push in full for lease in push.some_held(max(1, most // len(full)))][:most]
+
+    def compare(self, known: Sequence[LeaseAct], held: Iterable[StoredMessage]) -> None:
+        """Take over what the store says about leases. Those that are not held give their places back."""
+        found = {(one.consumer, one.id): one for one in held}
+        for lease in known:
+            push = self.pushes.get(lease.consumer)
+            message = found.get((lease.consumer, lease.id))
+            if push is not None and message is not None:
+                push.extended(lease.id, message.version, message.at_ms)
+            elif push is not None:
+                push.drop(lease.id, lease.version)
 
     def untried(self) -> bool:
         return not all(pull.tried for pull in self.pulls)

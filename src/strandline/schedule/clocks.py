@@ -107,7 +107,7 @@ class StoreTime:
 
 
 class NodeClocks:
-    """What one node knows about clocks. Only `measure` asks the store."""
+    """What one node knows about clocks. Only `look`, `measure` and `beat` ask the store."""
 
     def __init__(self, node: str, store: ScheduleStore, clock: Clock, limit_ms: int) -> None:
         self._node = node
@@ -121,6 +121,12 @@ class NodeClocks:
         self._peers: Sequence[ClockOffset] = ()
         self._clients: dict[str, ClientSamples] = {}
         self._lock = threading.Lock()
+
+    def look(self) -> None:
+        """Find out whether the time of the store was set back."""
+        sent = self.steady()
+        store_ms = self._store.now_ms()
+        self.store_time.observe(sent, store_ms, self.steady())
 
     def measure(self) -> ClockOffset:
         """Compare this node's clock with the store's."""
@@ -137,6 +143,11 @@ class NodeClocks:
         """Measure, publish the result with the heartbeat, and learn the clocks of the other nodes."""
         self._store.sessions.beat(self._node, lives_ms, self.measure())
         self._peers = [peer for peer in self._store.sessions.nodes() if peer.name != self._node]
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether there were other nodes at the last heartbeat."""
+        return bool(self._peers)
 
     def now_ms(self) -> int:
         """The time of the store, without asking it."""

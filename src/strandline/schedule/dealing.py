@@ -13,8 +13,8 @@ MAX_BUCKETS = 65_536
 GRACE_MS = 5
 
 
-#: Messages of other consumers' buckets count as this much younger, so that nodes with a backlog do not compete for
-#: the same messages, and no message waits for long behind younger ones.
+#: Messages in the buckets of other nodes count as this much younger, so that nodes with a backlog do not compete
+#: for the same messages, and no message waits for long behind younger ones.
 _OTHERS_LATER_MS = 1_000
 
 
@@ -42,7 +42,8 @@ def assign(
     """Pairs of messages and takers, oldest message first, within every taker's credit and `max_bytes` in total.
 
     A message goes to the taker of its bucket. What has been due for 5 ms goes to any taker with credit, to the one
-    with most credit left. One message is assigned even if it is larger than `max_bytes`.
+    with most credit left. Messages in buckets of no taker count as younger: another node delivers them, too. One
+    message is assigned even if it is larger than `max_bytes`.
     """
     hand = _Hand(takers)
     assigned: list[tuple[DueMessage, Taker]] = []

@@ -26,6 +26,8 @@ _RETRY_SECONDS = 0.1
 _MAX_BYTES = 4 << 20
 # Bodies are read with the leases that are handed back, so these come in small parts.
 _HANDED_BACK = 16
+# How many leases are compared with the store at a time.
+_COMPARED = 500
 
 
 class LeaseDelivery:
@@ -42,7 +44,11 @@ class LeaseDelivery:
         self.claims = Claims()
         self.agenda = Agenda()
         self.settings: Schedule | None = None
+        # When the settings were read, and when this node last replaced them.
+        self._settings_at = self._replaced_at = float("-inf")
         self.dealt: dict[str, tuple[int, int]] = {}
+        #: When the consumers that pull from this node have last written that they are there, on the steady clock.
+        self.attended: dict[str, int] = {}
         #: Why there are no more turns.
         self.ended: StrandlineError | None = None
         # Whether anybody could take a lease, when that was last looked at.
@@ -51,8 +57,19 @@ class LeaseDelivery:
 
     # -- what others know and change
 
+    def known_settings(self) -> Schedule | None:
+        """The settings, unless another node can have changed them a while ago."""
+        oldest = max(self._replaced_at, time.monotonic() - _REFRESH_SECONDS)
+        return self.settings if self._settings_at > oldest else None
+
+    def forget_settings(self) -> None:
+        """They were replaced."""
+        self._replaced_at = time.monotonic()
+
     def read_settings(self) -> Schedule:
+        read_at = time.monotonic()
         found = self.settings = self._store.get(self.name)
+        self._settings_at = read_at
         if found is None:
             missing = NotFound(f"there is no schedule {self.name!r}; create it first")
             self.end(missing)
@@ -143,6 +160,18 @@ class LeaseDelivery:
             self.dealt = deal(settings.buckets, [*present])
             newer = {who for who, push in self.claims.pushes.items() if present.get(who, 0) > push.epoch}
         self._fence(newer)
+        if self.context.clocks.has_peers:
+            self._find_ended()
+
+    def _find_ended(self) -> None:
+        """Find leases of full sessions that were ended or extended through other nodes."""
+        with self.changed:
+            known = self.claims.in_full_sessions(self.context.clocks.now_ms(), _COMPARED)
+        if known:
+            held = self._store.due.still_held(self.name, known)
+            with self.changed:
+                self.claims.compare(known, held)
+                self.agenda.lease = True
 
     def _fence(self, consumers: Sequence[str] | set[str] | frozenset[str]) -> None:
         with self.changed:
@@ -168,6 +197,13 @@ class LeaseDelivery:
         self._deliver(PlacedLeases([(push, returned.leases)] if is_open else [], [], []))
         self._fence(returned.fenced)
 
+    def _busy(self, takers: Sequence[Taker]) -> list[Taker]:
+        """The consumers of this node that take nothing now."""
+        with self.changed:
+            here = (self.claims.pushes.keys() | self.attended.keys()) & self.dealt.keys()
+            others = here - {taker.consumer for taker in takers}
+            return [Taker(who, 0, 0, *self.dealt[who]) for who in others]
+
     def _lease_due(self, takers: Sequence[Taker]) -> Leased:
         clocks, longest_ms = self.context.clocks, self.longest_ms
         sent = clocks.steady()
@@ -177,7 +213,7 @@ class LeaseDelivery:
             clocks.store_time.observe(sent, store_ms, clocks.steady())
             return clocks.store_time.held_ms(longest_ms) == 0
 
-        leased = self._store.due.lease(self.name, takers, _MAX_BYTES, may)
+        leased = self._store.due.lease(self.name, [*takers, *self._busy(takers)], _MAX_BYTES, may)
         failpoints.hit("schedule.leased")
         self.context.count(self.name, leased)
         with self.changed:

@@ -33,7 +33,6 @@ class Leaser:
         self.delivery = LeaseDelivery(name, context)
         self._context = context
         self._sessions = context.store.sessions
-        self._attended: dict[str, int] = {}
         self._thread: threading.Thread | None = None
         self._wakes_at = float("inf")
         # Held by the thread that takes a turn: that of the leaser, or one that pulls.
@@ -92,12 +91,14 @@ class Leaser:
         return lambda: self._cancel(claim)
 
     def _attend(self, consumer: str, now: int) -> None:
-        if self._attended.get(consumer, -_ATTEND_MS) + _ATTEND_MS > now:
+        attended = self.delivery.attended
+        if attended.get(consumer, -_ATTEND_MS) + _ATTEND_MS > now:
             return
         self._sessions.attend(self.delivery.name, consumer, PULL_LIVES_MS + _ATTEND_MS)
         with self.delivery.changed:
-            self._attended = {who: at for who, at in self._attended.items() if at > now - PULL_LIVES_MS}
-            self._attended[consumer] = now
+            for who in [who for who, at in attended.items() if at <= now - PULL_LIVES_MS]:
+                del attended[who]
+            attended[consumer] = now
             if consumer not in self.delivery.dealt:
                 self.delivery.agenda.refresh_at = 0
 
@@ -109,13 +110,14 @@ class Leaser:
 
     def _check(self, lease_ms: int) -> None:
         """Refuse only after a look at the current settings."""
-        known = self.delivery.settings
+        known = self.delivery.known_settings()
         if known is None or not rules.SHORTEST_MS < lease_ms <= known.max_lease_ms:
             rules.check_lease_ms(self.delivery.read_settings(), lease_ms)
 
     def check(self, lease_ms: int) -> None:
         """BadTimestamp if a lease cannot have this length; Unavailable while this node must not give leases."""
         self._check(lease_ms)
+        self._context.clocks.look()
         if problem := self._context.problem(self.delivery.longest_ms):
             raise degraded(problem)
 
@@ -185,7 +187,6 @@ class Leaser:
         while self._wait():
             with self._turns:
                 self.delivery.turn()
-        self._context.news.unwant(self.delivery.name)
 
     def _wait(self) -> bool:
         """Wait until there is something to do; False if the thread must end."""
@@ -198,6 +199,8 @@ class Leaser:
                 ):
                     self._thread = None
                     self._wakes_at = float("inf")
+                    # With the lock: the next thread wants them again.
+                    self._context.news.unwant(self.delivery.name)
                     return False
                 wait = self._seconds_left(now)
                 if wait <= 0:

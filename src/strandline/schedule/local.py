@@ -99,7 +99,9 @@ class LocalSchedules(ServedSchedules, Room):
     # -- the contract
 
     def put(self, schedule: Schedule) -> bool:
-        return self.parts.store.put(schedule)
+        is_new = self.parts.store.put(schedule)
+        self.parts.broker.changed(schedule.name)
+        return is_new
 
     def create(self, schedule: Schedule) -> None:
         if not self.parts.store.create(schedule) and self.get(schedule.name) != schedule:

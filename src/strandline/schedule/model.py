@@ -127,7 +127,8 @@ class Lease(msgspec.Struct, frozen=True):
 class Taker(msgspec.Struct, frozen=True):
     """A consumer that waits for due messages, with the buckets dealt to it: `first` to `last`, inclusive.
 
-    `last < first` means no buckets. A push session has an epoch; a pull has none.
+    `last < first` means no buckets. A push session has an epoch; a pull has none. Without credit it takes nothing,
+    but says that the consumer is on this node, so that its messages are not left to other nodes.
     """
 
     consumer: str

@@ -63,20 +63,24 @@ class LocalFeed(LeaseFeed, PushListener):
 
     def _next(self, timeout: float) -> Lease | None:
         deadline = time.monotonic() + timeout
+        while (lease := self._taken(deadline)) is not None:
+            if self._session is not None:
+                self._session.sent([lease])
+            # A lease that has expired in the queue belongs to somebody else now.
+            if lease.message.at_ms > self.now_ms():
+                return lease
+        return None
+
+    def _taken(self, deadline: float) -> Lease | None:
         with self._changed:
             while True:
                 if self._end is not None:
                     raise self._end
                 if self._leases:
-                    lease = self._leases.popleft()
-                    break
+                    return self._leases.popleft()
                 if (left := deadline - time.monotonic()) <= 0:
                     return None
                 self._changed.wait(left)
-        if self._session is not None:
-            self._session.sent([lease])
-        # A lease that has expired in the queue belongs to somebody else now.
-        return lease if lease.message.at_ms > self.now_ms() else self._next(deadline - time.monotonic())
 
     def now_ms(self) -> int:
         return self._now_ms()

@@ -54,7 +54,10 @@ class LeaseFeed(Protocol):
         """Ask for no more leases."""
 
     def close(self) -> None:
-        """End the session. Leases that `next` did not return are given back and do not count as deliveries."""
+        """End the session. Leases that `next` did not return are available to others again.
+
+        They do not count as deliveries, except those that had already been sent to this process.
+        """
 
 
 class ScheduleMessages(ABC):

@@ -245,6 +245,11 @@ def refused_to_holder(item: LeaseAct, found: Found) -> Code | None:
     return None if message.version == item.version else "stale_version"
 
 
+def refused_dead(item: LeaseAct, found: Found) -> Code:  # noqa: ARG001 - the signature of a rule
+    """What the holder of a lease asks for in the view of dead messages: nobody holds them."""
+    return "not_holder" if found.dead else "not_found"
+
+
 def refused_to_owner(item: OwnerAct, found: Found, *, dead: bool = False) -> Code | None:
     message = found.message if found.dead == dead and not found.tombstone else None
     if message is None:

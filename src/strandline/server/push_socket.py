@@ -233,12 +233,14 @@ class PushSocket(Response):
     async def _write_burst(self, send: Send, burst: Sequence[_Frame]) -> None:
         """Write frames in their order. The next one does not wait until the event loop knows of the one before."""
         sending = [asyncio.ensure_future(send({"type": "websocket.send", "text": text})) for text, _ in burst]
-        written = 0
         try:
             async with asyncio.timeout(self._state.settings.stalled_client_ms / 1000):
-                for written, one in enumerate(sending, 1):  # noqa: B007 - the client may have a part of the last one
+                for one in sending:
                     await one
         finally:
+            # The client may have a part of the first one that was not finished.
+            unfinished = (count for count, one in enumerate(sending, 1) if not one.done() or one.cancelled())
+            written = next(unfinished, len(sending))
             for one in sending:
                 one.cancel()
             if leases := [lease for _, lease in burst[:written] if lease is not None]:
@@ -264,7 +266,7 @@ class _Outbox:
         self._replies: deque[str] = deque()
         self._leases: deque[Lease] = deque()
         self._with_leases = True
-        self._fenced = False
+        self._fenced = self._closed = False
         self.fencing = asyncio.Event()
         #: Whether the last frame was taken.
         self.ended = False
@@ -276,6 +278,8 @@ class _Outbox:
     def leased(self, leases: Sequence[Lease]) -> None:
         self._buffered.hold_anyway(_memory(leases))
         self._leases.extend(leases)
+        if self._closed:  # the leaser had not delivered them before the session ended
+            self.close()
         self._wake()
 
     def fenced(self) -> None:
@@ -290,9 +294,11 @@ class _Outbox:
                 self._loop.call_soon_threadsafe(self._wake_up)
 
     def close(self) -> None:
-        """Drop the leases that were not written. Nothing follows them."""
-        unsent = [self._leases.popleft() for _ in range(len(self._leases))]
-        self._buffered.release(_memory(unsent))
+        """Drop the leases that were not written."""
+        self._closed = True
+        with suppress(IndexError):
+            while True:
+                self._buffered.release(_memory([self._leases.popleft()]))
 
     # -- called on the event loop
 

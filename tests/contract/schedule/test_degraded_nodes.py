@@ -127,6 +127,18 @@ def test_no_leases_after_the_time_was_set_back(nodes, shift, back):
     assert node.schedules.clocks().degraded is None
 
 
+def test_no_chosen_lease_after_the_time_was_set_back(nodes, shift):
+    """Also if the node has not looked at the time since."""
+    clock = SetClock()
+    messages = nodes.node(clock).schedule("s")
+    assert messages.pull("ada", 2_000, 1) == []
+    add(messages, "a", in_ms=-MINUTE)
+    clock.shift_ms = -10_000
+    shift["ms"] = -10_000 if nodes.url else 0
+    with pytest.raises(Unavailable, match="set back"):
+        messages.lease("ada", 2_000, [ChosenMessage("a")])
+
+
 def test_a_lost_coordination_session(tmp_path, postgres, zookeeper):
     """The minority side of a split gives no leases, and goes on when ZooKeeper is back."""
     coordination = CoordinationSettings(url=f"zookeeper://{zookeeper.hosts}/test/{uuid.uuid4().hex}")

@@ -55,6 +55,22 @@ def test_one_statement_serves_all_consumers_of_a_node(place, store):
     assert len(rest) == len(names) - len(low) - 5
 
 
+@pytest.mark.parametrize("credit", [5, 40])
+def test_a_consumer_of_this_node_that_takes_nothing_leaves_its_messages_to_the_others(place, store, credit):
+    """They are taken by their age. Messages of other nodes count as younger; what is leased is in order anyway."""
+    candidates = [f"m{n:03}" for n in range(400)]
+    low = [name for name in candidates if bucket(name) < 512][:20]
+    high = [name for name in candidates if bucket(name) >= 512][:20]
+    names = [name for pair in zip(high, low, strict=True) for name in pair]
+    for number, name in enumerate(names):
+        created(store, name, at_ms=NOON - 100 + number)
+    bob, ada = Taker("bob", credit, 1000, 0, 511), Taker("ada", 0, 0, 512, 1023)
+    without = store.due.lease("s", [bob], MEGABYTE).leases
+    assert ids(without) == (low[:5] if credit == 5 else names)
+    store.due.give_back("s", [act(lease) for lease in without])
+    assert ids(store.due.lease("s", [bob, ada], MEGABYTE).leases) == names[:credit]
+
+
 def test_credit_and_bytes_bound_what_is_leased(store):
     store.messages.create("s", [message(f"m{n}", body=b"x" * 1000) for n in range(10)])
     assert store.due.lease("s", [everything(credit=0)], MEGABYTE).leases == []
@@ -98,6 +114,26 @@ def test_a_consumer_that_returns_gets_its_active_leases(place, store):
     assert ids(store.due.hand_back("s", "ada", epoch, 10).leases) == ["b"]
     place.now_ms += 1
     assert store.due.hand_back("s", "ada", epoch, 10).leases == []
+
+
+def test_a_lease_that_is_extended_meanwhile_is_handed_back(store, monkeypatch):
+    """What a consumer asked for in its earlier session can be done while the new one begins."""
+    old = {lease.message.id: lease for lease in leased(store, "a", "b", "c")}
+    epoch = store.sessions.open("s", "ada", "node")
+    fetch = store.due._tables.fetch
+
+    def fetch_and_change(name, **values):
+        found = fetch(name, **values)
+        if name == "list_held":
+            assert store.messages.extend("s", [act(old["a"], in_ms=60_000)])[0].status == "ok"
+            assert store.messages.delete("s", [act(old["b"])])[0].status == "ok"
+        return found
+
+    monkeypatch.setattr(store.due._tables, "fetch", fetch_and_change)
+    back = {lease.message.id: lease.message for lease in store.due.hand_back("s", "ada", epoch, 10).leases}
+    assert back.keys() == {"a", "c"}
+    assert (back["a"].at_ms, back["a"].delivery_count) == (NOON + 60_000, 2)
+    assert back["a"].version == old["a"].message.version + 2
 
 
 def test_leases_are_handed_back_within_the_credit(store):

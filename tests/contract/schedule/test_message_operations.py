@@ -473,11 +473,20 @@ def test_the_view_of_dead_messages_refuses_the_rest(place, store):
         lambda: store.messages.lease("s.dead", "ada", 1000, [ChosenMessage("a")]),
         lambda: store.messages.extend("s.dead", [holder]),
         lambda: store.messages.release("s.dead", [holder]),
-        lambda: store.messages.delete("s.dead", [holder]),
         lambda: store.messages.move("s.dead", [own("a")]),
     ):
         with pytest.raises(Conflict):
             call()
+
+
+def test_nobody_holds_a_dead_message(place, store):
+    """A delete by a holder fails alone, and a list by consumer has those that it held last."""
+    dead(place, store, "a", "b")
+    asked = [LeaseAct("a", "ada", 1), own("b"), LeaseAct("none", "ada", 1), LeaseAct("", "ada", 1)]
+    answers = store.messages.delete("s.dead", asked)
+    assert codes(answers) == ["not_holder", "ok", "not_found", "invalid"]
+    for consumer, held in (("ada", ["a"]), ("bob", [])):
+        assert [one.id for one in store.messages.list("s.dead", ListQuery(consumer=consumer))] == held
 
 
 # -- lists

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from broker_place import MINUTE, Answer, act, add, names, own
@@ -20,6 +21,19 @@ def test_due_messages_come_oldest_first(nodes):
     assert names(messages.pull("ada", MINUTE, 2)) == ["a", "b"]
     assert names(messages.pull("ada", MINUTE, 2)) == ["c"]
     assert messages.pull("ada", MINUTE, 2) == []
+
+
+def test_the_oldest_come_first_whoever_else_is_there(nodes):
+    """The buckets are dealt to three consumers of this node. Nobody else can take what waits."""
+    messages = nodes.messages()
+    for consumer in ("ada", "bob", "cy"):
+        assert messages.pull(consumer, MINUTE, 1) == []
+    expected = [f"m{number:02}" for number in range(30)]
+    for number, name in enumerate(expected):
+        add(messages, name, in_ms=10 * number - 1000)
+    assert names(messages.pull("bob", MINUTE, 20)) == expected[:20]
+    assert names(messages.pull("cy", MINUTE, 1)) == expected[20:21]
+    assert names(messages.pull("ada", MINUTE, 20)) == expected[21:]
 
 
 def test_a_pull_waits_until_a_message_is_due(nodes):
@@ -175,6 +189,20 @@ def test_a_longer_lease_is_accepted_when_the_settings_allow_it(nodes):
     other.schedules.put(Schedule("s", max_lease_ms=600_000))
     assert messages.pull("ada", 600_000, 1) == []
     assert messages.lease("ada", 600_000, [ChosenMessage("a")])[0].code == "not_found"
+
+
+def test_a_longer_lease_is_refused_when_the_settings_forbid_it(nodes):
+    """At once on the node that changed them, and on others after a second."""
+    node, other = nodes.node(), nodes.node()
+    messages, far = node.schedule("s"), other.schedule("s")
+    for one in (messages, far):
+        assert one.pull("ada", 2_000, 1) == []
+    node.schedules.put(Schedule("s", max_lease_ms=1_000))
+    with pytest.raises(BadTimestamp, match="at most 1000"):
+        messages.pull("ada", 2_000, 1)
+    time.sleep(1.1)
+    with pytest.raises(BadTimestamp, match="at most 1000"):
+        far.pull("ada", 2_000, 1)
 
 
 def test_dead_messages_cannot_be_leased(nodes):

@@ -52,6 +52,23 @@ def test_a_place_that_becomes_free_is_filled(nodes, how):
     until(lambda: "b" in names(listener.leases), "the second lease")
 
 
+@pytest.mark.parametrize("how", ["delete", "release"])
+def test_a_place_that_becomes_free_through_another_node_is_filled(nodes, how):
+    """The consumer may send a request to any node. The node of the session looks every second."""
+    other = nodes.node()
+    other.schedules.start()
+    messages, far = nodes.messages(), other.schedule("s")
+    add(messages, "a", "b", in_ms=-1000)
+    add(messages, "c")
+    feed = messages.subscribe("ada", MINUTE, 2)
+    first, second = take(feed, 2)
+    assert feed.next(1.5) is None, "leases that are held are not dropped"
+    (answer,) = getattr(far, how)([act(first, in_ms=MINUTE)])
+    assert answer.status == "ok"
+    assert names(take(feed, 1)) == ["c"]
+    assert held(messages, "ada") == [second.message.id, "c"]
+
+
 def test_an_extended_lease_is_not_pushed_again(nodes):
     messages = nodes.messages()
     add(messages, "a")

@@ -105,6 +105,20 @@ def test_tombstones_are_removed_after_the_dedupe_window(place, store):
     assert place.execute("SELECT id FROM message_bodies ORDER BY id") == [("m5",), ("m6",)]
 
 
+def test_the_removal_of_a_tombstone_repeats_no_version(place, store):
+    """Without a dedupe window, and with a create in the second of the first one."""
+    made(store, dedupe_ms=0)
+    (first,) = leased(store, "a")
+    assert store.messages.delete("s", [act(first)])[0].status == "ok"
+    store.purge(10)
+    (second,) = leased(store, "a")
+    assert second.message.version > first.message.version
+    assert store.messages.delete("s", [own("a")])[0].code == "lease_active"
+    assert store.messages.delete("s", [act(second)])[0].status == "ok"
+    place.now_ms += 1000
+    assert store.purge(10) == 1
+
+
 def test_upkeep_removes_what_is_over(place, store):
     """Counts of the past, and consumers and nodes that left."""
     store.sessions.beat("node", 1000, CLOCK)

@@ -140,6 +140,15 @@ def test_a_lease_that_has_ended_is_lost(messages):
             again.delete()
 
 
+def test_leases_that_expired_while_they_waited_are_skipped(messages):
+    """However many: the program was busy for longer than they last."""
+    put(messages, *(Message({}) for _ in range(1_500)))
+    with messages.consume("ada", lease_ms=2_000, credit=1_500) as leases:
+        until(lambda: messages.counts(0, MAX_MS).processing >= 1_200, "leases that wait")
+        time.sleep(2)
+        assert next(leases).remaining_ms > 0
+
+
 def test_a_lease_can_be_settled_after_its_consumer_was_closed(messages):
     """The loop has ended, but the work has not."""
     put(messages, Message({}, id="one"))

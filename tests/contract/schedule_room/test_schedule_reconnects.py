@@ -224,6 +224,18 @@ def test_leases_that_were_not_taken_are_released(server, messages):
     assert left(messages) == 0
 
 
+def test_leases_on_their_way_to_a_consumer_that_closes_are_released(server, messages):
+    """They were sent, although nobody asks for them any more."""
+    put(messages, *range(500))
+    for number in range(4):
+        for settled, lease in enumerate(messages.consume(f"ada-{number}", lease_ms=LEASE_MS, credit=10), 1):
+            lease.delete()
+            if settled == 60:
+                break
+    counts = messages.counts(0, MAX_MS)
+    assert (counts.total, counts.processing) == (500 - 4 * 60, 0)
+
+
 def test_a_paused_consumer_cannot_change_what_it_lost(server, messages):
     """An old version is refused after the lease was given to another consumer."""
     put(messages, 1)

@@ -270,6 +270,7 @@ def test_chosen_messages_are_leased(messages):
     raise_for_failed(messages.create(new))
     version = messages.get("due").version
     chosen = [ChosenMessage("later"), ChosenMessage("due", version), ChosenMessage("none")]
+    assert messages.lease("ada", LEASE_MS, []) == []
     later, due, none = messages.lease("ada", LEASE_MS, chosen)
     assert (later.code, none.code) == ("not_available", "not_found")
     assert (due.message.consumer, value_of(due.body)) == ("ada", {"n": 1})

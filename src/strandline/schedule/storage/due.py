@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 from strandline import failpoints
+from strandline.schedule import rules
 from strandline.schedule.dealing import assign
 from strandline.schedule.model import (
     ClockOffset,
@@ -19,7 +20,7 @@ from strandline.schedule.model import (
     Taker,
 )
 from strandline.schedule.storage import rows
-from strandline.schedule.storage.messages import MessageTables, no_schedule
+from strandline.schedule.storage.messages import ATTEMPTS, MessageTables, no_schedule
 from strandline.schedule.storage.port import DueMessages, Sessions, always
 from strandline.schedule.storage.rows import Given
 from strandline.schedule.storage.writes import Change
@@ -35,10 +36,12 @@ class SqlDueMessages(DueMessages):
     def lease(
         self, schedule: str, takers: Sequence[Taker], max_bytes: int, may: Callable[[int], bool] = always
     ) -> Leased:
-        ranges = [(taker.first, taker.last) for taker in takers]
+        ranges = [(taker.first, taker.last) for taker in takers if taker.credit > 0]
+        if not ranges:
+            return Leased(0, [])
         shown = {"ranges": ranges} if self._tables.lanes == 1 else rows.columns(("firsts", "lasts"), ranges)
         credit = sum(taker.credit for taker in takers)
-        found = self._tables.fetch("due", schedule=schedule, credit=credit, **shown) if credit > 0 else []
+        found = self._tables.fetch("due", schedule=schedule, credit=credit, **shown)
         if not found:
             return Leased(0, [])
         now_ms, longest_ms = found[0][:2]
@@ -46,6 +49,7 @@ class SqlDueMessages(DueMessages):
             return Leased(now_ms, [])
         failpoints.hit("schedule.due")
         chosen = assign([DueMessage(*row[2:]) for row in found], takers, now_ms, max_bytes)
+        chosen.sort(key=lambda pair: (pair[0].at_ms, pair[0].id))
         items = [self._given(message, taker, longest_ms) for message, taker in chosen]
         leased = self._leased("lease", schedule, items, now_ms)
         since = {message.id: message.at_ms for message, _ in chosen}
@@ -66,12 +70,26 @@ class SqlDueMessages(DueMessages):
             page = [rows.message(row) for row in self._tables.fetch("list_held", schedule=schedule, **values)]
             others = [one for one in page if one.id not in known]
             asked = others[: credit - len(leases)]
-            leased = self._leased("hand_back", schedule, [self._held(one, epoch) for one in asked], 0)
+            leased = self._hand_back(schedule, asked, epoch)
             leases += leased.leases
             if leased.fenced:
                 return Leased(0, leases, leased.fenced)
             more = len(page) == _PAGE or len(asked) < len(others)
             after = (asked or page)[-1].id if more else ""
+        return Leased(0, leases)
+
+    def _hand_back(self, schedule: str, asked: Sequence[StoredMessage], epoch: int) -> Leased:
+        """Also those that an earlier session of the holder has extended since they were read."""
+        leases: list[Lease] = []
+        for _ in range(ATTEMPTS):
+            leased = self._leased("hand_back", schedule, [self._held(one, epoch) for one in asked], 0)
+            leases += leased.leases
+            done = {lease.message.id for lease in leased.leases}
+            missed = {one.id: one.version for one in asked if one.id not in done}
+            if leased.fenced or not missed:
+                return Leased(0, leases, leased.fenced)
+            acts = [LeaseAct(one.id, one.consumer or "", one.version) for one in asked if one.id in missed]
+            asked = [one for one in self.still_held(schedule, acts) if one.version != missed[one.id]]
         return Leased(0, leases)
 
     def _held(self, message: StoredMessage, epoch: int) -> Given:
@@ -102,6 +120,16 @@ class SqlDueMessages(DueMessages):
         given = [Given(item.id, self._tables.lane(item.id), item.consumer, item.version) for item in items]
         for numbers in rows.rounds(range(len(items)), [item.id for item in items]):
             self._tables.writes.run(Change("give_back", schedule, [given[number] for number in numbers]))
+
+    def still_held(self, schedule: str, items: Sequence[LeaseAct]) -> list[StoredMessage]:
+        held = []
+        for numbers in rows.rounds(range(len(items)), [item.id for item in items]):
+            found = self._tables.look(schedule, [items[number].id for number in numbers])
+            for item in [items[number] for number in numbers]:
+                message = found[item.id].message
+                if message and rules.refused_to_holder(item, found[item.id]) in {None, "stale_version"}:
+                    held.append(message)
+        return held
 
     def next_due(self, schedule: str) -> NextDue:
         (found,) = self._tables.fetch("next_due", schedule=schedule)

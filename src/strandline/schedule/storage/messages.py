@@ -30,8 +30,8 @@ from strandline.schedule.storage.rows import Given, Row
 from strandline.schedule.storage.writes import Change, StoreClock, Writes
 
 _I = TypeVar("_I", bound=Item)
-# An item that is refused, but could be accepted when it is looked at, has met a concurrent change.
-_ATTEMPTS = 5
+#: An item that is refused, but could be accepted when it is looked at, has met a concurrent change.
+ATTEMPTS = 5
 
 
 class MessageTables:
@@ -127,14 +127,17 @@ class SqlMessages(Messages):
         name, dead = rules.split_view(schedule)
         held = [item for item in items if isinstance(item, LeaseAct)]
         owned = [item for item in items if isinstance(item, OwnerAct)]
-        if dead and held:
-            raise _refused_view("delete by a holder")
         statement = "delete_dead" if dead else "delete_owned"
 
         def refused(item: OwnerAct, found: Found) -> Code | None:
             return rules.refused_to_owner(item, found, dead=dead)
 
-        by_holder = iter(self._by_holder("delete_held", name, held, _explained_delete(rules.refused_to_holder)))
+        if dead:  # nobody holds them
+            by_holder = iter(_answered(self._settle(name, held, lambda _: [], _explained(rules.refused_dead))))
+        else:
+            by_holder = iter(
+                self._by_holder("delete_held", name, held, _explained_delete(rules.refused_to_holder))
+            )
         by_owner = iter(self._by_owner(statement, name, owned, _explained_delete(refused)))
         return [next(by_holder if isinstance(item, LeaseAct) else by_owner) for item in items]
 
@@ -192,7 +195,7 @@ class SqlMessages(Messages):
         self, schedule: str, items: Sequence[_I], store: _Store[_I], explain: _Explain[_I]
     ) -> dict[str, Row | ItemAnswer]:
         answers: dict[str, Row | ItemAnswer] = {}
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             answers |= {row[0]: row for row in store([item for item in items if item.id not in answers])}
             if len(answers) == len(items):
                 return answers
@@ -233,10 +236,12 @@ class SqlMessages(Messages):
         if query.producer_group is not None:
             group = query.producer_group
             found = self._tables.fetch("list_owned", producer_group=group, mark=int(dead), **values)
-        elif query.consumer is not None and not dead:
+        elif dead:
+            found = self._tables.fetch("list_dead", consumer=query.consumer or "", **values)
+        elif query.consumer is not None:
             found = self._tables.fetch("list_held", consumer=query.consumer, **values)
         else:
-            found = self._tables.fetch("list_dead" if dead else "list_live", **values)
+            found = self._tables.fetch("list_live", **values)
         if not found:
             self._require(name)
         return [rows.message(row) for row in found]

@@ -139,6 +139,10 @@ class DueMessages(ABC):
         """End leases that no consumer has seen. They do not count as deliveries; the messages are available."""
 
     @abstractmethod
+    def still_held(self, schedule: str, items: Sequence[LeaseAct]) -> list[StoredMessage]:
+        """Those of the messages that their consumers still hold, as they are now, in order."""
+
+    @abstractmethod
     def next_due(self, schedule: str) -> NextDue:
         """When to look again. Leases count: their messages become available when they expire."""
 

@@ -28,7 +28,7 @@ _DETAILS: dict[Code, str] = {
     "lease_active": "a consumer is processing the message; try again after its lease",
     "not_available": "the message is not available",
     "stale_version": "the message has changed since this version",
-    "bad_timestamp": "the moment must be later than 5 ms from now and within the longest lease",
+    "bad_timestamp": "the moment must be later than 5 ms from now; that of an extension within the longest lease",
     "too_far": "the moment is further ahead than max_future_ms of the schedule",
 }
 

@@ -461,11 +461,12 @@ SELECT found.* {in_each_lane}
 ) AS found ORDER BY found.id LIMIT :limit;
 
 -- name: list_dead
+-- `consumer` is the last holder.
 WITH {clock}, s AS MATERIALIZED (SELECT number FROM schedules WHERE name = :schedule)
 SELECT found.* {in_each_lane}
     SELECT {message} FROM messages {by_death}, clock
     WHERE messages.schedule = (SELECT number FROM s) AND messages.lane = {lane} AND messages.id > :after
-        AND messages.mark = 1 AND {in_state}
+        AND messages.mark = 1 AND {in_state} AND (:consumer = '' OR messages.consumer = :consumer)
     ORDER BY messages.id LIMIT :limit
 ) AS found ORDER BY found.id LIMIT :limit;
 
@@ -668,7 +669,10 @@ SELECT count(*) FROM changes;
 -- name: kept_schedules
 -- All schedules, also deleted ones, with the time before which tombstones are removed.
 WITH {clock}
-SELECT s.number, s.name IS NULL, c.now_ms - s.dedupe_ms, c.now_ms, s.deleted_ms FROM schedules s, clock c ORDER BY s.number;
+SELECT s.number, s.name IS NULL,
+    c.now_ms - CASE WHEN s.dedupe_ms > :shortest_ms THEN s.dedupe_ms ELSE :shortest_ms END,
+    c.now_ms, s.deleted_ms
+FROM schedules s, clock c ORDER BY s.number;
 
 -- name: tombstones (sqlite)
 SELECT lane, id FROM messages WHERE schedule = :number AND lane = 0 AND mark = 2 AND at_ms <= :before_ms

@@ -22,6 +22,8 @@ _CHANNEL = "strandline_schedule"
 _FORGET_MS = 3_600_000
 # One statement must end before the timeout of the server, also on a slow machine.
 _FOLDED_AT_ONCE = 2_000
+# A new row begins with the version of its second. So a tombstone stays until the second of its row is over.
+_SHORTEST_DEDUPE_MS = 1_000
 
 
 class SqlSchedules(ScheduleStore):
@@ -76,7 +78,7 @@ class SqlSchedules(ScheduleStore):
     def purge(self, limit: int) -> int:
         removed = 0
         for number, gone, before_ms, now_ms, deleted_ms in self._tables.fetch(
-            "kept_schedules", **self._clock.parameters()
+            "kept_schedules", shortest_ms=_SHORTEST_DEDUPE_MS, **self._clock.parameters()
         ):
             removed += self._purge(number, bool(gone), before_ms, limit - removed)
             forgotten_ms = now_ms - _FORGET_MS

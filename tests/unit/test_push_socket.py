@@ -1,0 +1,68 @@
+"""What a push session has written when it ends, and what it holds in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from strandline.schedule.model import Body, Lease, StoredMessage
+from strandline.server.byte_budget import ByteBudget
+from strandline.server.push_socket import PushSocket, _Outbox
+
+NOW = 1_714_564_800_000
+
+
+def lease(name):
+    return Lease(StoredMessage(name, 7, NOW + 1000, NOW, "shop", "ada", 10, 1, NOW), Body(b"{}", is_json=True))
+
+
+@pytest.mark.parametrize(
+    ("done", "sent"), [(0, ["a"]), (1, ["a", "b"]), (2, ["a", "b", "c"]), (3, ["a", "b", "c"])]
+)
+def test_every_lease_that_was_written_is_reported_when_the_session_ends(done, sent):
+    """Also those that were written in the moment of the end, and the one that may be written in part."""
+    reported = []
+
+    async def run():
+        written = [asyncio.get_running_loop().create_future() for _ in "abc"]
+
+        async def send(message):
+            await written["abc".index(message["text"])]
+
+        socket = SimpleNamespace(
+            _state=SimpleNamespace(settings=SimpleNamespace(stalled_client_ms=60_000)),
+            _session=SimpleNamespace(sent=lambda leases: reported.extend(one.message.id for one in leases)),
+            _ease=lambda _size: None,
+        )
+        burst = [(name, lease(name)) for name in "abc"]
+        writing = asyncio.create_task(PushSocket._write_burst(socket, send, burst))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for one in written[:done]:
+            one.set_result(None)
+        await asyncio.sleep(0)
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+
+    asyncio.run(run())
+    assert reported == sent
+
+
+def test_leases_that_come_after_the_end_hold_no_memory():
+    """The leaser had placed them before the session ended, and delivers them after."""
+
+    async def run():
+        held = ByteBudget(1_000, "the streams")
+        room = SimpleNamespace(now_ms=lambda: NOW)
+        outbox = _Outbox(SimpleNamespace(room=room, state=SimpleNamespace(buffered=held)))
+        outbox.leased([lease("a"), lease("b")])
+        assert held.held == 4
+        outbox.close()
+        assert held.held == 0
+        outbox.leased([lease("c")])
+        assert held.held == 0
+
+    asyncio.run(run())
