@@ -347,7 +347,7 @@ def test_following_prints_as_it_comes_until_ctrl_c(place: list[str], orders: str
 
 def test_a_reader_that_goes_away_is_no_error(place: list[str], orders: str):
     """`strandline consume … | head -1` prints no error."""
-    good("publish", orders, *place, stdin=b'{"pad": "%b"}\n' % (b"x" * 200) * 5000)
+    good("publish", orders, *place, stdin=b'{"pad": "%b"}\n' % (b"x" * 200) * 20_000)
     with subprocess.Popen(
         [STRANDLINE, "consume", orders, *place], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
     ) as process:

@@ -20,11 +20,16 @@ READ = [TUTORIAL, *(page for page in EXAMPLES if page not in {README, TUTORIAL, 
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory):
-    """One directory and one server in which all pages are tried, one after the other."""
-    folder = tmp_path_factory.mktemp("reader")
+def folder(tmp_path_factory):
+    """The directory in which all pages are tried, one after the other."""
+    return tmp_path_factory.mktemp("reader")
+
+
+@pytest.fixture(scope="module")
+def url(folder):
+    """One server for all pages after the README, whose jobs would do what the pages do by hand."""
     with Server(folder / "data") as server:
-        yield folder, server.url
+        yield server.url
 
 
 def run(command: list[str], text: str, folder: Path) -> str:
@@ -64,10 +69,10 @@ def follow(page: Path, url: str, folder: Path) -> None:
         assert not expected or matches(expected, printed), f"{block}\nprinted\n{printed}\nnot\n{expected}"
 
 
-def test_the_readme_runs(tmp_path):
-    """The README starts with all jobs, as `make up SHIFT=10s` does."""
-    with Up(tmp_path / "data", shift="10s") as node:
-        follow(README, node.url, tmp_path)
+def test_the_readme_runs(folder):
+    """The README is read first, with all jobs, as `make up SHIFT=10s` starts them."""
+    with Up(folder / "data", shift="10s") as node:
+        follow(README, node.url, folder)
 
 
 def test_the_fan_out_runs(tmp_path):
@@ -77,9 +82,8 @@ def test_the_fan_out_runs(tmp_path):
 
 
 @pytest.mark.parametrize("page", READ, ids=str)
-def test_examples_run(page, reader):
-    """The tutorial and the how-tos run one after the other in one directory, with one server."""
-    folder, url = reader
+def test_examples_run(page, folder, url):
+    """The tutorial and the how-tos run one after the other in the directory of the README, with one server."""
     follow(page, url, folder)
 
 

@@ -67,6 +67,36 @@ def test_an_open_schema_lets_everything_in(schema):
 
 
 @pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": ["array", "null"]},
+        {"allOf": [{"required": ["a"]}, {"type": "array"}]},
+        {"anyOf": [{"type": "string"}, {"enum": [1, 2]}]},
+        {"oneOf": [{"allOf": [{"type": "array"}]}]},
+        {"$ref": "#/definitions/list", "definitions": {"list": {"type": "array"}}},
+    ],
+)
+def test_a_schema_must_accept_an_object(schema):
+    """Also if the root is made of other schemas: no event could ever be published."""
+    with pytest.raises(Invalid, match="accepts no JSON object"):
+        schemas.check_definition(event_type(schema))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"type": "array"}, {"type": "object"}]},
+        {"$ref": "#/definitions/one", "definitions": {"one": {"type": "object"}}},
+        {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
+        {"enum": [1, {}]},
+    ],
+)
+def test_a_root_made_of_other_schemas_may_accept_objects(schema):
+    """A choice with an object, a reference to one, and a reference to the root itself."""
+    schemas.check_definition(event_type(schema))
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",

@@ -97,7 +97,7 @@ def test_a_new_type_is_opened_and_closed(tmp_path):
 def test_a_new_type_is_checked_when_it_is_added(tmp_path):
     """The configuration checks itself."""
     storages = Storages(list, tmp_path, LogSettings())
-    admin = LocalAdmin(None, None, storages, None)  # type: ignore[arg-type]
+    admin = LocalAdmin(None, None, storages, None, None)  # type: ignore[arg-type]
     with pytest.raises(Invalid, match="'seven' is not the number"):
         admin.add_storage(tape("seven"))
 

@@ -8,7 +8,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -21,7 +22,7 @@ from strandline.cli.failures import FAILED, with_next_step
 from strandline.cli.target import Target, on_target
 from strandline.client import Remote
 from strandline.engine import private, sqlite
-from strandline.errors import StrandlineError
+from strandline.errors import Conflict, StrandlineError
 from strandline.log.catalog.connect import FILE, TOPICS
 from strandline.log.upkeep import Upkeep
 from strandline.pipeline import requirements
@@ -39,11 +40,14 @@ _AHEAD_S = 60
 _SERVER_SECONDS = 15
 
 
+Status = Literal["ok", "warn", "fail"]
+
+
 class CheckResult(msgspec.Struct, frozen=True):
     """What was checked, the result, and what to do about it."""
 
     name: str
-    status: Literal["ok", "warn", "fail"]
+    status: Status
     detail: str
 
 
@@ -162,7 +166,11 @@ def _clock(data: Path | None) -> CheckResult:
 
 
 def _stored(target: Target) -> Iterator[CheckResult]:
-    """Check the catalog, the storages that it names, and all their records."""
+    """Check the databases, the rooms, the storages that the catalog names, and all their records."""
+    damaged = [*_damaged_databases(target.data)]
+    if damaged:  # no room can be opened on them
+        yield from damaged
+        return
     try:
         if not _has_catalog(target.data):
             if (target.data / TOPICS).is_dir():
@@ -170,9 +178,31 @@ def _stored(target: Target) -> Iterator[CheckResult]:
             return
         with target.open_data() as platform:
             yield _jobs(platform)
+            yield from _rooms(platform)
             yield from _storages(platform.log.upkeep)
     except StrandlineError as error:
-        yield CheckResult("catalog", "fail", with_next_step(error))
+        yield CheckResult("catalog", "fail", error.detail)
+
+
+def _damaged_databases(data: Path) -> Iterator[CheckResult]:
+    """The SQLite databases of the rooms that are no databases or have damaged pages."""
+    for file in sorted(data.glob("*.db")):
+        try:
+            with closing(sqlite.SqliteConnection(file)) as database:
+                damage = [text for (text,) in database.execute("PRAGMA quick_check(1)") if text != "ok"]
+        except StrandlineError as error:
+            damage = [error.detail]
+        if damage:
+            yield CheckResult(file.stem, "fail", f"{file.name} cannot be used: {damage[0]}; restore a backup")
+
+
+def _rooms(platform: Platform) -> Iterator[CheckResult]:
+    """Ask the databases of the rooms, which may be on other machines."""
+    for name, room in platform.rooms.items():
+        try:
+            room.check_ready()
+        except StrandlineError as error:
+            yield CheckResult(name, "fail", with_next_step(error))
 
 
 def _has_catalog(data: Path) -> bool:
@@ -209,17 +239,34 @@ def _server(url: str) -> Iterator[CheckResult]:
 
 
 def _event_types(remote: Remote) -> Iterator[CheckResult]:
-    """Ask for the ends of one event type in every storage that is in use."""
-    storages: dict[str, str] = {}
-    for kind in remote.log.event_types():
-        for timeline in remote.log.timelines(kind.name)[-1:]:
-            storages.setdefault(timeline.storage_id, kind.name)
-    for storage_id, name in storages.items():
+    """Ask for the ends of the event types in every storage until one fails, then the storages without any."""
+    active = {kind.name: remote.log.timelines(kind.name)[-1].storage_id for kind in remote.log.event_types()}
+    failed: dict[str, str] = {}
+    for name, storage_id in active.items():
+        if storage_id not in failed:
+            try:
+                remote.log.partitions(name)
+            except StrandlineError as error:
+                failed[storage_id] = f"{name} cannot be read: {error.detail}"
+    for storage_id in (storage.id for storage in remote.log.storages()):
+        if storage_id in active.values():
+            status: Status = "fail" if storage_id in failed else "ok"
+            yield CheckResult(f"storage {storage_id}", status, failed.get(storage_id, "it answers"))
+        elif active:
+            yield _unused(remote, storage_id, [name for name, used in active.items() if used not in failed])
+
+
+def _unused(remote: Remote, storage_id: str, movable: Sequence[str]) -> CheckResult:
+    """Whether a storage without event types can be used, from the dry run of a switch to it."""
+    for name in movable:
         try:
-            remote.log.partitions(name)
-            yield CheckResult(f"storage {storage_id}", "ok", "it answers")
+            remote.log.admin.check_switch(name, storage_id)
+        except Conflict:  # it is being switched, or cannot be; another one can tell
+            continue
         except StrandlineError as error:
-            yield CheckResult(f"storage {storage_id}", "fail", f"{name} cannot be read: {error.detail}")
+            return CheckResult(f"storage {storage_id}", "fail", error.detail)
+        return CheckResult(f"storage {storage_id}", "ok", "it answers")
+    return CheckResult(f"storage {storage_id}", "warn", "not asked: no event type could be switched to it now")
 
 
 def _jobs(platform: Platform) -> CheckResult:

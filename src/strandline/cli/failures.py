@@ -33,8 +33,7 @@ def guarded(command: click.Command, arguments: Sequence[str]) -> int:
         result = command.main(list(arguments), prog_name="strandline", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        _abandon_output()
-        return 0
+        return abandon_output()
     except Exception as error:
         if "--debug" in arguments:
             raise
@@ -42,9 +41,10 @@ def guarded(command: click.Command, arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _abandon_output() -> None:
+def abandon_output() -> int:
     """The reader closed the pipe, which is no error: the flush of the interpreter at exit must not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _fail(error: Exception, *, as_json: bool) -> int:

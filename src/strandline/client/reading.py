@@ -104,6 +104,7 @@ class HttpReader:
             try:
                 yield from self._one_stream()
             except Unavailable:
+                self._transport.check_open()
                 if self._alive_at is None:
                     raise
                 # Not since the last batch: the caller may have worked on it for a long time.

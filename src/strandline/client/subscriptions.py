@@ -35,7 +35,9 @@ def _path(subscription_id: str, *rest: str) -> str:
     try:
         uuid.UUID(subscription_id)
     except ValueError:
-        raise NotFound(f"subscription {subscription_id!r} does not exist") from None
+        raise NotFound(
+            f"subscription {subscription_id!r} does not exist; list the subscriptions to find it"
+        ) from None
     return "/".join(("/subscriptions", subscription_id, *rest))
 
 
@@ -128,6 +130,7 @@ class HttpConsumer(Consumer):
             self._opened = opening.pop_all()
 
     def receive(self, timeout: float | None = None) -> DeliveredBatch | None:
+        self._check_open()
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             records = self._next()
@@ -146,5 +149,9 @@ class HttpConsumer(Consumer):
         except (Unavailable, httpx.TransportError):
             return None
 
-    def close(self) -> None:
+    def _end(self) -> None:
         self._opened.close()
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        self._transport.check_open()

@@ -138,8 +138,7 @@ class Transport:
 
     @contextmanager
     def _mapped(self, *, writes: bool) -> Iterator[None]:
-        if self._client.is_closed:
-            raise Unavailable(f"the client of {self.url} is closed; connect again")
+        self.check_open()
         try:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
@@ -155,6 +154,11 @@ class Transport:
                     f"the response of {self.url} was lost ({why}); it may be done: check before you retry"
                 ) from error
             raise Unavailable(f"the connection to {self.url} broke ({why})") from error
+
+    def check_open(self) -> None:
+        """Unavailable after `close`."""
+        if self._client.is_closed:
+            raise Unavailable(f"the client of {self.url} is closed; connect again")
 
     def close(self) -> None:
         self._client.close()

@@ -6,6 +6,8 @@ The only importer of the driver. The caller chooses which properties of a storag
 from __future__ import annotations
 
 import logging
+import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -65,6 +67,31 @@ __all__ = [
 _Client = TypeVar("_Client")
 
 _driver_log = logging.getLogger("strandline.engine.kafka.driver")
+
+# The parts in which the lines about attempts of one kind differ: the client, and the duration.
+_OF_ATTEMPT = re.compile(r"rdkafka#\S+|\(after .*\)")
+_QUIET_SECONDS = 60.0
+_KNOWN_LINES = 1000
+
+
+class _NotRepeated(logging.Filter):
+    """Passes equal lines once a minute: the driver logs every attempt to connect, several in a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text, now = _OF_ATTEMPT.sub("", record.getMessage()), time.monotonic()
+        if now - self._passed.get(text, -_QUIET_SECONDS) < _QUIET_SECONDS:
+            return False
+        if len(self._passed) >= _KNOWN_LINES:
+            self._passed.clear()
+        self._passed[text] = now
+        return True
+
+
+_driver_log.addFilter(_NotRepeated())
 
 # Prefixes of the properties that only one kind of client accepts.
 _PRODUCER_ONLY = (*("compression.", "linger.ms", "batch.", "queue.buffering.max.", "request.timeout.ms"),)

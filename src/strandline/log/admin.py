@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from strandline.clock import Clock, to_rfc3339
 from strandline.errors import Conflict, NotFound
 from strandline.log.catalog import Catalog
 from strandline.log.event_types import EventTypes
@@ -24,16 +25,18 @@ _POLL_SECONDS = 0.05
 
 class LocalAdmin(ServedAdmin):
     def __init__(
-        self, event_types: EventTypes, catalog: Catalog, storages: Storages, initiator: Initiator
+        self, event_types: EventTypes, catalog: Catalog, storages: Storages, initiator: Initiator, clock: Clock
     ) -> None:
         self._event_types = event_types
         self._catalog = catalog
         self._storages = storages
         self._initiator = initiator
+        self._clock = clock
 
     def add_storage(self, storage: StorageInfo) -> StorageInfo:
         self._storages.check(storage.configuration)
-        self._catalog.storages.add(msgspec.structs.replace(storage, default=False))
+        now = to_rfc3339(self._clock.now_ms())
+        self._catalog.storages.add(msgspec.structs.replace(storage, default=False, created_at=now))
         return self._storage(storage.id)
 
     def set_default_storage(self, storage_id: str) -> StorageInfo:
@@ -45,7 +48,7 @@ class LocalAdmin(ServedAdmin):
         for storage in self._catalog.storages.list():
             if storage.id == storage_id:
                 return storage
-        raise NotFound(f"storage {storage_id!r} does not exist")
+        raise NotFound(f"storage {storage_id!r} does not exist; list the storages to find it")
 
     def remove_storage(self, storage_id: str) -> None:
         self._catalog.storages.remove(storage_id)

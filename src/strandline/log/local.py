@@ -74,7 +74,7 @@ class LocalLog(ServedLog, Room):
         #: Publishing under a fence, for the jobs of this process.
         self.fenced = FencedLog(self.types, catalog, storages, self._publisher, clock)
         self._initiator = Initiator(node, catalog, storages, settings.log, clock)
-        self.admin = LocalAdmin(self.types, catalog, storages, self._initiator)
+        self.admin = LocalAdmin(self.types, catalog, storages, self._initiator, clock)
         self._gauges = LogGauges(self.types, storages, store)
         self.subscriptions = LocalSubscriptions(store, self.types, settings, clock)
 

@@ -79,7 +79,7 @@ class Storages:
     def _connect(self, storage_id: str) -> Storage:
         info = next((info for info in self._listed() if info.id == storage_id), None)
         if info is None:
-            raise NotFound(f"storage {storage_id!r} does not exist")
+            raise NotFound(f"storage {storage_id!r} does not exist; list the storages to find it")
         try:
             storage = info.configuration.open(self._data, self._settings)
         except Invalid as error:

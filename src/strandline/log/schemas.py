@@ -40,9 +40,9 @@ def check_definition(event_type: EventType) -> None:
     """Refuse a schema that does not compile or contradicts the event type."""
     schema = parse(event_type.schema.schema)
     compile_check(event_type.schema.schema, event_type.compatibility_mode)
-    if not _accepts_objects(schema):
-        raise Invalid('the schema accepts no JSON object, and every event is one; its "type" must be "object"')
     _check_cost(schema)
+    if not _accepts_objects(schema, schema, set()):
+        raise Invalid('the schema accepts no JSON object, and every event is one; its "type" must be "object"')
     if event_type.category == "business" and "metadata" in schema.get("properties", {}):
         raise Invalid("the schema of a business event type must not define metadata; the platform adds it")
     if event_type.compatibility_mode == "compatible":
@@ -51,11 +51,24 @@ def check_definition(event_type: EventType) -> None:
                 raise Invalid(f"{keyword!r} is not allowed in a schema of compatibility mode compatible")
 
 
-def _accepts_objects(schema: dict[str, Any]) -> bool:
-    """Whether the keywords of the root allow an object at all."""
+def _accepts_objects(schema: Any, root: Any, followed: set[str]) -> bool:
+    """Whether the keywords that name types and values allow an object. Every reference is followed once."""
+    if not isinstance(schema, dict):
+        return schema is not False
     types = schema.get("type", "object")
-    values = schema.get("enum", [{}])
-    return "object" in (types if isinstance(types, list) else [types]) and any(isinstance(v, dict) for v in values)
+    if "object" not in (types if isinstance(types, list) else [types]):
+        return False
+    if not any(isinstance(value, dict) for value in schema.get("enum", [{}])):
+        return False
+    needed = [*schema.get("allOf", [])]
+    reference = schema.get("$ref", "")
+    if reference.startswith("#") and reference not in followed:
+        followed.add(reference)
+        needed.append(_target(root, reference))
+    choices = [schema[key] for key in ("anyOf", "oneOf") if key in schema]
+    return all(_accepts_objects(part, root, followed) for part in needed) and all(
+        any(_accepts_objects(part, root, followed) for part in parts) for parts in choices
+    )
 
 
 def effective(text: str, mode: CompatibilityMode) -> dict[str, Any]:

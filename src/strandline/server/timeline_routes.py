@@ -93,7 +93,7 @@ async def get_storage(call: Call[Log]) -> Response:
     for storage in await call.run(call.room.storages):
         if storage.id == call.path("id"):
             return json_response(storage)
-    raise NotFound(f"storage {call.path('id')!r} does not exist")
+    raise NotFound(f"storage {call.path('id')!r} does not exist; list the storages to find it")
 
 
 @_endpoint(

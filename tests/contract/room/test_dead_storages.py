@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import strandline
-from services import free_port
+from services import Server, free_port
 from strandline import EventType
 from strandline.cli import cli, failures
 from strandline.errors import Unavailable
@@ -63,6 +63,49 @@ def test_doctor_opens_the_catalog(data, capsys, content):
         (data / "catalog.db").write_bytes(content)
     assert [*failed(data, capsys)] == ["catalog"]
     assert (data / "catalog.db").exists() is (content is not None)
+
+
+@pytest.mark.parametrize("database", ["coordination", "journal", "schedule", "feeds"])
+def test_doctor_opens_every_database(data, capsys, database):
+    """Each room has its own, and some are opened only when they are used."""
+    with strandline.open(data) as platform:
+        platform.log.admin.remove_storage("nobody")
+    for file in data.glob(f"{database}.db-*"):
+        file.unlink()
+    (data / f"{database}.db").write_bytes(os.urandom(20_000))
+    found = failed(data, capsys)
+    assert [*found] == [database]
+    assert f"{database}.db cannot be used" in found[database]
+    assert "restore a backup" in found[database]
+
+
+def test_doctor_asks_the_storages_of_a_server(data, capsys):
+    """Also a storage that no event type uses, and the event types after the first of a storage."""
+    with strandline.open(data) as platform:
+        for name in ("attic", "empty"):
+            place = SqliteConfiguration(name)
+            platform.log.admin.add_storage(StorageInfo(name, "sqlite", sqlite_configuration=place))
+        platform.log.create(EventType("logins"))
+        platform.log.admin.switch("logins", "attic")
+        platform.log.create(EventType("visits"))
+        (lost,) = (data / "topics").glob(f"{platform.log.timelines('visits')[0].topic}.db")
+    lost.unlink()
+    with Server(data) as server:
+        failures.guarded(cli, ["doctor", "--url", server.url, "--json"])
+    states = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert "brokers do not answer" in states["storage nobody"]["detail"]
+    assert "visits cannot be read" in states["storage default"]["detail"]
+    found = {name: states[f"storage {name}"]["status"] for name in ("attic", "default", "empty", "nobody")}
+    assert found == {"attic": "ok", "default": "fail", "empty": "ok", "nobody": "fail"}
+
+
+def test_a_switch_to_dead_brokers_says_what_to_do(data, monkeypatch):
+    """The switch itself fails like its dry run, and is undone."""
+    monkeypatch.setattr(kafka_topics.Topics._brokers, "__defaults__", (0.2,))
+    with strandline.open(data) as platform:
+        with pytest.raises(Unavailable, match="the brokers do not answer; start them"):
+            platform.log.admin.switch("orders", "nobody")
+        assert platform.log.admin.current_switch("orders").state == "aborted"
 
 
 def test_a_dry_run_asks_both_storages(data):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from strandline.clock import parse_rfc3339
 from strandline.errors import Conflict, Invalid, NotFound
 from strandline.log import EventType, StorageInfo
 from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
@@ -139,6 +142,17 @@ def test_a_storage_needs_a_place(log, wrong):
     """A storage without a valid configuration is Invalid."""
     with pytest.raises(Invalid):
         log.admin.add_storage(wrong)
+
+
+def test_a_storage_says_when_it_was_added(log, name):
+    """The time is the node's, whatever the request says."""
+    storage_id = f"{name}-dated".replace(".", "-")
+    place = SqliteConfiguration(storage_id)
+    added = log.admin.add_storage(
+        StorageInfo(storage_id, "sqlite", created_at="long ago", sqlite_configuration=place)
+    )
+    assert abs(time.time() * 1000 - parse_rfc3339(str(added.created_at))) < 60_000
+    assert added in log.storages()
 
 
 def test_a_storage_is_added_once(log, other):

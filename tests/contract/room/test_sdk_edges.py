@@ -66,6 +66,31 @@ def test_what_users_print_is_readable(log, name):
     assert "cleanup_policy" not in repr(kind)
 
 
+def test_a_closed_consumer_says_so(log, orders):
+    """It used to open another stream, also in a thread that was just waiting for events."""
+    with log.subscribe([orders], group="billing") as consumer:
+        assert repr(consumer).endswith(f"Consumer of {orders!r}, group 'billing'>")
+        consumer.receive(0)
+    with pytest.raises(Unavailable, match="consumer is closed; subscribe again"):
+        consumer.receive(0)
+    with pytest.raises(Unavailable, match="consumer is closed"):
+        list(consumer)
+
+
+def test_readers_end_with_their_client(http, server_url, name):
+    """A consumer waited for ever after its client was closed, and a reader for a minute."""
+    http.create(EventType(name))
+    http.publish(name, {"n": 1}).raise_for_failed()
+    with strandline.connect(server_url) as remote:
+        consumer = remote.log.subscribe([name], group="audit")
+        batches = iter(remote.log.read(name, start="BEGIN", follow=True))
+        next(batches)
+    with pytest.raises(Unavailable, match="is closed; connect again"):
+        consumer.receive()
+    with pytest.raises(Unavailable, match="is closed; connect again"):
+        list(batches)
+
+
 def test_rooms_say_what_they_are(tmp_path):
     """The platform, a client, the messages of a schedule and the journals of a topic."""
     with strandline.open(tmp_path) as platform:

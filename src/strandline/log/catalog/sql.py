@@ -190,7 +190,7 @@ def _existing(tx: Transaction, storage_id: str) -> bool:
     """Whether the storage is the default; NotFound if it does not exist."""
     found = tx.run("is_storage", id=storage_id) if is_plain(storage_id) else []
     if not found:
-        raise NotFound(f"storage {storage_id!r} does not exist")
+        raise NotFound(f"storage {storage_id!r} does not exist; list the storages to find it")
     return bool(found[0][0])
 
 

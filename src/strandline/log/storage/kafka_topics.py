@@ -72,10 +72,7 @@ class Topics:
 
     def check_brokers(self) -> None:
         """Unavailable unless a broker of the cluster answers within a few seconds."""
-        try:
-            self._admin.describe_cluster(request_timeout=_CHECK_SECONDS).result()
-        except kafka.KafkaException as error:
-            raise Unavailable("the brokers do not answer; start them, or correct their addresses") from error
+        self._brokers(_CHECK_SECONDS)
 
     # -- existence
 
@@ -305,9 +302,12 @@ class Topics:
             return False
         return len(places) >= partitions
 
-    def _brokers(self) -> int:
-        with kafka.mapping("looking for brokers"):
-            return len(self._admin.describe_cluster(request_timeout=_REQUEST_SECONDS).result().nodes)
+    def _brokers(self, seconds: float = _REQUEST_SECONDS) -> int:
+        try:
+            return len(self._admin.describe_cluster(request_timeout=seconds).result().nodes)
+        except kafka.KafkaException as error:
+            text = "the brokers do not answer; start them, or correct their addresses"
+            raise Unavailable(text, retry_after=5) from error
 
     def _warn(self, factor: int, min_in_sync: int) -> None:
         enough = factor >= _ADVISED_REPLICAS and min_in_sync >= _ADVISED_IN_SYNC

@@ -230,6 +230,7 @@ class LocalConsumer(Consumer):
         self._session = self._room.open(str(self.subscription.id), self._parameters, (), wake, eager=True)
 
     def receive(self, timeout: float | None = None) -> model.DeliveredBatch | None:
+        self._check_open()
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ready:
             self._woken.clear()
@@ -250,5 +251,5 @@ class LocalConsumer(Consumer):
                 place = (chunk.event_type, str(chunk.partition), chunk.position.order)
                 self._ready.append(model.DeliveredBatch(*place, chunk.records, self._session.id))
 
-    def close(self) -> None:
+    def _end(self) -> None:
         self._session.close()

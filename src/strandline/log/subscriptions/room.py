@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar
 
-from strandline.errors import Conflict, StrandlineError
+from strandline.errors import Conflict, StrandlineError, Unavailable
 from strandline.log.subscriptions import model
 
 #: The SDK's defaults: larger batches than Nakadi's defaults, and a shorter flush timeout.
@@ -28,6 +28,7 @@ class Consumer(AbstractContextManager["Consumer"]):
 
     subscription: model.Subscription
     _room: Subscriptions
+    _closed = False
     #: The errors after which opening another stream is tried again, for a while.
     _transient: ClassVar[tuple[type[StrandlineError], ...]] = (Conflict,)
 
@@ -44,24 +45,38 @@ class Consumer(AbstractContextManager["Consumer"]):
         (result,) = self._room.commit(str(self.subscription.id), batch.stream_id, [cursor])
         return result.result == "committed"
 
-    @abstractmethod
     def close(self) -> None:
-        """End the stream; its partitions go to other consumers."""
+        """End the stream; its partitions go to other consumers. `receive` is Unavailable from now on."""
+        self._closed = True
+        self._end()
 
     @abstractmethod
     def _open(self) -> None:
-        """Open a stream in place of the closed one."""
+        """Open a stream in place of the ended one."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """End the stream."""
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the consumer is closed; subscribe again")
 
     def _reopen(self) -> None:
-        self.close()
+        self._end()
         deadline = time.monotonic() + _PATIENCE_S
         while True:
+            self._check_open()
             try:
                 return self._open()
             except self._transient:
                 if time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_S)
+
+    def __repr__(self) -> str:
+        names = ", ".join(map(repr, self.subscription.event_types))
+        return f"<{type(self).__name__} of {names}, group {self.subscription.consumer_group!r}>"
 
     def __iter__(self) -> Iterator[model.DeliveredBatch]:
         while (batch := self.receive()) is not None:
