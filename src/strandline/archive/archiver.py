@@ -17,7 +17,7 @@ from strandline.archive.collector import Collection, Collector
 from strandline.archive.file_publisher import FilePublisher
 from strandline.archive.files import Files
 from strandline.archive.ledger import Ledger
-from strandline.archive.model import HOUR_MS, Barrier, Claim, Hour, Standing, StoredPartition, Term
+from strandline.archive.model import HOUR_MS, Barrier, Claim, ExpiredRange, Hour, Standing, StoredPartition, Term
 from strandline.archive.options import ArchiveOptions
 from strandline.archive.readiness import PartitionStates
 from strandline.archive.shifts import Worker
@@ -169,7 +169,8 @@ class Archiver:
         if snapshot.entry_id != self._claimed.entry_id:
             self.start()
         state = self._claimed
-        self._state = self._with(self._collector.resumed(state.collection, snapshot, state.stored))
+        first_ms = min((term.from_ms for term in terms if term.event_type == self._name), default=snapshot.read_ms)
+        self._state = self._with(self._collector.resumed(state.collection, snapshot, state.stored, first_ms))
         return snapshot, self._due(snapshot, terms)
 
     def _with(self, collection: Collection) -> ClaimState:
@@ -244,12 +245,24 @@ class Archiver:
         state = self._claimed
         states = PartitionStates(len(snapshot.spans), state.stored, state.standing.read_ms)
         rule = self._options.ready_rule
-        ready = [one.hour_ms for one in due if not readiness.blocked_by(one.hour_ms, states, one.barrier, rule)]
+        held = self._held(due)
+        ready = [
+            one.hour_ms
+            for one in due
+            if not readiness.blocked_by(one.hour_ms, states, one.barrier, rule)
+            and not readiness.lacking(one.hour_ms, held)
+        ]
         for hour_ms in ready:
             self._flag_hour(state.claim, hour_ms)
         if decided or ready:
             self._write_flags(state, repair=bool(ready))
             self._state = replace(state, standing=self._standing())
+
+    def _held(self, due: Sequence[Hour]) -> list[ExpiredRange]:
+        """The gaps because of which due hours get no flag."""
+        if not due or self._options.on_gap == "flag":
+            return []
+        return self._ledger.hours.gaps(self._name, due[0].hour_ms, due[-1].hour_ms)
 
     def _flag_hour(self, claim: Claim, hour_ms: int) -> None:
         failpoints.hit("archive.flag")
@@ -282,7 +295,8 @@ class Archiver:
 
     def _write(self, hour: Hour) -> None:
         listed = self._ledger.files(self._name, hour.hour_ms)
-        flags.write_hour(self._files, self._options.layout, hour, listed)
+        gaps = self._ledger.hours.gaps(self._name, hour.hour_ms, hour.hour_ms)
+        flags.write_hour(self._files, self._options.layout, hour, listed, gaps)
 
     def _report(self, lag: Mapping[int, int]) -> Report:
         state = self._claimed

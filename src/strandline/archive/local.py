@@ -48,6 +48,7 @@ from strandline.log import cursors
 from strandline.log.cursors import Position
 from strandline.log.local import LocalLog
 from strandline.log.range_source import RangeSource
+from strandline.log.retention import Wait
 from strandline.room import Chore, GaugeValues, Room
 
 _POLL_SECONDS = 0.5
@@ -75,6 +76,7 @@ class LocalArchive(Archive, Room):
         self._closed = False
         self._source = RangeSource(log.types, data, settings.log)
         self._gauges = ArchiveGauges(self.status)
+        log.upkeep.retention.ask(self._waits)
 
     @property
     def ledger(self) -> Ledger:
@@ -123,6 +125,20 @@ class LocalArchive(Archive, Room):
 
     def gauges(self) -> GaugeValues:
         return self._gauges.values()
+
+    def _waits(self) -> dict[str, Wait]:
+        """The event types whose retention waits for the archive, and how far they are archived."""
+        settings, found = self._settings.archive, dict[str, Wait]()
+        if not settings.retention_waits:
+            return found
+        for name, own in groupby(self._all_terms(), key=lambda term: term.event_type):
+            standing = self.ledger.standing(name)
+            flagged_ms = standing.flagged_ms if standing else -1
+            # A retired event type waits until its last hour is flagged.
+            if any(term.to_ms is None or term.to_ms > flagged_ms + HOUR_MS for term in own):
+                positions = {p: one.position for p, one in standing.partitions.items()} if standing else {}
+                found[name] = Wait(positions, settings.max_waiting_bytes)
+        return found
 
     # -- the contract
 
