@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from strandline import failpoints
 from strandline.archive import flags, places, readiness, shifts
@@ -21,6 +22,7 @@ from strandline.archive.model import HOUR_MS, Barrier, Claim, ExpiredRange, Hour
 from strandline.archive.options import ArchiveOptions
 from strandline.archive.readiness import PartitionStates
 from strandline.archive.shifts import Worker
+from strandline.archive.storage_time import StorageTime
 from strandline.archive.tasks import Runner
 from strandline.errors import Conflict, StrandlineError
 from strandline.log.range_source import LogSnapshot, RangeSource
@@ -69,8 +71,15 @@ class ClaimState:
 
 class Archiver:
     def __init__(
-        self, options: ArchiveOptions, source: RangeSource, ledger: Ledger, files: Files, runner: Runner
+        self,
+        options: ArchiveOptions,
+        source: RangeSource,
+        ledger: Ledger,
+        files: Files,
+        runner: Runner,
+        storage_time: StorageTime | None = None,
     ) -> None:
+        """Archivers of one process share their `storage_time`."""
         self._name = options.event_type
         self._options = options
         self._source = source
@@ -78,6 +87,7 @@ class Archiver:
         self._files = files
         self._collector = Collector(source, files, runner, options)
         self._publisher = FilePublisher(ledger, files, runner, options)
+        self._storage_time = storage_time or StorageTime(files)
         self._claim: Claim | None = None
         self._state: ClaimState | None = None
 
@@ -91,7 +101,7 @@ class Archiver:
     def start(self) -> None:
         """Claim the event type, publish what was decided before, and delete everything else in staging."""
         self._state = None
-        snapshot = self._look()
+        snapshot = self._source.look(self._name, self._ledger.now_ms())
         places.check(self._options, self._ledger, self._files)
         self._claim = claim = self._ledger.claim(self._name, snapshot.entry_id)
         failpoints.hit("archive.claim")
@@ -155,7 +165,10 @@ class Archiver:
 
     def _look(self) -> LogSnapshot:
         # Read the time before the ends: the snapshot promises ends of that time or later.
-        return self._source.look(self._name, self._ledger.now_ms())
+        snapshot = self._source.look(self._name, self._ledger.now_ms())
+        newest = partial(self._source.newest_time, self._name, snapshot)
+        grace_ms = self._options.settings.grace_ms
+        return replace(snapshot, read_ms=self._storage_time.limited(snapshot.read_ms, grace_ms, newest))
 
     def _standing(self) -> Standing:
         standing = self._ledger.standing(self._name)

@@ -38,6 +38,7 @@ from strandline.archive.room import (
     parse_span,
 )
 from strandline.archive.settings import ArchiveSections
+from strandline.archive.storage_time import StorageTime
 from strandline.archive.tasks import InProcess, Runner
 from strandline.archive.verify import verify
 from strandline.clock import Clock, parse_rfc3339, to_rfc3339
@@ -229,11 +230,15 @@ class LocalArchive(Archive, Room):
             if self.ledger.location(name) is not None:
                 places.check(self._options(name), self.ledger, self.files)
         propagator = Propagator(self.ledger, self.files, self._layout)
-        make = partial(self.archiver, runner=runner or InProcess())
+        make = partial(self._archiver, runner=runner or InProcess(), storage_time=StorageTime(self.files))
         return ArchiveProcess(self._settings, self.ledger, propagator, self._configured, make)
 
     def archiver(self, event_type: str, runner: Runner) -> Archiver:
-        return Archiver(self._options(event_type), self._source, self.ledger, self.files, runner)
+        return self._archiver(event_type, runner, StorageTime(self.files))
+
+    def _archiver(self, event_type: str, runner: Runner, storage_time: StorageTime) -> Archiver:
+        options = self._options(event_type)
+        return Archiver(options, self._source, self.ledger, self.files, runner, storage_time)
 
     def processes(self) -> dict[str, str]:
         """The progress that each running archive process last reported, by the name of the process."""

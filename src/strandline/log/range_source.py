@@ -70,3 +70,13 @@ class RangeSource:
             found: int = batch.records["timestamp"][0].as_py()
             return found if found > 0 else None
         return None
+
+    def newest_time(self, event_type: str, snapshot: LogSnapshot) -> int:
+        """The newest timestamp of the last records of all partitions; −1 if there is none."""
+        found = [-1]
+        for partition, spans in enumerate(snapshot.spans):
+            last = cursors.end_index(spans) - 1
+            if last >= cursors.begin_index(spans):
+                time_ms = self.next_time(event_type, snapshot, partition, cursors.at_index(spans, last))
+                found.append(-1 if time_ms is None else time_ms)
+        return max(found)
