@@ -30,6 +30,9 @@ from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
 
+# No event type has this id.
+_DELETED = ""
+
 
 @dataclass(frozen=True)
 class Report:
@@ -111,6 +114,21 @@ class Archiver:
         self._write_flags(state, repair=True)
         self._state = state
         log.info("archiving", extra=fields(event_type=self._name, epoch=claim.epoch))
+
+    def finish(self) -> None:
+        """Flag the hours that have data of an event type that was deleted and retired: no more will come."""
+        places.check(self._options, self._ledger, self._files)
+        claim = self._ledger.claim(self._name, _DELETED)
+        self._publisher.roll_forward(claim)
+        self._publisher.sweep(claim)
+        now_ms = self._ledger.now_ms()
+        ended = [hour for hour in self._ledger.hours.with_data(self._name) if hour.hour_ms + HOUR_MS <= now_ms]
+        held = self._held(ended)
+        for hour in ended:
+            if not readiness.lacking(hour.hour_ms, held):
+                self._flag_hour(claim, hour.hour_ms)
+        for hour in self._ledger.hours.unwritten(self._name):
+            self._flag_hour(claim, hour.hour_ms)
 
     def step(self, terms: Sequence[Term], *, everything: bool = False) -> Report:
         """Collect, publish and flag what is due now; with `everything`, also collect records that could wait."""

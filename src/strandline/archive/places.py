@@ -12,25 +12,33 @@ from strandline.archive.options import ArchiveOptions
 from strandline.errors import Conflict
 
 
-def configured(options: ArchiveOptions) -> Location:
-    """Where the settings say that the hours of the event type are."""
-    return Location(options.settings.root.rstrip("/"), options.layout.template)
+def configured(options: ArchiveOptions, files: Files) -> Location:
+    """Where the settings say that the hours of the event type are; a relative path is another place elsewhere."""
+    return Location(files.url.rstrip("/") if options.settings.root else "", options.layout.template)
 
 
 def check(options: ArchiveOptions, ledger: Ledger, files: Files) -> None:
-    """Record the place of an event type at its first start; Conflict if it has changed since."""
-    asked, known = configured(options), ledger.location(options.event_type)
-    if known is None:
+    """Record the place of an event type at its first start; Conflict if it has changed since it has hours."""
+    asked, known = configured(options, files), ledger.location(options.event_type)
+    if known == asked:
+        return
+    if known is None or _is_empty(options.event_type, ledger):
         _check_older(options, ledger, files)
         ledger.set_location(options.event_type, asked)
     elif known.template != asked.template:
         raise _template_changed(options, known.template)
-    elif known.root != asked.root:
+    else:
         raise Conflict(
             f"archive.root is {_named(asked.root)}, but the archived hours of {options.event_type!r} are in "
             f"{_named(known.root)}. Set it back; or stop all archive processes, copy everything to the new place, "
             "and run `strandline archive moved`"
         )
+
+
+def _is_empty(event_type: str, ledger: Ledger) -> bool:
+    """Whether the event type has neither flags nor files."""
+    hours = ledger.hours
+    return not (hours.newest_path(event_type) or hours.with_data(event_type) or ledger.publishing(event_type))
 
 
 def _named(root: str) -> str:
@@ -86,5 +94,5 @@ def moved(options: ArchiveOptions, terms: Sequence[Term], ledger: Ledger, files:
                     f"files of {layout.directory(hour.hour_ms)} are missing in {files.url}; copy them first"
                 )
             count += hour.revision > 0
-    ledger.set_location(name, configured(options))
+    ledger.set_location(name, configured(options, files))
     return count

@@ -157,7 +157,10 @@ class Ledger(ABC):
 
     @abstractmethod
     def close_term(self, event_type: str, to_ms: int) -> None:
-        """An event type is no longer configured from that hour on. NotFound if it is not configured now."""
+        """An event type is no longer configured from that hour on, except for hours that have data and no flag.
+
+        NotFound if it is not configured now.
+        """
 
     @abstractmethod
     def location(self, event_type: str) -> Location | None:

@@ -191,6 +191,7 @@ class SqlLedger(Ledger):
             dropped = tx.run("drop_empty_term", event_type=event_type, to_ms=to_ms)
             if not dropped and not tx.run("close_term", event_type=event_type, to_ms=to_ms):
                 raise NotFound(f"event type {event_type!r} is not archived")
+            _cover_data(tx, event_type)
 
         self._tables.transaction(work)
 
@@ -210,7 +211,7 @@ class SqlLedger(Ledger):
                 tx.run("forget_partitions", event_type=event_type)
                 tx.run("forget_barriers", event_type=event_type)
                 tx.run("forget_empty_hours", event_type=event_type)
-            _cover(tx, event_type, [hour_ms for _, hour_ms, *_ in tx.run("unflagged_data", event_type=event_type)])
+            _cover_data(tx, event_type)
             return Claim(event_type, epoch, incarnation)
 
         return self._tables.transaction(work)
@@ -271,6 +272,11 @@ def _add_gaps(tx: Transaction, event_type: str, gaps: Sequence[ExpiredRange], fl
     hours_ms = {hour_ms for gap in kept for hour_ms in range(gap.from_ms, gap.to_ms + 1, HOUR_MS)}
     lacking = sorted(hour_ms for hour_ms in hours_ms if any(term.covers(hour_ms) for term in terms))
     tx.run_many("fill_hour", [{"event_type": event_type, "hour_ms": hour_ms} for hour_ms in lacking])
+
+
+def _cover_data(tx: Transaction, event_type: str) -> None:
+    """Keep the hours that have data and no flag in the terms of the event type."""
+    _cover(tx, event_type, [hour_ms for _, hour_ms, *_ in tx.run("unflagged_data", event_type=event_type)])
 
 
 def _cover(tx: Transaction, event_type: str, hours_ms: Sequence[int]) -> None:
