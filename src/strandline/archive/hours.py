@@ -86,6 +86,7 @@ class HourGrid:
             due=due,
             partitions=tuple(self._partition(number) for number in sorted(standing.partitions)),
             counts=standing.counts,
+            worked_at=to_rfc3339(standing.read_ms) if standing.read_ms >= 0 else None,
         )
 
     def _due(self) -> tuple[int, tuple[HourStatus, ...]]:
