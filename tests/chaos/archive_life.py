@@ -59,7 +59,8 @@ class Life:
         """How often each record is in a published file, and the file."""
         found: Counter[tuple[int, int, int]] = Counter()
         where: dict[tuple[int, int, int], Path] = {}
-        for path in (self.data / "archive").rglob("*.parquet"):
+        root = self.data / "archive"
+        for path in [*root.rglob("*.parquet"), *root.rglob("*.quarantined")]:
             for row in pq.read_table(path, columns=["partition", "timeline", "offset"]).to_pylist():
                 place = (row["partition"], row["timeline"], row["offset"])
                 found[place] += 1

@@ -118,7 +118,8 @@ def check(folder: Path, now_ms: int, *, whole: bool) -> dict[str, bytes]:
     assert set(found.values()) <= {1}, "a record is published twice"
     assert found.keys() <= records(archive)
     listed = listed_files(archive, now_ms)
-    there = {str(path.relative_to(archive.root)) for path in archive.root.rglob("*.parquet")}
+    published = [*archive.root.rglob("*.parquet"), *archive.root.rglob("*.quarantined")]
+    there = {str(path.relative_to(archive.root)) for path in published}
     assert there <= {*listed}, "a published file is not in the ledger"
     if whole:
         assert found.keys() == records(archive)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from strandline.archive.files import Files
 from strandline.archive.layout import Layout
@@ -71,10 +72,13 @@ def _check_older(options: ArchiveOptions, ledger: Ledger, files: Files) -> None:
 
 def present(files: Files, layout: Layout, hour_ms: int, listed: Sequence[ArchivedFile]) -> bool:
     """Whether all files of an hour are in its directory."""
-    if not listed:
-        return True
-    names = {entry.name for entry in files.entries(layout.data(hour_ms))}
-    return all(file.path.rsplit("/", 1)[-1] in names for file in listed)
+    return not listed or not _missing(files, layout.data(hour_ms), listed)
+
+
+def _missing(files: Files, folder: str, listed: Sequence[ArchivedFile]) -> list[str]:
+    """The paths of listed files that are not in the directory."""
+    names = {entry.name for entry in files.entries(folder)}
+    return [file.path for file in listed if file.path.rsplit("/", 1)[-1] not in names]
 
 
 def moved(options: ArchiveOptions, terms: Sequence[Term], ledger: Ledger, files: Files) -> int:
@@ -94,5 +98,13 @@ def moved(options: ArchiveOptions, terms: Sequence[Term], ledger: Ledger, files:
                     f"files of {layout.directory(hour.hour_ms)} are missing in {files.url}; copy them first"
                 )
             count += hour.revision > 0
+    _check_quarantine(name, ledger, files)
     ledger.set_location(name, configured(options, files))
     return count
+
+
+def _check_quarantine(event_type: str, ledger: Ledger, files: Files) -> None:
+    quarantined = ledger.files(event_type, -1)
+    for folder, listed in groupby(quarantined, key=lambda file: file.path.rpartition("/")[0]):
+        if _missing(files, folder, [*listed]):
+            raise Conflict(f"files of {folder} are missing in {files.url}; copy them first")

@@ -117,6 +117,8 @@ def test_after_a_start(company: Company):
 def test_after_a_moved_root(company: Company):
     """The new root is refused until everything is there; then the archive goes on in it."""
     new = company.folder / "new"
+    company.publish("orders", NOON - 99 * DAY_MS)
+    company.archive()
     company.restart(root=str(new))
     with pytest.raises(Conflict, match="strandline archive moved"):
         company.platform.archive.process()
@@ -124,6 +126,10 @@ def test_after_a_moved_root(company: Company):
         company.platform.archive.moved()
     assert not [*new.rglob("_READY")]
     shutil.copytree(company.root, new, dirs_exist_ok=True)
+    shutil.move(new / "_quarantine", new / "forgotten")
+    with pytest.raises(Conflict, match=r"files of _quarantine/orders/2024-05-01 are missing"):
+        company.platform.archive.moved()
+    shutil.move(new / "forgotten", new / "_quarantine")
     assert company.platform.archive.moved() > 0
     company.root = new
     company.publish("orders", company.clock.now_ms())
