@@ -64,6 +64,17 @@ def test_the_grid_shows_which_hours_are_ready(data):
     grid = good("archive", "status", "--data", data, **now)
     assert "■  ■  ■  ·" in grid
     assert "orders 2024-05-01" in grid
+    assert orders["worked_at"] in grid
+    assert orders["worked_at"].startswith("2024-05-01T15:0")
+
+
+def test_due_hours_are_shown_whatever_the_span(data):
+    """`status` shows them with the reason if the span is another one, and `verify` says that it left them out."""
+    later = at(NOON + 100 * 24 * HOUR_MS)
+    for command in ("status", "verify"):
+        shown = good("archive", command, "--data", data, "--from", "2024-04-01", "--to", "2024-04-02", **later)
+        assert "orders: 2024-05-01T15 is not ready: " in shown
+        assert "more hours are due" in shown
 
 
 @pytest.fixture(scope="module")

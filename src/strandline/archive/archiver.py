@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from strandline import failpoints
 from strandline.archive import flags, places, readiness, shifts
@@ -17,16 +18,20 @@ from strandline.archive.collector import Collection, Collector
 from strandline.archive.file_publisher import FilePublisher
 from strandline.archive.files import Files
 from strandline.archive.ledger import Ledger
-from strandline.archive.model import HOUR_MS, Barrier, Claim, Hour, Standing, StoredPartition, Term
+from strandline.archive.model import HOUR_MS, Barrier, Claim, ExpiredRange, Hour, Standing, StoredPartition, Term
 from strandline.archive.options import ArchiveOptions
 from strandline.archive.readiness import PartitionStates
 from strandline.archive.shifts import Worker
+from strandline.archive.storage_time import StorageTime
 from strandline.archive.tasks import Runner
 from strandline.errors import Conflict, StrandlineError
 from strandline.log.range_source import LogSnapshot, RangeSource
 from strandline.logging_setup import fields
 
 log = logging.getLogger(__name__)
+
+# No event type has this id.
+_DELETED = ""
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,15 @@ class ClaimState:
 
 class Archiver:
     def __init__(
-        self, options: ArchiveOptions, source: RangeSource, ledger: Ledger, files: Files, runner: Runner
+        self,
+        options: ArchiveOptions,
+        source: RangeSource,
+        ledger: Ledger,
+        files: Files,
+        runner: Runner,
+        storage_time: StorageTime | None = None,
     ) -> None:
+        """Archivers of one process share their `storage_time`."""
         self._name = options.event_type
         self._options = options
         self._source = source
@@ -78,6 +90,7 @@ class Archiver:
         self._files = files
         self._collector = Collector(source, files, runner, options)
         self._publisher = FilePublisher(ledger, files, runner, options)
+        self._storage_time = storage_time or StorageTime(files)
         self._claim: Claim | None = None
         self._state: ClaimState | None = None
 
@@ -91,7 +104,7 @@ class Archiver:
     def start(self) -> None:
         """Claim the event type, publish what was decided before, and delete everything else in staging."""
         self._state = None
-        snapshot = self._look()
+        snapshot = self._source.look(self._name, self._ledger.now_ms())
         places.check(self._options, self._ledger, self._files)
         self._claim = claim = self._ledger.claim(self._name, snapshot.entry_id)
         failpoints.hit("archive.claim")
@@ -101,6 +114,21 @@ class Archiver:
         self._write_flags(state, repair=True)
         self._state = state
         log.info("archiving", extra=fields(event_type=self._name, epoch=claim.epoch))
+
+    def finish(self) -> None:
+        """Flag the hours that have data of an event type that was deleted and retired: no more will come."""
+        places.check(self._options, self._ledger, self._files)
+        claim = self._ledger.claim(self._name, _DELETED)
+        self._publisher.roll_forward(claim)
+        self._publisher.sweep(claim)
+        now_ms = self._ledger.now_ms()
+        ended = [hour for hour in self._ledger.hours.with_data(self._name) if hour.hour_ms + HOUR_MS <= now_ms]
+        held = self._held(ended)
+        for hour in ended:
+            if not readiness.lacking(hour.hour_ms, held):
+                self._flag_hour(claim, hour.hour_ms)
+        for hour in self._ledger.hours.unwritten(self._name):
+            self._flag_hour(claim, hour.hour_ms)
 
     def step(self, terms: Sequence[Term], *, everything: bool = False) -> Report:
         """Collect, publish and flag what is due now; with `everything`, also collect records that could wait."""
@@ -155,7 +183,10 @@ class Archiver:
 
     def _look(self) -> LogSnapshot:
         # Read the time before the ends: the snapshot promises ends of that time or later.
-        return self._source.look(self._name, self._ledger.now_ms())
+        snapshot = self._source.look(self._name, self._ledger.now_ms())
+        newest = partial(self._source.newest_time, self._name, snapshot)
+        grace_ms = self._options.settings.grace_ms
+        return replace(snapshot, read_ms=self._storage_time.limited(snapshot.read_ms, grace_ms, newest))
 
     def _standing(self) -> Standing:
         standing = self._ledger.standing(self._name)
@@ -169,7 +200,8 @@ class Archiver:
         if snapshot.entry_id != self._claimed.entry_id:
             self.start()
         state = self._claimed
-        self._state = self._with(self._collector.resumed(state.collection, snapshot, state.stored))
+        first_ms = min((term.from_ms for term in terms if term.event_type == self._name), default=snapshot.read_ms)
+        self._state = self._with(self._collector.resumed(state.collection, snapshot, state.stored, first_ms))
         return snapshot, self._due(snapshot, terms)
 
     def _with(self, collection: Collection) -> ClaimState:
@@ -244,12 +276,24 @@ class Archiver:
         state = self._claimed
         states = PartitionStates(len(snapshot.spans), state.stored, state.standing.read_ms)
         rule = self._options.ready_rule
-        ready = [one.hour_ms for one in due if not readiness.blocked_by(one.hour_ms, states, one.barrier, rule)]
+        held = self._held(due)
+        ready = [
+            one.hour_ms
+            for one in due
+            if not readiness.blocked_by(one.hour_ms, states, one.barrier, rule)
+            and not readiness.lacking(one.hour_ms, held)
+        ]
         for hour_ms in ready:
             self._flag_hour(state.claim, hour_ms)
         if decided or ready:
             self._write_flags(state, repair=bool(ready))
             self._state = replace(state, standing=self._standing())
+
+    def _held(self, due: Sequence[Hour]) -> list[ExpiredRange]:
+        """The gaps because of which due hours get no flag."""
+        if not due or self._options.on_gap == "flag":
+            return []
+        return self._ledger.hours.gaps(self._name, due[0].hour_ms, due[-1].hour_ms)
 
     def _flag_hour(self, claim: Claim, hour_ms: int) -> None:
         failpoints.hit("archive.flag")
@@ -282,7 +326,8 @@ class Archiver:
 
     def _write(self, hour: Hour) -> None:
         listed = self._ledger.files(self._name, hour.hour_ms)
-        flags.write_hour(self._files, self._options.layout, hour, listed)
+        gaps = self._ledger.hours.gaps(self._name, hour.hour_ms, hour.hour_ms)
+        flags.write_hour(self._files, self._options.layout, hour, listed, gaps)
 
     def _report(self, lag: Mapping[int, int]) -> Report:
         state = self._claimed

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 
 from strandline.archive import shifts
 from strandline.archive.files import Files
-from strandline.archive.model import StagedFile, StoredPartition
+from strandline.archive.model import ExpiredRange, StagedFile, StoredPartition, hour_of
 from strandline.archive.options import ArchiveOptions
 from strandline.archive.shifts import Worker
 from strandline.archive.staging import Sorting
 from strandline.archive.tasks import Runner, Stage
 from strandline.errors import StrandlineError
 from strandline.log import cursors
+from strandline.log.cursors import Position, Resumed
 from strandline.log.range_source import LogSnapshot, RangeSource
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,11 @@ class Collection:
     workers: Mapping[int, Worker] = field(default_factory=dict)
     files: tuple[StagedFile, ...] = ()
     rows: int = 0
-    skipped: int = 0
+    gaps: tuple[ExpiredRange, ...] = ()
+
+    @property
+    def skipped(self) -> int:
+        return sum(gap.records for gap in self.gaps)
 
 
 class Collector:
@@ -38,12 +43,15 @@ class Collector:
         self._options = options
 
     def resumed(
-        self, collection: Collection, snapshot: LogSnapshot, stored: Mapping[int, StoredPartition]
+        self, collection: Collection, snapshot: LogSnapshot, stored: Mapping[int, StoredPartition], first_ms: int
     ) -> Collection:
-        """Give every partition of the event type a worker, at a cursor that can be read from."""
+        """Give every partition of the event type a worker, at a cursor that can be read from.
+
+        `first_ms` is the first hour for which the event type is configured.
+        """
         duration_ms = self._options.settings.duration_ms
         workers = dict(collection.workers)
-        skipped = collection.skipped
+        gaps = [*collection.gaps]
         for partition, spans in enumerate(snapshot.spans):
             worker, known = workers.get(partition), stored.get(partition)
             stored_position = known.position if known else None
@@ -54,12 +62,25 @@ class Collector:
                     "event type %r, partition %d: the archive skips %d records and continues after %s: %s",
                     *(self._options.event_type, partition, found.skipped, found.position, found.problem),
                 )
-                skipped += found.skipped
+            gaps += self._gaps(snapshot, partition, position, found, first_ms)
             if worker is None:
                 workers[partition] = shifts.started(known, found.position, snapshot.read_ms, duration_ms)
             elif worker.cursor != found.position:
                 workers[partition] = shifts.consumed(worker, found.position, -1)
-        return replace(collection, workers=workers, skipped=skipped)
+        return replace(collection, workers=workers, gaps=tuple(gaps))
+
+    def _gaps(
+        self, snapshot: LogSnapshot, partition: int, position: Position | None, found: Resumed, first_ms: int
+    ) -> list[ExpiredRange]:
+        """What is lost if a partition that was archived up to `position` continues as found: one gap or none."""
+        lost = found.index if position is None else found.skipped
+        if lost <= 0:
+            return []
+        time_ms = self._source.next_time(self._options.event_type, snapshot, partition, found.position)
+        last_ms = hour_of(snapshot.read_ms if time_ms is None else min(time_ms, snapshot.read_ms))
+        # What expired before the first configured hour was never to be archived.
+        wanted = position is not None or last_ms >= first_ms
+        return [ExpiredRange(partition, position, found.position, lost, first_ms, last_ms)] if wanted else []
 
     def collected(self, collection: Collection, snapshot: LogSnapshot, directory: str) -> Collection:
         """Stage the next records, up to the ends in the snapshot. Partitions share `max_records` evenly."""

@@ -56,7 +56,7 @@ class FilePublisher:
         )
         start = {p: before[p].position if p in before else None for p in stored}
         failpoints.hit("archive.decide")
-        self._ledger.decide(claim, Decision(start, stored, tuple(listed), counts, read_ms))
+        self._ledger.decide(claim, Decision(start, stored, tuple(listed), counts, read_ms, collection.gaps))
         failpoints.hit("archive.decided")
         self.roll_forward(claim)
 

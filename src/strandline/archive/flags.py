@@ -13,12 +13,13 @@ import msgspec
 from strandline import failpoints
 from strandline.archive.files import Files
 from strandline.archive.layout import Layout
-from strandline.archive.model import ArchivedFile, Barrier, Hour, Period
+from strandline.archive.model import ArchivedFile, Barrier, ExpiredRange, Hour, Period
 from strandline.clock import to_rfc3339
 from strandline.errors import Conflict, Unavailable
 from strandline.log.cursors import Position
 
 _ATTEMPTS = 100
+_BEGIN = "BEGIN"
 
 
 class ListedFile(msgspec.Struct, frozen=True):
@@ -42,8 +43,17 @@ class ListedBarrier(msgspec.Struct, frozen=True):
     cursors: dict[str, str]
 
 
+class SkippedRange(msgspec.Struct, frozen=True):
+    """Events that expired before they were archived. `after_cursor` is BEGIN if none before them was archived."""
+
+    partition: str
+    after_cursor: str
+    last_cursor: str
+    events: int
+
+
 class Manifest(msgspec.Struct, frozen=True):
-    """The content of an event type's `_READY`."""
+    """The content of an event type's `_READY`. Events in `skipped` may be of this hour, and are in no file."""
 
     event_type: str
     hour: str
@@ -54,6 +64,7 @@ class Manifest(msgspec.Struct, frozen=True):
     bytes: int
     files: tuple[ListedFile, ...]
     barrier: ListedBarrier | None
+    skipped: tuple[SkippedRange, ...] = ()
 
 
 class PeriodManifest(msgspec.Struct, frozen=True):
@@ -69,7 +80,7 @@ class _Revision(msgspec.Struct, frozen=True):
     revision: int
 
 
-def manifest(hour: Hour, files: Sequence[ArchivedFile]) -> Manifest:
+def manifest(hour: Hour, files: Sequence[ArchivedFile], gaps: Sequence[ExpiredRange]) -> Manifest:
     return Manifest(
         event_type=hour.event_type,
         hour=to_rfc3339(hour.hour_ms),
@@ -80,6 +91,9 @@ def manifest(hour: Hour, files: Sequence[ArchivedFile]) -> Manifest:
         bytes=sum(file.bytes for file in files),
         files=tuple(_listed(file) for file in sorted(files, key=lambda file: file.path)),
         barrier=_listed_barrier(hour.barrier) if hour.barrier else None,
+        skipped=tuple(
+            SkippedRange(str(gap.partition), str(gap.after or _BEGIN), str(gap.last), gap.records) for gap in gaps
+        ),
     )
 
 
@@ -111,9 +125,11 @@ def read(files: Files, path: str) -> Manifest | None:
         return None
 
 
-def write_hour(files: Files, layout: Layout, hour: Hour, listed: Sequence[ArchivedFile]) -> None:
+def write_hour(
+    files: Files, layout: Layout, hour: Hour, listed: Sequence[ArchivedFile], gaps: Sequence[ExpiredRange] = ()
+) -> None:
     """Write the flag to both places, each checked on its own; an existing one of this revision stays."""
-    data = _text(manifest(hour, listed))
+    data = _text(manifest(hour, listed, gaps))
     for path in layout.flags(hour.hour_ms):
         failpoints.hit("archive.write")
         _put(files, path, data, hour.revision)

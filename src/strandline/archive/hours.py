@@ -68,6 +68,9 @@ class HourGrid:
             return "the event type does not exist"
         states = PartitionStates(len(self._snapshot.spans), self._standing.partitions, self._standing.read_ms)
         reason = readiness.blocked_by(hour.hour_ms, states, hour.barrier, self._options.ready_rule)
+        if reason is None and self._options.on_gap == "hold":
+            gaps = self._ledger.hours.gaps(self._name, hour.hour_ms, hour.hour_ms)
+            reason = readiness.lacking(hour.hour_ms, gaps)
         return reason or "its flag will be written next"
 
     def summary(self) -> ArchiveStatus:
@@ -83,6 +86,7 @@ class HourGrid:
             due=due,
             partitions=tuple(self._partition(number) for number in sorted(standing.partitions)),
             counts=standing.counts,
+            worked_at=to_rfc3339(standing.read_ms) if standing.read_ms >= 0 else None,
         )
 
     def _due(self) -> tuple[int, tuple[HourStatus, ...]]:

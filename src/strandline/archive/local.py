@@ -38,6 +38,7 @@ from strandline.archive.room import (
     parse_span,
 )
 from strandline.archive.settings import ArchiveSections
+from strandline.archive.storage_time import StorageTime
 from strandline.archive.tasks import InProcess, Runner
 from strandline.archive.verify import verify
 from strandline.clock import Clock, parse_rfc3339, to_rfc3339
@@ -48,6 +49,7 @@ from strandline.log import cursors
 from strandline.log.cursors import Position
 from strandline.log.local import LocalLog
 from strandline.log.range_source import RangeSource
+from strandline.log.retention import Wait
 from strandline.room import Chore, GaugeValues, Room
 
 _POLL_SECONDS = 0.5
@@ -75,6 +77,7 @@ class LocalArchive(Archive, Room):
         self._closed = False
         self._source = RangeSource(log.types, data, settings.log)
         self._gauges = ArchiveGauges(self.status)
+        log.upkeep.retention.ask(self._waits)
 
     @property
     def ledger(self) -> Ledger:
@@ -123,6 +126,20 @@ class LocalArchive(Archive, Room):
 
     def gauges(self) -> GaugeValues:
         return self._gauges.values()
+
+    def _waits(self) -> dict[str, Wait]:
+        """The event types whose retention waits for the archive, and how far they are archived."""
+        settings, found = self._settings.archive, dict[str, Wait]()
+        if not settings.retention_waits:
+            return found
+        for name, own in groupby(self._all_terms(), key=lambda term: term.event_type):
+            standing = self.ledger.standing(name)
+            flagged_ms = standing.flagged_ms if standing else -1
+            # A retired event type waits until its last hour is flagged.
+            if any(term.to_ms is None or term.to_ms > flagged_ms + HOUR_MS for term in own):
+                positions = {p: one.position for p, one in standing.partitions.items()} if standing else {}
+                found[name] = Wait(positions, settings.max_waiting_bytes)
+        return found
 
     # -- the contract
 
@@ -213,11 +230,15 @@ class LocalArchive(Archive, Room):
             if self.ledger.location(name) is not None:
                 places.check(self._options(name), self.ledger, self.files)
         propagator = Propagator(self.ledger, self.files, self._layout)
-        make = partial(self.archiver, runner=runner or InProcess())
+        make = partial(self._archiver, runner=runner or InProcess(), storage_time=StorageTime(self.files))
         return ArchiveProcess(self._settings, self.ledger, propagator, self._configured, make)
 
     def archiver(self, event_type: str, runner: Runner) -> Archiver:
-        return Archiver(self._options(event_type), self._source, self.ledger, self.files, runner)
+        return self._archiver(event_type, runner, StorageTime(self.files))
+
+    def _archiver(self, event_type: str, runner: Runner, storage_time: StorageTime) -> Archiver:
+        options = self._options(event_type)
+        return Archiver(options, self._source, self.ledger, self.files, runner, storage_time)
 
     def processes(self) -> dict[str, str]:
         """The progress that each running archive process last reported, by the name of the process."""

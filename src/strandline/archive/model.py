@@ -21,6 +21,7 @@ Kind = Literal["data", "late", "quarantine"]
 LatePolicy = Literal["append", "quarantine", "drop"]
 ReadyRule = Literal["barrier", "timestamps"]
 Lost = Literal["earliest", "latest"]
+OnGap = Literal["flag", "hold"]
 
 
 def hour_of(ms: int) -> int:
@@ -113,6 +114,21 @@ class Counts(msgspec.Struct, frozen=True):
         return self.read == self.archived + self.late + self.quarantined + self.dropped
 
 
+class ExpiredRange(msgspec.Struct, frozen=True):
+    """Records of a partition that expired before they were archived: those after `after` up to `last`.
+
+    Each hour from `from_ms` to `to_ms`, both included, may lack some of them: it had no flag when the gap was
+    found, and it began before the oldest record that is left was published. `after` is None for the beginning.
+    """
+
+    partition: int
+    after: Position | None
+    last: Position
+    records: int
+    from_ms: int
+    to_ms: int
+
+
 class Decision(msgspec.Struct, frozen=True):
     """One step of an event type: new files, and the new state of every partition, stored in one transaction.
 
@@ -124,6 +140,7 @@ class Decision(msgspec.Struct, frozen=True):
     files: tuple[ArchivedFile, ...]
     counts: Counts
     read_ms: int
+    gaps: tuple[ExpiredRange, ...] = ()
 
 
 class Claim(msgspec.Struct, frozen=True):

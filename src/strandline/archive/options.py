@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from strandline.archive import shifts
 from strandline.archive.layout import Layout
-from strandline.archive.model import LatePolicy, Lost, ReadyRule
+from strandline.archive.model import LatePolicy, Lost, OnGap, ReadyRule
 from strandline.archive.settings import ArchiveSettings
 from strandline.archive.times import EventTimes
 from strandline.errors import Invalid
@@ -27,6 +27,7 @@ class ArchiveOptions:
     ready_rule: ReadyRule
     late: LatePolicy
     on_unavailable: Lost
+    on_gap: OnGap
 
     @classmethod
     def of(cls, settings: ArchiveSettings, event_type: str) -> ArchiveOptions:
@@ -42,6 +43,7 @@ class ArchiveOptions:
             _one_of("ready_rule", settings.ready_rule, ReadyRule),
             _one_of("late", settings.late, LatePolicy),
             _one_of("on_unavailable", settings.on_unavailable, Lost),
+            _one_of("on_gap", settings.on_gap, OnGap),
         )
 
 

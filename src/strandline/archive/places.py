@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from strandline.archive.files import Files
 from strandline.archive.layout import Layout
@@ -12,25 +13,33 @@ from strandline.archive.options import ArchiveOptions
 from strandline.errors import Conflict
 
 
-def configured(options: ArchiveOptions) -> Location:
-    """Where the settings say that the hours of the event type are."""
-    return Location(options.settings.root.rstrip("/"), options.layout.template)
+def configured(options: ArchiveOptions, files: Files) -> Location:
+    """Where the settings say that the hours of the event type are; a relative path is another place elsewhere."""
+    return Location(files.url.rstrip("/") if options.settings.root else "", options.layout.template)
 
 
 def check(options: ArchiveOptions, ledger: Ledger, files: Files) -> None:
-    """Record the place of an event type at its first start; Conflict if it has changed since."""
-    asked, known = configured(options), ledger.location(options.event_type)
-    if known is None:
+    """Record the place of an event type at its first start; Conflict if it has changed since it has hours."""
+    asked, known = configured(options, files), ledger.location(options.event_type)
+    if known == asked:
+        return
+    if known is None or _is_empty(options.event_type, ledger):
         _check_older(options, ledger, files)
         ledger.set_location(options.event_type, asked)
     elif known.template != asked.template:
         raise _template_changed(options, known.template)
-    elif known.root != asked.root:
+    else:
         raise Conflict(
             f"archive.root is {_named(asked.root)}, but the archived hours of {options.event_type!r} are in "
             f"{_named(known.root)}. Set it back; or stop all archive processes, copy everything to the new place, "
             "and run `strandline archive moved`"
         )
+
+
+def _is_empty(event_type: str, ledger: Ledger) -> bool:
+    """Whether the event type has neither flags nor files."""
+    hours = ledger.hours
+    return not (hours.newest_path(event_type) or hours.with_data(event_type) or ledger.publishing(event_type))
 
 
 def _named(root: str) -> str:
@@ -63,10 +72,13 @@ def _check_older(options: ArchiveOptions, ledger: Ledger, files: Files) -> None:
 
 def present(files: Files, layout: Layout, hour_ms: int, listed: Sequence[ArchivedFile]) -> bool:
     """Whether all files of an hour are in its directory."""
-    if not listed:
-        return True
-    names = {entry.name for entry in files.entries(layout.data(hour_ms))}
-    return all(file.path.rsplit("/", 1)[-1] in names for file in listed)
+    return not listed or not _missing(files, layout.data(hour_ms), listed)
+
+
+def _missing(files: Files, folder: str, listed: Sequence[ArchivedFile]) -> list[str]:
+    """The paths of listed files that are not in the directory."""
+    names = {entry.name for entry in files.entries(folder)}
+    return [file.path for file in listed if file.path.rsplit("/", 1)[-1] not in names]
 
 
 def moved(options: ArchiveOptions, terms: Sequence[Term], ledger: Ledger, files: Files) -> int:
@@ -86,5 +98,13 @@ def moved(options: ArchiveOptions, terms: Sequence[Term], ledger: Ledger, files:
                     f"files of {layout.directory(hour.hour_ms)} are missing in {files.url}; copy them first"
                 )
             count += hour.revision > 0
-    ledger.set_location(name, configured(options))
+    _check_quarantine(name, ledger, files)
+    ledger.set_location(name, configured(options, files))
     return count
+
+
+def _check_quarantine(event_type: str, ledger: Ledger, files: Files) -> None:
+    quarantined = ledger.files(event_type, -1)
+    for folder, listed in groupby(quarantined, key=lambda file: file.path.rpartition("/")[0]):
+        if _missing(files, folder, [*listed]):
+            raise Conflict(f"files of {folder} are missing in {files.url}; copy them first")

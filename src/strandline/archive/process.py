@@ -16,7 +16,7 @@ from strandline.archive.propagator import Propagator
 from strandline.archive.settings import ArchiveSections
 from strandline.clock import to_rfc3339
 from strandline.engine.lease_keeper import LeaseKeeper
-from strandline.errors import LeaseLost, StrandlineError, Unavailable
+from strandline.errors import LeaseLost, NotFound, StrandlineError, Unavailable
 from strandline.progress import JobProgress, OnProgress
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ class ArchiveProcess:
         self._wait_until: dict[str, float] = {}
         self._propagated = float("-inf")
         self._first_error: Exception | None = None
+        self._unfinished: set[str] = set()
 
     @property
     def owner(self) -> str:
@@ -74,7 +75,7 @@ class ArchiveProcess:
         terms = self._terms(configured)
         mine = self._share(self._due_names(configured, terms), terms)
         self._run_all(mine, lambda archiver: archiver.step(terms), on_progress)
-        self._propagate(terms)
+        self._propagate(self._ledger.terms())  # the steps may have added hours
 
     def once(self, on_progress: OnProgress = lambda _: None) -> None:
         """Archive what the log holds now and flag the complete hours. The first error is raised at the end."""
@@ -85,7 +86,7 @@ class ArchiveProcess:
             self._run_all(names, lambda archiver: _catch_up(archiver, terms), on_progress)
             self._stop(terms, on_progress)
             self._propagated = float("-inf")
-            self._propagate(terms)
+            self._propagate(self._ledger.terms())  # the steps may have added hours
         if self._first_error is not None:
             raise self._first_error
 
@@ -108,15 +109,19 @@ class ArchiveProcess:
         """Event types that are configured here, or retired with hours that are not flagged yet."""
         now_ms = self._ledger.now_ms()
         retired = {term.event_type for term in terms} - {term.event_type for term in terms if term.to_ms is None}
-        unfinished = {name for name in retired if self._has_due_hours(name, terms, now_ms)}
-        return sorted({*configured, *unfinished})
+        self._unfinished = {name for name in retired if self._is_unfinished(name, terms, now_ms)}
+        return sorted({*configured, *self._unfinished})
 
-    def _has_due_hours(self, name: str, terms: Sequence[Term], now_ms: int) -> bool:
+    def _is_unfinished(self, name: str, terms: Sequence[Term], now_ms: int) -> bool:
+        """Whether hours have no flag, or a process was killed before it wrote what it had decided."""
+        hours = self._ledger.hours
+        if self._ledger.publishing(name) or hours.unwritten(name):
+            return True
         standing = self._ledger.standing(name)
         if standing is None:
             return False
         own = [term for term in terms if term.event_type == name]
-        filled = [hour.hour_ms for hour in self._ledger.hours.with_data(name)]
+        filled = [hour.hour_ms for hour in hours.with_data(name)]
         return bool(readiness.all_due(own, standing.flagged_ms, filled, now_ms))
 
     def _share(self, names: Sequence[str], terms: Sequence[Term]) -> list[str]:
@@ -182,7 +187,8 @@ class ArchiveProcess:
             archiver = self._archivers.get(name)
             if archiver is None:
                 archiver = self._archiver(name)
-                archiver.start()
+                if not self._start(name, archiver):
+                    return None
                 self._archivers[name] = archiver
             return act(archiver)
         except LeaseLost as error:
@@ -198,6 +204,18 @@ class ArchiveProcess:
             log.exception("archiving %s failed; starting again", name)
             self._give_up(name, _RETRY_SECONDS, error)
         return None
+
+    def _start(self, name: str, archiver: Archiver) -> bool:
+        """Whether the archiver can make steps. A retired event type that was deleted is only finished."""
+        try:
+            archiver.start()
+        except NotFound:
+            if name not in self._unfinished:
+                raise
+            archiver.finish()
+            self._wait_until[name] = time.monotonic() + _RETRY_SECONDS
+            return False
+        return True
 
     def _give_up(self, name: str, seconds: float, error: Exception | None = None) -> None:
         self._first_error = self._first_error or error

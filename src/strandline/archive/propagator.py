@@ -116,12 +116,25 @@ class Propagator:
         flags.write_period(self._files, f"{period.path}/{READY}", period)
 
     def _settle_top_level(self, terms: Sequence[Term]) -> None:
-        """Settle directories that belong to no directory above, so that they are not examined in every pass."""
+        """Settle directories that belong to no directory above, so that they are not examined in every pass.
+
+        Hours that became part of a term after the terms were read are left to the next pass.
+        """
         unsettled = self._ledger.periods.unsettled()
         above: set[str] = set()
+        known = self._configured_directories(unsettled.values(), terms)
         for needs_of, start_of, _ in _LEVELS:
             for start_ms in {start_of(start_ms) for start_ms in unsettled.values()}:
-                above.update(*needs_of(start_ms, terms, self._layout_of).values())
-        alone = [path for path in unsettled if path not in above]
+                needs = needs_of(start_ms, terms, self._layout_of)
+                known.update(needs)
+                above.update(*needs.values())
+        alone = [path for path in unsettled if path in known and path not in above]
         if alone:
             self._ledger.periods.settle(self._ledger.periods.revisions(alone))
+
+    def _configured_directories(self, starts_ms: Iterable[int], terms: Sequence[Term]) -> set[str]:
+        return {
+            layout.directory(start_ms)
+            for start_ms in {*starts_ms}
+            for layout in _configured(start_ms, terms, self._layout_of)
+        }

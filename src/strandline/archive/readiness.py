@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from strandline.archive.model import HOUR_MS, Barrier, ReadyRule, StoredPartition, Term, hour_of
+from strandline.archive.model import HOUR_MS, Barrier, ExpiredRange, ReadyRule, StoredPartition, Term, hour_of
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,16 @@ def blocked_by(hour_ms: int, states: PartitionStates, barrier: Barrier | None, r
     """Why an hour that has ended is not ready; None if it is."""
     return _behind_in_time(hour_ms, states, rule) or (
         _behind_barrier(states, barrier) if rule == "barrier" else None
+    )
+
+
+def lacking(hour_ms: int, gaps: Iterable[ExpiredRange]) -> str | None:
+    """Why an hour is held back that may lack records because of one of these gaps; None if none is about it."""
+    records = sum(gap.records for gap in gaps if gap.from_ms <= hour_ms <= gap.to_ms)
+    if not records:
+        return None
+    return (
+        f"{records} events expired before they were archived; archive.on_gap = 'flag' flags the hour without them"
     )
 
 

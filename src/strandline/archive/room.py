@@ -87,7 +87,8 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 class ArchiveStatus(msgspec.Struct, frozen=True):
     """One event type. `lag` counts events that are not archived yet, None if the event type does not exist.
 
-    `due` lists the oldest hours that are due, at most 24 of them; `due_hours` counts all.
+    `due` lists the oldest hours that are due, at most 24 of them; `due_hours` counts all. `worked_at` is when an
+    archive process last published or recorded something: while one runs, at least once in every shift.
     """
 
     event_type: str
@@ -99,6 +100,7 @@ class ArchiveStatus(msgspec.Struct, frozen=True):
     due: tuple[HourStatus, ...]
     partitions: tuple[PartitionStatus, ...]
     counts: Counts
+    worked_at: str | None = None
 
 
 class PeriodStatus(msgspec.Struct, frozen=True):

@@ -52,6 +52,20 @@ class ArchiveSettings:
     on_unavailable: str = setting(
         "earliest", "Where to continue if records expired before they were archived: `earliest` or `latest`."
     )
+    on_gap: str = setting(
+        "flag",
+        "What to do with hours that may lack records that expired before they were archived: `flag` (the "
+        "manifest names them in `skipped`) or `hold` (the hours get no flag).",
+    )
+    retention_waits: bool = setting(
+        True,
+        "Whether events of archived event types are kept after their retention until they are archived.",
+    )
+    max_waiting_bytes: int = setting(
+        10_000_000_000,
+        "Retention does not wait for an event type with more bytes (estimated) of such events.",
+        minimum=0,
+    )
     interval_ms: int = setting(1_000, "How often the archive checks for new work.", minimum=10)
     min_records: int = setting(
         500_000, "Collect before the end of the shift if an event type has this many new records.", minimum=1

@@ -60,7 +60,8 @@ def _decided(ledger: Ledger, event_type: str, hour_ms: int) -> Manifest | None:
     """The flag that the ledger has decided; None if it has decided none."""
     for hour in ledger.hours.between(hour_ms, hour_ms + 1, event_type):
         if hour.revision:
-            return flags.manifest(hour, ledger.files(event_type, hour_ms))
+            gaps = ledger.hours.gaps(event_type, hour_ms, hour_ms)
+            return flags.manifest(hour, ledger.files(event_type, hour_ms), gaps)
     return None
 
 

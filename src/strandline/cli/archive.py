@@ -66,7 +66,8 @@ def status(target: Target, start: str | None, end: str | None) -> None:
         found = rooms.archive.status()
         listed = {one.event_type: [*rooms.archive.hours(one.event_type, start, end)] for one in found}
         periods = [*rooms.archive.periods(start, end)]
-    hours = {name: own for name, own in listed.items() if own}
+    # Due hours before the span are shown as well: nobody would look for them.
+    hours = {one.event_type: listed[one.event_type] for one in found if listed[one.event_type] or one.due_hours}
     found = [one for one in found if one.event_type in hours]
     if target.as_json:
         event_types = [{**msgspec.to_builtins(one), "hours": hours[one.event_type]} for one in found]
@@ -75,13 +76,13 @@ def status(target: Target, start: str | None, end: str | None) -> None:
     if not found:
         print("nothing is archived in this span; start the archive with `strandline pipeline run archive`")
         return
-    _print_grid(hours)
+    _print_grid({name: own for name, own in hours.items() if own})
     _print_counts(found)
 
 
 def _print_grid(hours: Mapping[str, Sequence[HourStatus]]) -> None:
     """Print one line per event type and day."""
-    wide = max(map(len, hours))
+    wide = max(map(len, hours), default=0)
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(Text(" " * (wide + 13) + "".join(f"{hour:02d} " for hour in range(24)), "dim"))
     for event_type, own in hours.items():
@@ -99,9 +100,27 @@ def _print_grid(hours: Mapping[str, Sequence[HourStatus]]) -> None:
 
 def _print_counts(found: Sequence[ArchiveStatus]) -> None:
     output.print_table(
-        ("event type", "read", "archived", "late", "quarantined", "dropped", "skipped", "lag", "last ready"),
-        ((one.event_type, *msgspec.structs.astuple(one.counts), one.lag, one.last_ready) for one in found),
+        (
+            "event type",
+            "read",
+            "archived",
+            "late",
+            "quarantined",
+            "dropped",
+            "skipped",
+            "lag",
+            "last ready",
+            "worked at",
+        ),
+        (
+            (one.event_type, *msgspec.structs.astuple(one.counts), one.lag, one.last_ready, one.worked_at)
+            for one in found
+        ),
     )
+    _print_due(found)
+
+
+def _print_due(found: Sequence[ArchiveStatus]) -> None:
     for one in found:
         if one.due:
             more = f" ({one.due_hours - 1} more hours are due)" if one.due_hours > 1 else ""
@@ -162,7 +181,8 @@ def verify(target: Target, event_types: tuple[str, ...], start: str | None, end:
     """
     checks = []
     with target.open() as rooms, _counting("verified", quiet=target.as_json) as count:
-        for name in event_types or [one.event_type for one in rooms.archive.status()]:
+        known = rooms.archive.status()
+        for name in event_types or [one.event_type for one in known]:
             for check in rooms.archive.verify(name, start, end):
                 checks.append(check)
                 count()
@@ -174,6 +194,7 @@ def verify(target: Target, event_types: tuple[str, ...], start: str | None, end:
             print(f"{check.event_type} {check.hour}: {'; '.join(check.problems)}")
         rows = sum(check.rows for check in checks)
         print(f"{len(checks) - len(bad)} of {len(checks)} ready hours are in order, {rows:,} rows")
+        _print_due([one for one in known if not event_types or one.event_type in event_types])
     return FAILED if bad else 0
 
 

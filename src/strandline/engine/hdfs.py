@@ -66,6 +66,7 @@ class FileStatus:
 
     name: str
     size: int | None
+    modified_ms: int
 
 
 class HdfsConnection:
@@ -86,7 +87,7 @@ class HdfsConnection:
             found = self.run(lambda: self._client.get_file_info(path))
         except NotFound:
             return None
-        return FileStatus(_name(path), None if found.isdir else found.length)
+        return FileStatus(_name(path), None if found.isdir else found.length, found.modification_time)
 
     def children(self, path: str) -> list[FileStatus]:
         """The entries of a directory; empty if the path does not exist."""
@@ -95,7 +96,10 @@ class HdfsConnection:
         except NotFound:
             return []
         items = (item for item in found if item.path != path)
-        return [FileStatus(_name(item.path), None if item.isdir else item.length) for item in items]
+        return [
+            FileStatus(_name(item.path), None if item.isdir else item.length, item.modification_time)
+            for item in items
+        ]
 
     def create(self, path: str) -> HdfsWriter:
         """Create a file and its parent directories. Conflict if the file exists."""

@@ -65,6 +65,7 @@ class ObjectHead:
     size: int
     etag: str
     metadata: Mapping[str, str]
+    modified_ms: int
 
 
 class Bucket:
@@ -93,7 +94,8 @@ class Bucket:
             found = self._call("head_object", key)
         except NotFound:
             return None
-        return ObjectHead(found["ContentLength"], found["ETag"], found["Metadata"])
+        modified_ms = int(found["LastModified"].timestamp() * 1000)
+        return ObjectHead(found["ContentLength"], found["ETag"], found["Metadata"], modified_ms)
 
     def get(self, key: str) -> tuple[bytes, str]:
         """The whole object and its ETag."""

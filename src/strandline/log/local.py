@@ -224,7 +224,7 @@ class LocalLog(ServedLog, Room):
         return {**self.upkeep.counts(), **self._initiator.counts()}
 
     def gauges(self) -> GaugeValues:
-        return self._gauges.values()
+        return {**self._gauges.values(), **self.upkeep.retention.gauges()}
 
     def histograms(self) -> HistogramValues:
         return {_COMMITS: self._storages.commit_times()}

@@ -10,7 +10,7 @@ from strandline.log import cursors
 from strandline.log.cursors import Position, Span
 from strandline.log.event_types import EventTypes
 from strandline.log.model import Timeline
-from strandline.log.ranges import PartitionRange, pieces
+from strandline.log.ranges import PartitionRange, pieces, read_range
 from strandline.log.settings import LogSettings
 
 
@@ -60,3 +60,23 @@ class RangeSource:
         between = cursors.index_of(spans, start), cursors.index_of(spans, end)
         found = pieces(snapshot.timelines, self._event_types.storages(), spans, *between)
         return PartitionRange(event_type, partition, found, str(self._data.resolve()), self._settings)
+
+    def next_time(self, event_type: str, snapshot: LogSnapshot, partition: int, position: Position) -> int | None:
+        """The timestamp of the record after a position; None if there is none, or if it has none."""
+        if not snapshot.pending(partition, position):
+            return None
+        end = snapshot.ahead(partition, position, 1)
+        for batch in read_range(self.range(event_type, snapshot, partition, position, end)):
+            found: int = batch.records["timestamp"][0].as_py()
+            return found if found > 0 else None
+        return None
+
+    def newest_time(self, event_type: str, snapshot: LogSnapshot) -> int:
+        """The newest timestamp of the last records of all partitions; −1 if there is none."""
+        found = [-1]
+        for partition, spans in enumerate(snapshot.spans):
+            last = cursors.end_index(spans) - 1
+            if last >= cursors.begin_index(spans):
+                time_ms = self.next_time(event_type, snapshot, partition, cursors.at_index(spans, last))
+                found.append(-1 if time_ms is None else time_ms)
+        return max(found)

@@ -23,6 +23,7 @@ from strandline.log.catalog import Catalog
 from strandline.log.cursors import Position
 from strandline.log.model import CatalogEntry, Timeline
 from strandline.log.open_storages import Storages
+from strandline.log.retention import Wait, WaitingRetention
 from strandline.log.settings import LogSettings
 from strandline.log.subscriptions.port import SubscriptionStore
 from strandline.log.subscriptions.stats import unread
@@ -63,6 +64,8 @@ class Upkeep:
         self._subscriptions = subscriptions
         self._settings = settings
         self._clock = clock
+        #: The event types whose expired records are kept until they are archived.
+        self.retention = WaitingRetention(storages)
         self._counts: dict[CounterMetric, Counter[str]] = {_REMOVED: Counter(), _UNREAD: Counter()}
 
     def counts(self) -> CounterValues:
@@ -71,17 +74,22 @@ class Upkeep:
 
     def run(self) -> list[Removed]:
         """One round of all tasks; returns the timelines it removed. The next round retries what failed."""
-        removed = self.remove_timelines()
+        removed: list[Removed] = []
+        with guarded("asking what is archived"):  # before that, nothing may expire
+            waits = self.retention.waits()
+            self.retention.forget(waits)
+            removed = self.remove_timelines(waits)
+            self.purge(waits)
         self.sweep()
-        self.purge()
         self._storages.tidy()
         return removed
 
-    def remove_timelines(self) -> list[Removed]:
+    def remove_timelines(self, waits: Mapping[str, Wait] | None = None) -> list[Removed]:
         """Mark closed timelines past their retention as removed; a later sweep deletes their topics.
 
         No reader starts on a marked timeline. Readers that have started on it can finish until the sweep.
         """
+        waits = self.retention.waits() if waits is None else waits
         now_ms = self._clock.now_ms()
         found: list[Removed] = []
         for entry in self._catalog.entries():
@@ -89,10 +97,22 @@ class Upkeep:
             if retention_ms is None:
                 continue
             with guarded(f"removing timelines of {entry.event_type.name}"):
-                for timeline in expiry.removable(entry.timelines, retention_ms, now_ms):
+                wait = waits.get(entry.event_type.name)
+                for timeline in self._expired(entry, wait, retention_ms, now_ms):
                     behind = unread(self._subscriptions, entry.id, timeline)
                     found += self._removed(timeline, behind, now_ms)
         return found
+
+    def _expired(self, entry: CatalogEntry, wait: Wait | None, retention_ms: int, now_ms: int) -> list[Timeline]:
+        """The closed timelines that may be removed now."""
+        found = expiry.removable(entry.timelines, retention_ms, now_ms)
+        if wait is None:
+            return found
+        positions = wait.positions
+        done = [*itertools.takewhile(lambda timeline: expiry.is_replicated(timeline, positions), found)]
+        # Most timelines are archived; their storages need not answer.
+        waiting = len(done) < len(found) and self.retention.of(entry, wait, now_ms - retention_ms)
+        return done if waiting else found
 
     def _removed(self, timeline: Timeline, behind: Mapping[str, int], now_ms: int) -> list[Removed]:
         """Mark a timeline as removed; an empty list if another node did so first."""
@@ -166,23 +186,33 @@ class Upkeep:
                     except StrandlineError as error:
                         yield _about(error, entry.event_type.name)
 
-    def purge(self) -> int:
+    def purge(self, waits: Mapping[str, Wait] | None = None) -> int:
         """Remove records past the current retention of their event type; returns how many."""
+        waits = self.retention.waits() if waits is None else waits
         removed = 0
         unreachable: set[str] = set()
         for entry in self._catalog.entries():
             retention_ms = entry.event_type.retention_ms(self._settings.retention_ms)
             if retention_ms is None:
                 continue
-            for timeline in entry.timelines:
-                if timeline.cleaned_up_at is None and timeline.storage_id not in unreachable:
-                    with guarded(f"purging topic {timeline.topic}", unreachable, timeline.storage_id):
-                        storage = self._storages.get(timeline.storage_id)
-                        storage.retain(timeline.topic, retention_ms)
-                        removed += storage.purge(timeline.topic, self._clock.now_ms() - retention_ms)
+            before_ms = self._clock.now_ms() - retention_ms
+            with guarded(f"purging {entry.event_type.name}"):
+                wait = self.retention.of(entry, waits.get(entry.event_type.name), before_ms)
+                for timeline in entry.timelines:
+                    if timeline.cleaned_up_at is None and timeline.storage_id not in unreachable:
+                        with guarded(f"purging topic {timeline.topic}", unreachable, timeline.storage_id):
+                            removed += self._purge(timeline, wait, retention_ms, before_ms)
         if removed:
             log.info("expired records were removed", extra=fields(records=removed))
         return removed
+
+    def _purge(self, timeline: Timeline, wait: Wait | None, retention_ms: int, before_ms: int) -> int:
+        """Remove expired records of a timeline; with a wait, only those that are archived."""
+        storage = self._storages.get(timeline.storage_id)
+        # An engine that expires records by itself does not know what is archived.
+        storage.retain(timeline.topic, retention_ms if wait is None else None)
+        ends = None if wait is None else expiry.replicated_ends(timeline, wait.positions)
+        return storage.purge(timeline.topic, before_ms, ends)
 
 
 def _about(error: StrandlineError, event_type: str) -> StrandlineError:

@@ -287,7 +287,7 @@ def test_a_partition_that_came_to_exist_later_blocks_only_hours_since(place: Arc
 def test_records_that_expired_are_skipped_and_counted(make, caplog):
     """The setting decides whether the archive continues at the oldest record or at the end."""
     for setting, left in (("earliest", 1), ("latest", 0)):
-        place = make(on_unavailable=setting)
+        place = make(on_unavailable=setting, retention_waits=False)
         place.create(options=Options(HOUR_MS))
         place.archiver().stop(place.terms)
         place.publish(NOON + 1, NOON + 2)
@@ -304,7 +304,7 @@ def test_records_that_expired_are_skipped_and_counted(make, caplog):
 
 def test_records_that_expire_in_the_middle_of_a_shift_are_skipped(make):
     """Records that expire before they are collected are skipped and counted."""
-    place = make()
+    place = make(retention_waits=False)
     place.create(options=Options(HOUR_MS))
     archiver = place.working()
     place.publish(NOON + 1, NOON + 2)

@@ -6,6 +6,7 @@ import pytest
 from archive_place import GRACE, NOON, ArchivePlace
 from files_reader import check_files
 
+from strandline import failpoints
 from strandline.archive.hours import HourGrid
 from strandline.archive.model import DAY_MS, HOUR_MS, hour_name
 from strandline.archive.options import ArchiveOptions
@@ -101,11 +102,11 @@ def test_a_retired_type_is_finished_with_its_open_data(place: ArchivePlace):
     archiver = place.working()
     place.publish(OLD)
     place.ledger.close_term("orders", NOON)
-    assert not process._has_due_hours("orders", place.terms, place.clock.now_ms())
+    assert not process._is_unfinished("orders", place.terms, place.clock.now_ms())
     snapshot, _ = archiver._begin(place.terms)
     archiver._collect(snapshot)
     archiver._decide(snapshot, set())
-    assert process._has_due_hours("orders", place.terms, place.clock.now_ms())
+    assert process._is_unfinished("orders", place.terms, place.clock.now_ms())
 
 
 def test_data_stay_due_when_their_event_type_is_created_again(place: ArchivePlace):
@@ -119,3 +120,28 @@ def test_data_stay_due_when_their_event_type_is_created_again(place: ArchivePlac
     place.create(partitions=2)
     place.live_through(place.archiver(), ONE + GRACE)
     assert "01/07" in place.flagged()
+
+
+@pytest.mark.parametrize("failpoint", ["archive.flagged", "archive.publish"])
+def test_a_retired_type_that_was_killed_at_its_last_flag_is_finished(place: ArchivePlace, monkeypatch, failpoint):
+    """What was decided is published and flagged by the next process, although nothing is due any more."""
+    archiver = place.working()
+    ids = place.publish(NOON, NOON - 99 * DAY_MS)
+    place.live_through(archiver, ONE)
+    place.ledger.close_term("orders", ONE)
+
+    def crash(name: str) -> None:
+        if name == failpoint:
+            raise SystemExit(name)
+
+    monkeypatch.setattr(failpoints, "hit", crash)
+    with pytest.raises(SystemExit):
+        place.live_through(archiver, ONE + GRACE)
+    monkeypatch.undo()
+    process: ArchiveProcess = place.platform.archive.process()
+    process._ledger = place.ledger
+    assert process._is_unfinished("orders", place.terms, place.clock.now_ms())
+    place.step(place.archiver())
+    assert place.flagged()[-1] == "01/12"
+    assert check_files(place.root).all == dict.fromkeys(ids, 1)
+    assert not process._is_unfinished("orders", place.terms, place.clock.now_ms())

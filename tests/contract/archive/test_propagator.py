@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from archive_place import GRACE, NOON, ArchivePlace
 
-from strandline.archive.model import HOUR_MS
+from strandline.archive.model import DAY_MS, HOUR_MS
 from strandline.clock import parse_rfc3339
 
 ONE = NOON + HOUR_MS
@@ -138,3 +138,18 @@ def test_event_types_with_templates_of_their_own_have_parents_of_their_own(make)
     assert place.period("clicks/2024-05-01")["children"]["clicks/2024-05-01/07"] == 1
     assert place.flag(NOON, "clicks")["revision"] == 1
     assert not (place.root / "2024-05-01").exists()
+
+
+def test_an_hour_that_became_configured_meanwhile_waits_for_the_next_pass(both: ArchivePlace):
+    """A pass with terms that were read before the hour got data does not settle it without the flag above."""
+    place = both
+    stale = place.terms
+    archiver = place.working("orders")
+    place.publish(NOON - 5 * DAY_MS)
+    place.live_through(archiver, NOON + HOUR_MS + GRACE, every_ms=HOUR_MS // 4)
+    place.propagator.run(stale)
+    assert place.period("2024-04-26/12") is None
+    place.propagate()
+    assert [*place.period("2024-04-26/12")["children"]] == ["2024-04-26/12/orders"]
+    waiting = place.ledger.periods.unsettled()  # for the other event type
+    assert all(path.startswith("2024-05-01") for path in waiting)

@@ -48,7 +48,7 @@ def test_without_an_offset_it_starts_at_the_beginning(place: ArchivePlace):
 @pytest.mark.parametrize(("setting", "offsets"), [("earliest", [2]), ("latest", [])])
 def test_an_offset_out_of_range_goes_by_the_setting(make, setting, offsets):
     """The seed: “The latest (most recent) or earliest (oldest) offset”."""
-    place = make(on_unavailable=setting)
+    place = make(on_unavailable=setting, retention_waits=False)
     place.create(options=Options(HOUR_MS))
     place.archiver().stop(place.terms)
     place.publish(NOON + 1, NOON + 2)

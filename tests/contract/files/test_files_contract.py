@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -274,6 +275,11 @@ class TestLookingAround:
         files.delete_tree("_staging/run")
         files.delete_tree("_staging/run")
         assert files.entries("_staging") == [FileEntry("run2", None)]
+
+    def test_a_file_has_a_time_of_its_file_system(self, files):
+        """The time when it was written, also for an empty file."""
+        stage(files, b"", "clock.part")
+        assert abs(files.modified_ms("clock.part") - time.time() * 1000) < 10_000
 
     def test_a_pickle_opens_the_same_place(self, files):
         """Workers get the tree as a pickle."""

@@ -306,6 +306,14 @@ def test_without_a_retention_records_are_kept_for_ever(kafka, storage):
     assert (found["retention.ms"], found["cleanup.policy"]) == ("-1", "delete")
 
 
+def test_a_retention_can_be_taken_back(kafka, storage, topic):
+    """While records wait for the archive, the broker must not delete them, whatever the topic had before."""
+    storage.retain(topic, None)
+    until(lambda: settings_of(kafka, topic)["retention.ms"] == "-1")
+    storage.retain(topic, DAY_MS)
+    until(lambda: settings_of(kafka, topic)["retention.ms"] == str(DAY_MS))
+
+
 def test_an_unchanged_retention_costs_nothing(broker, storage, topic):
     """An unchanged retention time needs no request to the broker."""
     storage.retain(topic, DAY_MS)

@@ -91,6 +91,11 @@ class ArrowFiles(Files):
         size: int | None = info.size if info.type == pafs.FileType.File else None
         return size
 
+    def modified_ms(self, path: str) -> int | None:
+        with _mapped(path):
+            found = self._system.get_file_info(self._at(path)).mtime_ns
+        return None if found is None else found // 1_000_000
+
     def delete(self, path: str) -> None:
         with suppress(NotFound), _mapped(path):
             self._system.delete_file(self._at(path))

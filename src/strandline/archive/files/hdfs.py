@@ -56,6 +56,10 @@ class HdfsFiles(RenamingFiles):
         status = self._connection.status(self._at(path))
         return None if status is None else status.size
 
+    def modified_ms(self, path: str) -> int | None:
+        status = self._connection.status(self._at(path))
+        return None if status is None else status.modified_ms
+
     def delete(self, path: str) -> None:
         self._connection.delete(self._at(path))
 

@@ -99,6 +99,10 @@ class LocalFiles(RenamingFiles):
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
+    def modified_ms(self, path: str) -> int | None:
+        with _mapped(path):
+            return self._at(path).stat().st_mtime_ns // 1_000_000
+
     def delete(self, path: str) -> None:
         with _mapped(path), suppress(FileNotFoundError, NotADirectoryError):
             self._at(path).unlink()

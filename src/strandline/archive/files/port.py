@@ -214,6 +214,10 @@ class Files(ABC):
     def size(self, path: str) -> int | None:
         """The size of a file in bytes; None if it does not exist."""
 
+    def modified_ms(self, path: str) -> int | None:  # noqa: ARG002 - not every file system tells it
+        """When a file was written, by the clock of the file system; None if that or the file is not known."""
+        return None
+
     @abstractmethod
     def delete(self, path: str) -> None:
         """Delete a file; a missing file is not an error. Not for flags that may be replaced at the same time."""

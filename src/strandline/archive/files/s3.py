@@ -114,6 +114,10 @@ class S3Files(Files):
         found = self._bucket.head(self._key(path))
         return None if found is None else found.size
 
+    def modified_ms(self, path: str) -> int | None:
+        found = self._bucket.head(self._key(path))
+        return None if found is None else found.modified_ms
+
     def delete(self, path: str) -> None:
         self._bucket.delete([self._key(path)])
 

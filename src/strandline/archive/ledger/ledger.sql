@@ -68,7 +68,7 @@ CREATE TABLE archive_files (
 CREATE INDEX archive_files_of_hour ON archive_files (event_type, hour_ms);
 CREATE INDEX publishing_archive_files ON archive_files (event_type) WHERE NOT published;
 -- Revision 0 is not flagged. `written` is the revision in the files, `settled` the one in the flag above. `filled`:
--- the hour has data files.
+-- the hour has data files, or may lack records because of a gap.
 CREATE TABLE archive_hours (
     event_type  TEXT COLLATE "C" NOT NULL,
     hour_ms     BIGINT NOT NULL,
@@ -99,6 +99,19 @@ CREATE TABLE archive_periods (
 CREATE INDEX archive_periods_by_time ON archive_periods (start_ms);
 CREATE INDEX unwritten_archive_periods ON archive_periods (start_ms) WHERE written < revision;
 CREATE INDEX unsettled_archive_periods ON archive_periods (start_ms) WHERE settled < written;
+-- Records that expired before they were archived, up to a position. Hours from `from_ms` to `to_ms` may lack some.
+CREATE TABLE archive_gaps (
+    event_type      TEXT COLLATE "C" NOT NULL,
+    partition       INTEGER NOT NULL,
+    timeline        BIGINT NOT NULL,
+    last            BIGINT NOT NULL,
+    after_timeline  BIGINT,
+    after_offset    BIGINT,
+    records         BIGINT NOT NULL,
+    from_ms         BIGINT NOT NULL,
+    to_ms           BIGINT NOT NULL,
+    PRIMARY KEY (event_type, partition, timeline, last)
+) WITHOUT ROWID;
 -- `expires_ms` is on the server's clock in PostgreSQL, on the clock of the machine's start `boot` in SQLite.
 CREATE TABLE archive_owners (
     owner       TEXT PRIMARY KEY,
@@ -145,6 +158,21 @@ INSERT INTO archive_hours (event_type, hour_ms, filled)
 SELECT DISTINCT event_type, hour_ms, TRUE FROM archive_files WHERE kind = 'data'
 ON CONFLICT (event_type, hour_ms) DO UPDATE SET filled = TRUE;
 CREATE INDEX unflagged_archive_data ON archive_hours (event_type, hour_ms) WHERE filled AND revision = 0;
+
+-- name: migration_4
+-- Records that expired before they were archived, up to a position. Hours from `from_ms` to `to_ms` may lack some.
+CREATE TABLE archive_gaps (
+    event_type      TEXT COLLATE "C" NOT NULL,
+    partition       INTEGER NOT NULL,
+    timeline        BIGINT NOT NULL,
+    last            BIGINT NOT NULL,
+    after_timeline  BIGINT,
+    after_offset    BIGINT,
+    records         BIGINT NOT NULL,
+    from_ms         BIGINT NOT NULL,
+    to_ms           BIGINT NOT NULL,
+    PRIMARY KEY (event_type, partition, timeline, last)
+) WITHOUT ROWID;
 
 -- name: now (sqlite)
 SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER);
@@ -287,6 +315,15 @@ WHERE event_type = :event_type AND filled AND revision = 0 ORDER BY hour_ms;
 -- name: fill_hour
 INSERT INTO archive_hours (event_type, hour_ms, filled) VALUES (:event_type, :hour_ms, TRUE)
 ON CONFLICT (event_type, hour_ms) DO UPDATE SET filled = TRUE;
+
+-- name: add_gap
+INSERT INTO archive_gaps (event_type, partition, timeline, last, after_timeline, after_offset, records, from_ms, to_ms)
+VALUES (:event_type, :partition, :timeline, :last, :after_timeline, :after_offset, :records, :from_ms, :to_ms)
+ON CONFLICT DO NOTHING;
+
+-- name: gaps
+SELECT partition, after_timeline, after_offset, timeline, last, records, from_ms, to_ms FROM archive_gaps
+WHERE event_type = :event_type AND from_ms <= :last_ms AND to_ms >= :first_ms ORDER BY partition, timeline, last;
 
 -- name: set_barrier
 INSERT INTO archive_hours AS h (event_type, hour_ms, barrier) VALUES (:event_type, :hour_ms, :barrier)

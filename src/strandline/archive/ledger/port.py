@@ -11,7 +11,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
-from strandline.archive.model import ArchivedFile, Barrier, Claim, Decision, Hour, Location, Period, Standing, Term
+from strandline.archive.model import (
+    ArchivedFile,
+    Barrier,
+    Claim,
+    Decision,
+    ExpiredRange,
+    Hour,
+    Location,
+    Period,
+    Standing,
+    Term,
+)
 
 
 class Leases(ABC):
@@ -77,7 +88,14 @@ class HourBook(ABC):
 
     @abstractmethod
     def with_data(self, event_type: str) -> list[Hour]:
-        """Hours that have data files and no flag, oldest first."""
+        """Hours that have data files, or lack records because of a gap, and have no flag; oldest first."""
+
+    @abstractmethod
+    def gaps(self, event_type: str, first_ms: int, last_ms: int) -> list[ExpiredRange]:
+        """The gaps because of which hours from `first_ms` to `last_ms`, both included, may lack records.
+
+        Those of an hour do not change after its flag, so a revision always lists the same.
+        """
 
     @abstractmethod
     def newest_path(self, event_type: str) -> tuple[int, str] | None:
@@ -139,7 +157,10 @@ class Ledger(ABC):
 
     @abstractmethod
     def close_term(self, event_type: str, to_ms: int) -> None:
-        """An event type is no longer configured from that hour on. NotFound if it is not configured now."""
+        """An event type is no longer configured from that hour on, except for hours that have data and no flag.
+
+        NotFound if it is not configured now.
+        """
 
     @abstractmethod
     def location(self, event_type: str) -> Location | None:
@@ -168,7 +189,7 @@ class Ledger(ABC):
         Invalid if a record that was read is neither in a file nor counted as dropped. Conflict, with nothing
         changed, if a partition is not where the decision begins, if a file is listed already, or if a file is
         `data` for a flagged hour or `late` for an unflagged one. The hours of data files become part of the event
-        type's terms.
+        type's terms. A gap is about hours after the newest flagged one only.
         """
 
     @abstractmethod

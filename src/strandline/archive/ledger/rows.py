@@ -14,6 +14,7 @@ from strandline.archive.model import (
     Claim,
     Counts,
     Decision,
+    ExpiredRange,
     Hour,
     Period,
     Standing,
@@ -38,6 +39,21 @@ def hour(*row: Any) -> Hour:
 
 def period(path: str, start_ms: int, revision: int, written: int, children: str) -> Period:
     return Period(path, start_ms, revision, written, _children.decode(children))
+
+
+def gap(partition: int, after_timeline: int | None, after_offset: int | None, *rest: int) -> ExpiredRange:
+    timeline, last, *more = rest
+    after = None if after_timeline is None or after_offset is None else Position(after_timeline, after_offset)
+    return ExpiredRange(partition, after, Position(timeline, last), *more)
+
+
+def gap_values(event_type: str, gap: ExpiredRange) -> dict[str, Any]:
+    """The parameters of the statement `add_gap`."""
+    values = msgspec.structs.asdict(gap)
+    after_timeline, after_offset = values.pop("after") or (None, None)
+    timeline, last = values.pop("last")
+    after = {"after_timeline": after_timeline, "after_offset": after_offset}
+    return {"event_type": event_type, "timeline": timeline, "last": last, **after, **values}
 
 
 def standing(found: Sequence[tuple[Any, ...]]) -> Standing | None:

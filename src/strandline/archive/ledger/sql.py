@@ -10,7 +10,19 @@ import msgspec
 from strandline.archive import readiness
 from strandline.archive.ledger import rows
 from strandline.archive.ledger.port import HourBook, Leases, Ledger, PeriodBook
-from strandline.archive.model import ArchivedFile, Barrier, Claim, Decision, Hour, Location, Period, Standing, Term
+from strandline.archive.model import (
+    HOUR_MS,
+    ArchivedFile,
+    Barrier,
+    Claim,
+    Decision,
+    ExpiredRange,
+    Hour,
+    Location,
+    Period,
+    Standing,
+    Term,
+)
 from strandline.engine.database import Database, LeaseClock, Tables, Transaction, is_plain
 from strandline.engine.process_leases import ProcessLeases
 from strandline.errors import Conflict, NotFound
@@ -95,6 +107,12 @@ class SqlHourBook(HourBook):
     def with_data(self, event_type: str) -> list[Hour]:
         return [rows.hour(*row) for row in self._tables.fetch("unflagged_data", event_type=event_type)]
 
+    def gaps(self, event_type: str, first_ms: int, last_ms: int) -> list[ExpiredRange]:
+        if not is_plain(event_type):
+            return []
+        found = self._tables.fetch("gaps", event_type=event_type, first_ms=first_ms, last_ms=last_ms)
+        return [rows.gap(*row) for row in found]
+
     def newest_path(self, event_type: str) -> tuple[int, str] | None:
         found = self._tables.fetch("newest_path", event_type=event_type)
         return (int(found[0][0]), str(found[0][1])) if found else None
@@ -173,6 +191,7 @@ class SqlLedger(Ledger):
             dropped = tx.run("drop_empty_term", event_type=event_type, to_ms=to_ms)
             if not dropped and not tx.run("close_term", event_type=event_type, to_ms=to_ms):
                 raise NotFound(f"event type {event_type!r} is not archived")
+            _cover_data(tx, event_type)
 
         self._tables.transaction(work)
 
@@ -192,7 +211,7 @@ class SqlLedger(Ledger):
                 tx.run("forget_partitions", event_type=event_type)
                 tx.run("forget_barriers", event_type=event_type)
                 tx.run("forget_empty_hours", event_type=event_type)
-            _cover(tx, event_type, [hour_ms for _, hour_ms, *_ in tx.run("unflagged_data", event_type=event_type)])
+            _cover_data(tx, event_type)
             return Claim(event_type, epoch, incarnation)
 
         return self._tables.transaction(work)
@@ -206,9 +225,11 @@ class SqlLedger(Ledger):
         rows.check_counts(decision)
 
         def work(tx: Transaction) -> None:
-            rows.check_start(decision, rows.standing(tx.run("standing", event_type=name)))
+            before = rows.standing(tx.run("standing", event_type=name))
+            rows.check_start(decision, before)
             tx.run_many("store", [rows.stored_values(name, *item) for item in decision.stored.items()])
             _add_files(tx, name, decision.files)
+            _add_gaps(tx, name, decision.gaps, before.flagged_ms if before else -1)
             counts = msgspec.structs.asdict(decision.counts)
             tx.run("count", event_type=name, read_ms=decision.read_ms, **counts)
 
@@ -238,6 +259,24 @@ def _add_files(tx: Transaction, event_type: str, files: Sequence[ArchivedFile]) 
     _cover(tx, event_type, filled)
     late = sorted({file.hour_ms for file in files if file.kind == "late"})
     tx.run("make_stale", event_type=event_type, hours_ms=late)
+
+
+def _add_gaps(tx: Transaction, event_type: str, gaps: Sequence[ExpiredRange], flagged_ms: int) -> None:
+    first_ms = flagged_ms + HOUR_MS if flagged_ms >= 0 else 0
+    cut = [msgspec.structs.replace(gap, from_ms=max(gap.from_ms, first_ms)) for gap in gaps]
+    kept = [gap for gap in cut if gap.from_ms <= gap.to_ms]
+    if not kept:
+        return
+    tx.run_many("add_gap", [rows.gap_values(event_type, gap) for gap in kept])
+    terms = [Term(*row) for row in tx.run("terms_of", event_type=event_type)]
+    hours_ms = {hour_ms for gap in kept for hour_ms in range(gap.from_ms, gap.to_ms + 1, HOUR_MS)}
+    lacking = sorted(hour_ms for hour_ms in hours_ms if any(term.covers(hour_ms) for term in terms))
+    tx.run_many("fill_hour", [{"event_type": event_type, "hour_ms": hour_ms} for hour_ms in lacking])
+
+
+def _cover_data(tx: Transaction, event_type: str) -> None:
+    """Keep the hours that have data and no flag in the terms of the event type."""
+    _cover(tx, event_type, [hour_ms for _, hour_ms, *_ in tx.run("unflagged_data", event_type=event_type)])
 
 
 def _cover(tx: Transaction, event_type: str, hours_ms: Sequence[int]) -> None:

@@ -150,7 +150,7 @@ class KafkaStorage(AdoptingStorage, FencingStorage):
     def existing(self, topic: str) -> ExistingTopic:
         return ExistingTopic(self._open_topics().count(topic), self._topics.is_compacted(topic))
 
-    def retain(self, topic: str, retention_ms: int) -> None:
+    def retain(self, topic: str, retention_ms: int | None) -> None:
         self._open_topics().retain(topic, retention_ms)
 
     def grow(self, topic: str, partitions: int) -> None:

@@ -67,7 +67,7 @@ class Topics:
         self._replication = replication
         self._message_bytes = message_bytes
         self._counts: dict[str, int] = {}
-        self._retentions: dict[str, int] = {}
+        self._retentions: dict[str, int | None] = {}
         self._warn_once = threading.Lock()
 
     def check_brokers(self) -> None:
@@ -94,9 +94,12 @@ class Topics:
         self._wait_until(lambda: self._led(topic), f"topic {topic} has no leaders yet")
         self._wait_for_leaders(topic, 1)
 
-    def retain(self, topic: str, retention_ms: int) -> None:
-        """Set the retention of a topic. Sends no request if this process has already set the same one."""
-        if self._retentions.get(topic) == retention_ms:
+    def retain(self, topic: str, retention_ms: int | None) -> None:
+        """Set the retention of a topic; None is no limit.
+
+        Sends no request if this process has already set the same one.
+        """
+        if topic in self._retentions and self._retentions[topic] == retention_ms:
             return
         settings = [
             kafka.ConfigEntry(name, value, incremental_operation=kafka.AlterConfigOpType.SET)

@@ -158,8 +158,8 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def retain(self, topic: str, retention_ms: int) -> None:
-        """Let records expire after this time, including stored ones. Cheap if nothing changes.
+    def retain(self, topic: str, retention_ms: int | None) -> None:
+        """Let records expire after this time, including stored ones; None: never. Cheap if nothing changes.
 
         Does nothing if the engine relies on `purge`.
         """

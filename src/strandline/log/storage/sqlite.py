@@ -183,7 +183,7 @@ class SqliteStorage(SealableStorage, FencingStorage):
                 self._compactor.appended(topic, due=False)
             return removed
 
-    def retain(self, topic: str, retention_ms: int) -> None:  # noqa: ARG002 - see `purge`
+    def retain(self, topic: str, retention_ms: int | None) -> None:  # noqa: ARG002 - see `purge`
         self._refuse_closed()
 
     def grow(self, topic: str, partitions: int) -> None:
