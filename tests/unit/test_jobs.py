@@ -90,9 +90,23 @@ def test_jobs_are_run_with_their_options(call, started, arguments, jobs):
     assert started == [(jobs, {"once": True})]
 
 
+def test_options_of_a_job_can_be_configured(call, started, tmp_path, monkeypatch):
+    """A flag wins over the environment, and the environment over the file."""
+    (tmp_path / "strandline.toml").write_text(
+        '[relay]\nsource = "orders"\ntarget = "later"\nschedule = "buffer"\n'
+    )
+    monkeypatch.setenv("STRANDLINE_RELAY__TARGET", "much-later")
+    monkeypatch.setenv("STRANDLINE_RELAY__SCHEDULE", "hours")
+    done = call("run", "relay", "--relay-schedule", "days", "--once")
+    assert done.exit_code == 0, done.output
+    ((jobs, _),) = started
+    assert [jobs["relay"][name] for name in ("source", "target", "schedule")] == ["orders", "much-later", "days"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["relay", "--relay-delay-ms", "-1"], "relay.delay_ms must be at least 0"),
         (["toy", "--toy-pause-ms", "x"], "'x' is not a valid integer"),
         (["game"], "'game' is not one of 'archive', 'replicate', 'fanout', 'rebuild', 'relay', 'toy'"),
     ],

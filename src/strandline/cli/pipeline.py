@@ -18,7 +18,9 @@ from strandline.errors import NotFound, Unavailable
 from strandline.pipeline.job import Job
 from strandline.pipeline.registry import JOBS
 from strandline.progress import JobProgress
+from strandline.settings import Settings
 
+_SETTINGS = frozenset(Settings.declared())
 _COLUMNS = ("job", "process", "event type", "rows", "rows/s", "lag", "largest lag", "last step")
 _RUN_HELP = """Run JOBS in one Spark application, until SIGTERM or Ctrl-C.
 
@@ -46,16 +48,21 @@ def pipeline() -> None:
 
 
 def job_options(command: Callable[..., Any], jobs: Iterable[Job] = JOBS.values()) -> Callable[..., Any]:
-    """Adds a flag for every option of every job."""
-    for option in (option for job in jobs for option in job.options):
+    """Adds a flag for every option of every job that is not a setting."""
+    for option in (option for job in jobs for option in job.options if option not in _SETTINGS):
         add = click.option(option.flag, default=option.default, show_default=True, help=option.help)
         command = add(command)
     return command
 
 
-def chosen_options(job: Job, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a job, from the flags that `job_options` added."""
-    return {option.name: flags[f"{job.name}_{option.name}"] for option in job.options}
+def chosen_options(job: Job, settings: Settings, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a job, from its section of the settings or from the flags that `job_options` added."""
+    return {
+        option.name: getattr(getattr(settings, option.section), option.name)
+        if option in _SETTINGS
+        else flags[f"{job.name}_{option.name}"]
+        for option in job.options
+    }
 
 
 def _check_exists(data: Path) -> None:
@@ -91,7 +98,7 @@ def run(
     run_application = _application()
     from strandline.platform import Platform  # noqa: PLC0415 - slow to load
 
-    chosen = {name: chosen_options(JOBS[name], flags) for name in jobs}
+    chosen = {name: chosen_options(JOBS[name], settings, flags) for name in jobs}
     with shown(as_json=as_json) as show, Platform(data, settings, system_clock()) as platform:
         run_application(chosen, platform, master, show, once=once)
 
