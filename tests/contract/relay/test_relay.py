@@ -62,6 +62,18 @@ def test_nothing_is_early(node):
             assert event["n"] != 1 or published_ms >= soon
 
 
+def test_a_delay_of_years(node):
+    """A schedule that the relay makes accepts it. One for shorter delays would refuse every event."""
+    years = 3 * 365 * 86_400_000
+    publish(node, 1)
+    told = []
+    relay(node, delay_ms=years).once(told.append)
+    assert (told[-1].details["waiting"], letters(node)) == (1, [])
+    node.schedules.create(Schedule("short", max_future_ms=60_000))
+    with pytest.raises(Invalid, match="accepts messages at most 60000 ms ahead"):
+        relay(node, schedule="short", delay_ms=60_001)
+
+
 def test_order_is_by_due_time_within_a_partition(node):
     """Not by the order of the source; events of one moment are in the order of the source."""
     node.log.create(EventType("single", partitions=1))
