@@ -95,7 +95,7 @@ def run(
     settings = load(data, config_file, flags)
     _check_exists(data)
     logging_setup.configure(settings.logs)
-    run_application = _application()
+    run_application = application()
     from strandline.platform import Platform  # noqa: PLC0415 - slow to load
 
     chosen = {name: chosen_options(JOBS[name], settings, flags) for name in jobs}
@@ -103,7 +103,8 @@ def run(
         run_application(chosen, platform, master, show, once=once)
 
 
-def _application() -> Callable[..., None]:
+def application() -> Callable[..., None]:
+    """The function that runs jobs in a Spark application."""
     try:
         from strandline.pipeline.application import run_application  # noqa: PLC0415 - an extra that may be missing
     except ModuleNotFoundError as error:

@@ -121,5 +121,8 @@ def test_what_a_rebuild_needs(node):
     with pytest.raises(NotFound, match="run the job `fanout` first"):
         rebuild(node)
     fanout(node)
-    with pytest.raises(Invalid, match="--rebuild-users"):
-        rebuild(node, "")
+    for nobody in ("", " , "):
+        with pytest.raises(Invalid, match="--rebuild-users"):
+            rebuild(node, nobody)
+    with pytest.raises(Invalid, match="'home:no body' is not the name of a feed"):
+        rebuild(node, "ada,no body")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from strandline.clock import Clock
 from strandline.errors import Conflict, Invalid, StrandlineError
-from strandline.feeds import times
+from strandline.feeds import rules, times
 from strandline.feeds.fanout.batches import FanoutBatches
 from strandline.feeds.fanout.book import FanoutBook
 from strandline.feeds.fanout.delivery import FanoutPlace, parts
@@ -45,7 +45,7 @@ class RebuildOptions:
     authors: bool = True
 
     def check(self) -> None:
-        if not self.users:
+        if self.names == ():
             raise Invalid("the rebuild needs users; name them with --rebuild-users, or give * for all")
 
     @property
@@ -76,6 +76,8 @@ class Rebuild:
         meter, restored, done = Meter(), 0, 0
         names = options.names
         users = [*self._all_users()] if names is None else [*names]
+        for user in names or ():
+            rules.name(self.place.options.home_of(user))
 
         def show() -> None:
             on_progress(meter.measure(self.route.posts, done, {0: len(users) - done}, authors=restored))
