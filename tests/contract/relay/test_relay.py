@@ -152,6 +152,17 @@ def test_events_that_the_target_refuses_become_dead_letters(node):
     assert len(letters(node)) == 1
 
 
+def test_an_event_whose_fault_names_a_zero_byte_stops_nothing(node):
+    """PostgreSQL stores no such text."""
+    strict = Schema.json({"properties": {"n": {}}, "additionalProperties": False})
+    node.log.create(EventType("strict", schema=strict))
+    publish(node, {"n": 1, "zero\0byte": 1}, {"n": 2})
+    relay(node, target="strict").once()
+    assert [event["n"] for batch in node.log.read("strict") for event in batch.events] == [2]
+    (one,) = letters(node)
+    assert "'zero\ufffdbyte' was unexpected" in one.reason
+
+
 def test_business_events_keep_their_identity(node):
     """Metadata that the platform adds is made anew for the target."""
     for name in ("bought", "bought-later"):
