@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from social_network import fanout, home, killed, wipe
-from strandline.errors import Invalid, NotFound
+from strandline.errors import Invalid, NotFound, Unavailable
 from strandline.feeds.fanout.rebuild import RebuildOptions
 from strandline.feeds.fanout.restoring import RestoreHere
 
@@ -86,6 +86,26 @@ def test_one_user_who_comes_back(network, node):
     told = rebuild(node, "user1", authors=False)
     network.check()
     assert (told[-1].rows, told[-1].details) == (1, {"authors": 0})
+
+
+def test_a_rebuild_that_is_stopped_says_so(network, node, monkeypatch):
+    """The feeds of users whose turn has not come stay as they are."""
+    network.live(60, 11)
+    fanout(node).once()
+    monkeypatch.setattr("strandline.feeds.fanout.rebuild._USERS_IN_TASK", 2)
+    monkeypatch.setattr("strandline.feeds.fanout.rebuild._TASKS_AT_ONCE", 1)
+    stop, told = threading.Event(), []
+
+    def on_progress(progress):
+        told.append(progress)
+        if progress.rows:
+            stop.set()
+
+    made = node.feeds.fanouts.rebuild(lambda *_: [])
+    with pytest.raises(Unavailable, match="after 2 of 8 home feeds; start it again"):
+        made.run(RebuildOptions(",".join(network.users)), RestoreHere(), stop, on_progress)
+    assert (told[-1].rows, told[-1].lag) == (2, {"0": 6})
+    network.check()
 
 
 @dataclass(frozen=True)
