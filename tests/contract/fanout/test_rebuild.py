@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from social_network import fanout, home, killed, wipe
+from services import until
+from social_network import Network, create, fanout, home, killed, wipe
 from strandline.errors import Invalid, NotFound, Unavailable
 from strandline.feeds.fanout.rebuild import RebuildOptions
 from strandline.feeds.fanout.restoring import RestoreHere
+from strandline.log import StorageInfo
+from strandline.log.storage.registry import SqliteConfiguration
 
 NOTHING = threading.Event()
 
@@ -134,6 +137,40 @@ def test_posts_that_are_in_the_archive_only(network, node):
     rebuild(node, "user1", archived=archived)
     assert home(node, "user1") == [1, -4]
     assert asked == [("posts", {0: "001-0001--1", 1: "001-0001--1"})]
+
+
+@pytest.mark.parametrize("opened", ["sqlite"], indirect=True)
+def test_posts_that_have_expired_come_from_ready_hours(opened, monkeypatch):
+    """From the files of the archive itself; newer ones from the log."""
+    for name, value in (("DURATION_MS", "1000"), ("GRACE_MS", "100"), ("MIN_RECORDS", "1")):
+        monkeypatch.setenv(f"STRANDLINE_ARCHIVE__{name}", value)
+    node = opened()
+    create(node)
+    network = Network(node)
+    network.join()
+    network.follow("user1", "user0")
+    past = {"occurred_at": node.clock.now_ms() - 3_600_000}
+    network.publish("posts", *({"author": "user0", "id": number, "metadata": past} for number in (1, 2)))
+
+    def archived() -> list:
+        node.archive.process().once()
+        return node.archive.values_before("posts", {})
+
+    until(archived, "files of a ready hour")
+    expire(node, "posts")
+    network.publish("posts", {"author": "user0", "id": 3}, {"author": "user0", "id": 1, "deleted": True})
+    fanout(node, lost="skip").once()
+    wipe(network)
+    rebuild(node, "user1", archived=node.archive.values_before)
+    assert home(node, "user1") == [3, 2]
+
+
+def expire(node, name):
+    """Remove the records that an event type has, as after its retention time."""
+    node.log.admin.add_storage(StorageInfo("second", "sqlite", sqlite_configuration=SqliteConfiguration("second")))
+    node.log.admin.switch(name, "second")
+    old = node.log.types.entry(name).timelines[0]
+    assert node.log._catalog.remove_timeline(msgspec.structs.replace(old, cleaned_up_at="2024-05-01T12:00:00Z"), 0)
 
 
 @pytest.mark.parametrize("opened", ["sqlite"], indirect=True)
