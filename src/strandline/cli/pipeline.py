@@ -11,7 +11,7 @@ import click
 from strandline import logging_setup
 from strandline.cli import output
 from strandline.cli.progress import label, shown
-from strandline.cli.settings import config_option, load, setting_options
+from strandline.cli.settings import config_option, load, setting_options, settings_file
 from strandline.cli.target import data_option, debug_option, json_option
 from strandline.clock import system_clock
 from strandline.errors import NotFound, Unavailable
@@ -114,14 +114,16 @@ def application() -> Callable[..., None]:
 
 @pipeline.command("status")
 @data_option
+@config_option
 @json_option
 @debug_option
-def status(data: Path, *, as_json: bool) -> None:
+def status(data: Path, config_file: Path | None, *, as_json: bool) -> None:
     """Show the progress of the jobs that run now, on any machine."""
     import strandline  # noqa: PLC0415 - slow to load
 
     _check_exists(data)
-    with strandline.open(data) as platform:
+    settings = Settings.load(settings_file(data, config_file))
+    with strandline.open(data, settings=settings) as platform:
         running = [(job.name, process) for job in JOBS.values() for process in job.status(platform)]
     # A process that has not reported anything yet is shown to people only.
     rows = [(job, one.process, progress) for job, one in running for progress in (one.progress or (None,))]
