@@ -12,6 +12,7 @@ from bench.rows import (
     pause,
     publish,
     read,
+    rebuild,
     relay,
     requests,
     schedule_burst,
@@ -43,4 +44,5 @@ ALL: list[Row] = [
     *journal_replicate.ROWS,
     *relay.ROWS,
     *feeds.ROWS,
+    *rebuild.ROWS,
 ]

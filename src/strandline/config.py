@@ -61,6 +61,14 @@ class Setting:
         return "--" + f"{self.section}-{self.name}".replace("_", "-")
 
 
+def declared_in(section: str, kind: type) -> Iterator[Setting]:
+    """Every setting of a section, in the order of declaration."""
+    hints = get_type_hints(kind)
+    for item in dataclasses.fields(kind):
+        help_text, minimum = item.metadata["help"], item.metadata["minimum"]
+        yield Setting(section, item.name, hints[item.name], item.default, help_text, minimum)
+
+
 class Sections:
     """The base of a frozen dataclass with one field per section; a section is a frozen dataclass of settings."""
 
@@ -68,10 +76,7 @@ class Sections:
     def declared(cls) -> Iterator[Setting]:
         """Every setting, in the order of declaration."""
         for section, kind in get_type_hints(cls).items():
-            hints = get_type_hints(kind)
-            for item in dataclasses.fields(kind):
-                help_text, minimum = item.metadata["help"], item.metadata["minimum"]
-                yield Setting(section, item.name, hints[item.name], item.default, help_text, minimum)
+            yield from declared_in(section, kind)
 
     @classmethod
     def load(

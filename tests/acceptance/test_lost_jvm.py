@@ -44,3 +44,13 @@ def test_jobs_end_with_an_error_when_the_jvm_is_killed(tmp_path):
     done = run_cli("pipeline", "run", "archive", "--master", "local[1]", "--once", *target)
     assert done.returncode == 0, done.stderr.decode()
     assert ds.dataset([str(path) for path in (tmp_path / "archive").rglob("2*/**/*.parquet")]).count_rows() == 1
+
+
+def test_a_missing_java_is_named(tmp_path):
+    """Spark itself says only that its gateway has exited."""
+    done = run_cli(*SPARK, "--data", str(tmp_path), JAVA_HOME=str(tmp_path / "nowhere"))
+    assert done.returncode == 3
+    assert (
+        f"error: Java: not found in JAVA_HOME ({tmp_path}/nowhere); Spark jobs need Java 17"
+        in done.stderr.decode()
+    )

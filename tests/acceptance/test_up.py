@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -134,6 +135,48 @@ def test_a_second_ctrl_c_ends_everything_at_once(tmp_path):
         os.kill(up.process.pid, signal.SIGINT)
         assert up.process.wait() == 128 + signal.SIGINT
         until_ended(family)
+
+
+def test_a_job_that_is_configured_runs_and_one_that_fails_comes_back(tmp_path):
+    """A relay of the settings file: it fails until its event types exist; the other jobs run meanwhile."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "strandline.toml").write_text('[relay]\nsource = "visits"\ntarget = "later"\nschedule = "buffer"\n')
+    with Up(data, relay_delay_ms=100) as up:
+        until(lambda: states(up) == ["running", "running", "restarting"], "the failure of the relay")
+        (relay,) = [job for job in ready(up)["jobs"] if job["job"] == "relay"]
+        assert re.fullmatch(r".*'visits'.*; next start in \d+ s", relay["detail"])
+        until(
+            lambda: doctors(up) == {"job archive": "ok", "job replicate": "ok", "job relay": "warn"},
+            "the warning of doctor",
+        )
+        pauses = until(lambda: found if len(found := pauses_of(up, "relay")) > 2 else None, "three restarts")
+        assert pauses[:3] == [1, 2, 4]
+        for name in ("later", "visits"):
+            CLIENT.post(f"{up.url}/event-types", json={"name": name}).raise_for_status()
+        CLIENT.post(f"{up.url}/event-types/visits/events", json=[{"page": "/"}]).raise_for_status()
+        until(lambda: states(up) == ["running"] * 3, "the relay")
+        until(
+            lambda: (
+                b'"page":"/"'
+                in run_cli("consume", "later", "--start", "BEGIN", "--limit", "1", "--url", up.url).stdout
+            ),
+            "the event",
+        )
+
+
+def doctors(up: Up) -> dict[str, str]:
+    """What `doctor` says of the jobs."""
+    checks = json.loads(run_cli("doctor", "--url", up.url, "--json").stdout)
+    return {check["name"]: check["status"] for check in checks if check["name"].startswith("job ")}
+
+
+def pauses_of(up: Up, job: str) -> list[int]:
+    """The pauses that the status lines of a job have named."""
+    return [
+        int(text)
+        for text in re.findall(rf"^  {job} .* next start in (\d+) s$", up.log_file.read_text(), re.MULTILINE)
+    ]
 
 
 def test_without_java_the_node_runs_alone_and_says_what_is_missing(tmp_path):

@@ -15,6 +15,7 @@ import pytest
 from services import STRANDLINE, Process, environment, run_cli
 from services.kafka import Broker
 from services.spark import SparkCluster
+from social_network import SMALL, Network, create, wipe
 from strandline.archive.model import hour_name
 from strandline.clock import FastClock, parse_rfc3339
 from strandline.log import EventType, StorageInfo
@@ -37,7 +38,7 @@ def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
 
 
 @pytest.fixture
-def platform(tmp_path: Path, postgres, zookeeper, kafka: Broker) -> Iterator[Platform]:
+def platform(tmp_path: Path, postgres, zookeeper, valkey, kafka: Broker) -> Iterator[Platform]:
     """A platform with services for several machines and an event type on Kafka. Its clock starts at noon."""
     (tmp_path / "data").mkdir()
     file = tmp_path / "data" / "strandline.toml"
@@ -47,6 +48,9 @@ def platform(tmp_path: Path, postgres, zookeeper, kafka: Broker) -> Iterator[Pla
         f'[archive]\nroot = "{tmp_path / "archive"}"\nmin_records = 1\nmax_records = 8000\ninterval_ms = 50\n'
         f"max_future_ms = {4 * HOUR_MS}\n"  # events are published up to three hours before their time
         f'[journal]\nurl = "{postgres.url(postgres.new_database())}"\n'
+        f'[schedule]\nurl = "{postgres.url(postgres.new_database())}"\n'
+        f'[feeds]\nrecord = false\nurl = "{valkey.url}"\n'
+        f'database_url = "{postgres.url(postgres.new_database())}"\n'
     )
     with Platform(tmp_path / "data", Settings.load(file), FastClock(NOON, 1.0)) as opened:
         configuration = KafkaConfiguration(kafka.bootstrap_servers)
@@ -135,6 +139,53 @@ def test_reads_lose_their_workers(tmp_path, cluster, platform):
         job.kill()
     once = {"rows": SOME, "numbers": sum(range(SOME)), "squares": sum(n * n for n in range(SOME))}
     assert json.loads((folder / "found.json").read_text()) == {"batch": once, "stream": once}
+
+
+def test_the_relay_and_the_fan_out_lose_workers(tmp_path, cluster, platform, valkey):
+    """Every event is relayed once, and every feed is right, also after a rebuild on the cluster."""
+    valkey.flush()
+    platform.log.create(EventType("later", partitions=4))
+    create(platform)
+    network = Network(platform)
+    network.join()
+    network.live(60, 1)
+    publish(platform, range(THEN), 12)
+    in_relay = cluster.add_worker(STRANDLINE_TEST_FAILPOINT="relay.filled:stop")
+    in_fanout = cluster.add_worker(STRANDLINE_TEST_FAILPOINT="fanout.delivered:stop")
+    on_cluster = ("--master", cluster.url, "--data", str(platform.data))
+    options = [f"--fanout-{name}={value}" for name, value in SMALL.items()]
+    options += ["--fanout-posts=posts", "--fanout-follows=follows"]
+    options += [f"--relay-source={NAME}", "--relay-target=later", "--relay-schedule=buffer"]
+    run = (STRANDLINE, "pipeline", "run", "relay", "fanout", *on_cluster, *options)
+    job = start(cluster, tmp_path / "jobs.log", *run)
+    try:
+        for doomed in (in_relay, in_fanout):
+            job.until(doomed.has_stopped_task, "a paused task")
+            doomed.kill()
+        cluster.add_worker()
+        job.until(lambda: len(relayed(platform)) >= THEN, "all events")
+        job.until(lambda: is_right(network), "all feeds")
+        assert job.terminate() == 0, job.log_tail()
+    finally:
+        job.kill()
+    assert sorted(relayed(platform)) == [*range(THEN)]
+    wipe(network)
+    users = f"--rebuild-users={','.join(network.users)}"
+    done = run_cli("pipeline", "run", "rebuild", *on_cluster, users, **cluster.env)
+    assert done.returncode == 0, done.stderr.decode()
+    network.check()
+
+
+def relayed(platform: Platform) -> list[int]:
+    return [event["n"] for batch in platform.log.read("later") for event in batch.events]
+
+
+def is_right(network: Network) -> bool:
+    try:
+        network.check()
+    except AssertionError:
+        return False
+    return True
 
 
 def test_the_replication_loses_a_worker(tmp_path, cluster, platform):

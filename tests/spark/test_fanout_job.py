@@ -16,6 +16,7 @@ from strandline.errors import Invalid
 from strandline.feeds.fanout.delivery import STORES, DeliveryTask, FanoutPlace
 from strandline.feeds.fanout.rebuild import RebuildOptions
 from strandline.feeds.fanout.values import FanoutOptions
+from strandline.feeds.model import SetFeed
 from strandline.feeds.settings import FeedSettings
 from strandline.pipeline import tasks
 from strandline.pipeline.tasks import SparkDelivery, SparkRestore
@@ -101,6 +102,58 @@ def test_an_application_that_is_killed(node, network, tmp_path):
     for user in {*network.users} - {follower for _, follower in network.edges}:
         node.feeds.set(f"home:{user}", [])  # follows nobody
     network.check()
+    check_rebuild_of_one_user(node, network)
+
+
+def check_rebuild_of_one_user(node, network):
+    """With the command of the feeds, which tells only what it has done."""
+    node.feeds.drop("home:user1")
+    options = ("--master", "local[2]", "--data", str(node.data), "--json")
+    done = run_cli("feeds", "rebuild", "user1", "--keep-authors", *options)
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout) == {"rebuilt": 1, "authors": 0}
+    network.check()
+
+
+@pytest.mark.parametrize(
+    ("followers", "ordinary", "options"),
+    [
+        (600, 60, {"threshold": 300, "chunk": 60, "batch": 60}),
+        pytest.param(100_000, 1_000, {}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_post_to_very_many_followers_beside_ordinary_posts(spark, node, followers, ordinary, options):
+    """Published at the same moment. The ordinary ones arrive within a few batches, and all arrive once."""
+    homes = [f"home:user{number}" for number in range(followers)]
+    chosen = FanoutOptions("posts", "follows", **options)
+    fill(spark, node, homes, ordinary)
+    posts = [{"author": "star", "id": 1}, *({"author": f"author{n}", "id": n + 2} for n in range(ordinary))]
+    node.log.publish("posts", posts).raise_for_failed()
+    batches = node.feeds.fanouts.process(chosen, SparkDelivery(spark))._batches
+    done = [batches.step(batches.look()) for _ in range(_FEW)]
+    found = node.feeds.store().read(homes[:ordinary], 0, 10)
+    assert [[entry.id for entry in answer.entries][:1] for answer in found] == [[n + 2] for n in range(ordinary)]
+    assert batches.lag(batches.look()).queued == 1, "the large author was not slower: nothing is shown"
+    while (more := batches.step(batches.look())) is not None:
+        done.append(more)
+    assert sum(one.entries for one in done) == followers + ordinary
+    for first in range(0, followers, _AT_ONCE):
+        for number, answer in enumerate(node.feeds.store().read(homes[first : first + _AT_ONCE], 0, 10), first):
+            assert [entry.id for entry in answer.entries] == ([number + 2, 1] if number < ordinary else [1])
+
+
+_FEW, _AT_ONCE = 3, 10_000
+
+
+def fill(spark, node, homes, ordinary):
+    """Everybody follows one author, and some follow one other author each."""
+    follows = [{"follower": home.removeprefix("home:"), "author": "star", "action": "follow"} for home in homes]
+    follows += [{**follows[number], "author": f"author{number}"} for number in range(ordinary)]
+    for first in range(0, len(homes), _AT_ONCE):
+        node.feeds.store().apply([SetFeed(0, home, ()) for home in homes[first : first + _AT_ONCE]])
+    for first in range(0, len(follows), _AT_ONCE):
+        node.log.publish("follows", follows[first : first + _AT_ONCE]).raise_for_failed()
+    node.feeds.fanouts.process(FanoutOptions("posts", "follows", batch=_AT_ONCE), SparkDelivery(spark)).once()
 
 
 def test_files_cannot_be_written_by_another_machine(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import io
 import json
@@ -90,9 +91,23 @@ def test_jobs_are_run_with_their_options(call, started, arguments, jobs):
     assert started == [(jobs, {"once": True})]
 
 
+def test_options_of_a_job_can_be_configured(call, started, tmp_path, monkeypatch):
+    """A flag wins over the environment, and the environment over the file."""
+    (tmp_path / "strandline.toml").write_text(
+        '[relay]\nsource = "orders"\ntarget = "later"\nschedule = "buffer"\n'
+    )
+    monkeypatch.setenv("STRANDLINE_RELAY__TARGET", "much-later")
+    monkeypatch.setenv("STRANDLINE_RELAY__SCHEDULE", "hours")
+    done = call("run", "relay", "--relay-schedule", "days", "--once")
+    assert done.exit_code == 0, done.output
+    ((jobs, _),) = started
+    assert [jobs["relay"][name] for name in ("source", "target", "schedule")] == ["orders", "much-later", "days"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["relay", "--relay-delay-ms", "-1"], "relay.delay_ms must be at least 0"),
         (["toy", "--toy-pause-ms", "x"], "'x' is not a valid integer"),
         (["game"], "'game' is not one of 'archive', 'replicate', 'fanout', 'rebuild', 'relay', 'toy'"),
     ],
@@ -112,6 +127,18 @@ def test_status_shows_every_job_that_runs(call):
     assert [line.split() for line in lines[2:4]] == [cells, ["toy", "abcdefgh", *["–"] * 7]]
     (found,) = json.loads(call("status", "--json").output)
     assert found == {"job": "toy", "process": "0123456789", "progress": DONE.fields()}
+
+
+def test_status_reads_the_settings_that_the_jobs_have(pipeline, call, tmp_path, monkeypatch):
+    """Their databases may be named in a file elsewhere, as for `run`."""
+    seen = []
+    status = dataclasses.replace(TOY, status=lambda platform: seen.append(platform.settings.schedule.url) or [])
+    monkeypatch.setitem(JOBS, "toy", status)
+    monkeypatch.setitem(JOBS, "relay", status)
+    file = tmp_path / "elsewhere.toml"
+    file.write_text('[schedule]\nurl = "postgresql://nobody@127.0.0.1:1/none"\n')
+    done = call("status", "--config", str(file))
+    assert (done.exit_code, {*seen}) == (0, {"postgresql://nobody@127.0.0.1:1/none"}), done.output
 
 
 def test_the_pages_name_every_job(pipeline):

@@ -25,7 +25,7 @@ COMMANDS = {
     "archive": ("archive", "Show which hours are complete; wait for, verify and replay them."),
     "schedule": ("schedule", "Put messages at a moment in time, look ahead, and consume what is due."),
     "journal": ("journal", "Append to the journals of entities, read and delete them."),
-    "feeds": ("feeds", "Look at home timelines, and append, delete, merge and unmerge entries."),
+    "feeds": ("feeds", "Look at home timelines, append, delete, merge and unmerge entries, rebuild feeds."),
     "doctor": ("doctor", "Check this machine, a data directory and a server."),
 }
 

@@ -8,11 +8,15 @@ from typing import Any
 
 import click
 
+from strandline import logging_setup
+from strandline.cli.pipeline import application, master_option
+from strandline.cli.progress import shown
 from strandline.cli.target import Target, on_target, yes_option
 from strandline.clock import to_rfc3339
 from strandline.feeds import Entry, wire
 from strandline.feeds.model import MAX_ID, MAX_TIME, MIN_ID
 from strandline.feeds.operation_log import name_of
+from strandline.progress import JobProgress
 
 _entry_id = click.IntRange(MIN_ID, MAX_ID)
 _feed = click.argument("feed")
@@ -32,7 +36,7 @@ def _operation_ms(command: Any) -> Any:
 
 @click.group()
 def feeds() -> None:
-    """Look at home timelines, and append, delete, merge and unmerge entries.
+    """Look at home timelines, append, delete, merge and unmerge entries, and rebuild feeds.
 
     Write -- before the arguments if an ID is negative.
     """
@@ -165,6 +169,33 @@ def replay(target: Target) -> None:
     with target.open_data() as rooms:
         count = rooms.feeds.replay()
     target.print_done(f"applied {count} operations", {"applied": count})
+
+
+@feeds.command()
+@click.argument("users", metavar="[USER]...", nargs=-1)
+@click.option(
+    "--keep-authors", is_flag=True, help="The store still has the feeds of authors; do not restore them first."
+)
+@master_option
+@on_target
+def rebuild(target: Target, users: Sequence[str], master: str, *, keep_authors: bool) -> None:
+    """Set the home feeds of USERs anew, or of everybody who follows: the Spark job `rebuild`.
+
+    The posts come from the log and the archive, the follow graph from the job `fanout`. Works on a data directory.
+    """
+    run_application = application()
+    done = JobProgress("", 0, 0, {})
+    with target.open_data() as rooms, shown(as_json=False) as show:
+
+        def on_progress(job: str, progress: JobProgress) -> None:
+            nonlocal done
+            done = progress
+            show(job, progress)
+
+        logging_setup.configure(rooms.settings.logs)
+        options = {"users": ",".join(users) or "*", "authors": not keep_authors}
+        run_application({"rebuild": options}, rooms, master, on_progress, once=True)
+    target.print_done(f"set {done.rows} home feeds anew", {"rebuilt": done.rows, **done.details})
 
 
 @feeds.command()

@@ -11,14 +11,16 @@ import click
 from strandline import logging_setup
 from strandline.cli import output
 from strandline.cli.progress import label, shown
-from strandline.cli.settings import config_option, load, setting_options
+from strandline.cli.settings import config_option, load, setting_options, settings_file
 from strandline.cli.target import data_option, debug_option, json_option
 from strandline.clock import system_clock
 from strandline.errors import NotFound, Unavailable
 from strandline.pipeline.job import Job
 from strandline.pipeline.registry import JOBS
 from strandline.progress import JobProgress
+from strandline.settings import Settings
 
+_SETTINGS = frozenset(Settings.declared())
 _COLUMNS = ("job", "process", "event type", "rows", "rows/s", "lag", "largest lag", "last step")
 _RUN_HELP = """Run JOBS in one Spark application, until SIGTERM or Ctrl-C.
 
@@ -46,16 +48,21 @@ def pipeline() -> None:
 
 
 def job_options(command: Callable[..., Any], jobs: Iterable[Job] = JOBS.values()) -> Callable[..., Any]:
-    """Adds a flag for every option of every job."""
-    for option in (option for job in jobs for option in job.options):
+    """Adds a flag for every option of every job that is not a setting."""
+    for option in (option for job in jobs for option in job.options if option not in _SETTINGS):
         add = click.option(option.flag, default=option.default, show_default=True, help=option.help)
         command = add(command)
     return command
 
 
-def chosen_options(job: Job, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a job, from the flags that `job_options` added."""
-    return {option.name: flags[f"{job.name}_{option.name}"] for option in job.options}
+def chosen_options(job: Job, settings: Settings, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a job, from its section of the settings or from the flags that `job_options` added."""
+    return {
+        option.name: getattr(getattr(settings, option.section), option.name)
+        if option in _SETTINGS
+        else flags[f"{job.name}_{option.name}"]
+        for option in job.options
+    }
 
 
 def _check_exists(data: Path) -> None:
@@ -88,15 +95,16 @@ def run(
     settings = load(data, config_file, flags)
     _check_exists(data)
     logging_setup.configure(settings.logs)
-    run_application = _application()
+    run_application = application()
     from strandline.platform import Platform  # noqa: PLC0415 - slow to load
 
-    chosen = {name: chosen_options(JOBS[name], flags) for name in jobs}
+    chosen = {name: chosen_options(JOBS[name], settings, flags) for name in jobs}
     with shown(as_json=as_json) as show, Platform(data, settings, system_clock()) as platform:
         run_application(chosen, platform, master, show, once=once)
 
 
-def _application() -> Callable[..., None]:
+def application() -> Callable[..., None]:
+    """The function that runs jobs in a Spark application."""
     try:
         from strandline.pipeline.application import run_application  # noqa: PLC0415 - an extra that may be missing
     except ModuleNotFoundError as error:
@@ -106,14 +114,16 @@ def _application() -> Callable[..., None]:
 
 @pipeline.command("status")
 @data_option
+@config_option
 @json_option
 @debug_option
-def status(data: Path, *, as_json: bool) -> None:
+def status(data: Path, config_file: Path | None, *, as_json: bool) -> None:
     """Show the progress of the jobs that run now, on any machine."""
     import strandline  # noqa: PLC0415 - slow to load
 
     _check_exists(data)
-    with strandline.open(data) as platform:
+    settings = Settings.load(settings_file(data, config_file))
+    with strandline.open(data, settings=settings) as platform:
         running = [(job.name, process) for job in JOBS.values() for process in job.status(platform)]
     # A process that has not reported anything yet is shown to people only.
     rows = [(job, one.process, progress) for job, one in running for progress in (one.progress or (None,))]

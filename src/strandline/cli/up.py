@@ -58,7 +58,7 @@ def up(
 ) -> None:
     """Run the whole platform on this machine: the node, and the jobs of the pipeline beside it.
 
-    The jobs `archive` and `replicate` always run; a job with options of its own runs if they are given. All of
+    The jobs `archive` and `replicate` always run, `fanout` and `relay` if their settings are given. All of
     them need Java and pyspark: without these the node runs alone. A job that fails is started again. Ctrl-C stops
     everything after the work in hand, a second Ctrl-C at once.
     """
@@ -68,7 +68,7 @@ def up(
     settings = load(data, config_file, flags)
     run = node()
     file = settings_file(data, config_file)
-    chosen = [(job, rule, chosen_options(job, flags)) for job, rule in _RULES]
+    chosen = [(job, rule, chosen_options(job, settings, flags)) for job, rule in _RULES]
     order = Order(
         data=str(data.absolute()),
         config=None if file is None else str(file.absolute()),

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from strandline.errors import Unavailable
+from strandline.pipeline import requirements
 from strandline.pipeline.job import JobContext
 from strandline.pipeline.jvm import Jvm
 from strandline.pipeline.registry import JOBS
@@ -44,7 +45,8 @@ def run_application(
         heap = {"spark.driver.memory": memory} if memory else {}
         spark = spark_session(f"strandline {' '.join(jobs)}", master=master, settings=heap)
     except SPARK_ERRORS as error:
-        raise Unavailable(f"Spark did not start with the master {master}: {reason(error)}") from error
+        failed = f"Spark did not start with the master {master}: {reason(error)}"
+        raise Unavailable(requirements.missing() or failed) from error
     jvm = Jvm(spark)
     try:
         with _stopped_by_signals() as stop, jvm.watched(stop):

@@ -47,7 +47,8 @@ class Job:
     `run` returns when the job has ended, and may be killed at any time. `status` lists the processes that run the
     job now, on any machine. `check` raises Invalid if the settings or the options do not allow a run; it is
     called before Spark starts. `details` says what each key of `JobProgress.details` means. `options` belong to
-    one run: each is a flag of `strandline pipeline run` and `strandline up`, and a member of `JobContext.options`.
+    one run: each is a flag of `strandline pipeline run` and a member of `JobContext.options`. Options that are
+    settings, too, can also come from the environment and the settings file.
     `under_up` says whether `strandline up` runs the job with these options, until it is stopped; None: never.
     """
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strandline import progress
-from strandline.config import Setting
+from strandline.config import declared_in
 from strandline.pipeline.job import Job, JobContext, ProcessProgress
+from strandline.schedule.relay.values import RelayOptions
 
 if TYPE_CHECKING:
     from strandline.platform import Platform
@@ -22,7 +23,6 @@ def _relays(platform: Platform) -> Relays:
 
 def _run(context: JobContext) -> None:
     from strandline.pipeline.tasks import SparkFill  # noqa: PLC0415 - needs Spark
-    from strandline.schedule.relay.values import RelayOptions  # noqa: PLC0415 - needs Arrow
 
     options = RelayOptions(**context.options)
     process = _relays(context.platform).process(options, SparkFill(context.spark))
@@ -33,17 +33,11 @@ def _run(context: JobContext) -> None:
 
 
 def _check(_: Platform, options: Mapping[str, Any]) -> None:
-    from strandline.schedule.relay.values import RelayOptions  # noqa: PLC0415 - needs Arrow
-
     RelayOptions(**options).check()
 
 
 def _status(platform: Platform) -> list[ProcessProgress]:
     return [ProcessProgress(owner, progress.parse(text)) for owner, text in _relays(platform).progress().items()]
-
-
-def _option(name: str, default: Any, text: str) -> Setting:
-    return Setting("relay", name, type(default), default, text)
 
 
 JOB = Job(
@@ -58,19 +52,5 @@ JOB = Job(
         "waiting": "events in the schedule that are not due yet",
         "dead_letters": "events that this process could not relay and has set aside",
     },
-    options=[
-        _option("source", "", "Event type to read."),
-        _option("target", "", "Event type to publish to."),
-        _option("schedule", "", "Schedule in which the events wait; created if missing, for this relay alone."),
-        _option("delay_ms", 0, "How long after its publication in the source an event is due."),
-        _option(
-            "due_field", "", "Instead: field with the time at which an event is due, in RFC 3339 or milliseconds."
-        ),
-        _option(
-            "unsure",
-            "stop",
-            "After a crash, if it cannot be known which events were published: `stop`, `publish` (perhaps again) "
-            "or `delete` (perhaps unpublished).",
-        ),
-    ],
+    options=[*declared_in("relay", RelayOptions)],
 )

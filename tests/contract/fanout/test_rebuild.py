@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from social_network import fanout, home, killed, wipe
-from strandline.errors import Invalid, NotFound
+from services import until
+from social_network import Network, create, fanout, home, killed, wipe
+from strandline.errors import Invalid, NotFound, Unavailable
 from strandline.feeds.fanout.rebuild import RebuildOptions
 from strandline.feeds.fanout.restoring import RestoreHere
+from strandline.log import StorageInfo
+from strandline.log.storage.registry import SqliteConfiguration
 
 NOTHING = threading.Event()
 
@@ -88,6 +91,26 @@ def test_one_user_who_comes_back(network, node):
     assert (told[-1].rows, told[-1].details) == (1, {"authors": 0})
 
 
+def test_a_rebuild_that_is_stopped_says_so(network, node, monkeypatch):
+    """The feeds of users whose turn has not come stay as they are."""
+    network.live(60, 11)
+    fanout(node).once()
+    monkeypatch.setattr("strandline.feeds.fanout.rebuild._USERS_IN_TASK", 2)
+    monkeypatch.setattr("strandline.feeds.fanout.rebuild._TASKS_AT_ONCE", 1)
+    stop, told = threading.Event(), []
+
+    def on_progress(progress):
+        told.append(progress)
+        if progress.rows:
+            stop.set()
+
+    made = node.feeds.fanouts.rebuild(lambda *_: [])
+    with pytest.raises(Unavailable, match="after 2 of 8 home feeds; start it again"):
+        made.run(RebuildOptions(",".join(network.users)), RestoreHere(), stop, on_progress)
+    assert (told[-1].rows, told[-1].lag) == (2, {"0": 6})
+    network.check()
+
+
 @dataclass(frozen=True)
 class Kept:
     """Posts that are in the archive only."""
@@ -117,9 +140,46 @@ def test_posts_that_are_in_the_archive_only(network, node):
 
 
 @pytest.mark.parametrize("opened", ["sqlite"], indirect=True)
+def test_posts_that_have_expired_come_from_ready_hours(opened, monkeypatch):
+    """From the files of the archive itself; newer ones from the log."""
+    for name, value in (("DURATION_MS", "1000"), ("GRACE_MS", "100"), ("MIN_RECORDS", "1")):
+        monkeypatch.setenv(f"STRANDLINE_ARCHIVE__{name}", value)
+    node = opened()
+    create(node)
+    network = Network(node)
+    network.join()
+    network.follow("user1", "user0")
+    past = {"occurred_at": node.clock.now_ms() - 3_600_000}
+    network.publish("posts", *({"author": "user0", "id": number, "metadata": past} for number in (1, 2)))
+
+    def archived() -> list:
+        node.archive.process().once()
+        return node.archive.values_before("posts", {})
+
+    until(archived, "files of a ready hour")
+    expire(node, "posts")
+    network.publish("posts", {"author": "user0", "id": 3}, {"author": "user0", "id": 1, "deleted": True})
+    fanout(node, lost="skip").once()
+    wipe(network)
+    rebuild(node, "user1", archived=node.archive.values_before)
+    assert home(node, "user1") == [3, 2]
+
+
+def expire(node, name):
+    """Remove the records that an event type has, as after its retention time."""
+    node.log.admin.add_storage(StorageInfo("second", "sqlite", sqlite_configuration=SqliteConfiguration("second")))
+    node.log.admin.switch(name, "second")
+    old = node.log.types.entry(name).timelines[0]
+    assert node.log._catalog.remove_timeline(msgspec.structs.replace(old, cleaned_up_at="2024-05-01T12:00:00Z"), 0)
+
+
+@pytest.mark.parametrize("opened", ["sqlite"], indirect=True)
 def test_what_a_rebuild_needs(node):
     with pytest.raises(NotFound, match="run the job `fanout` first"):
         rebuild(node)
     fanout(node)
-    with pytest.raises(Invalid, match="--rebuild-users"):
-        rebuild(node, "")
+    for nobody in ("", " , "):
+        with pytest.raises(Invalid, match="--rebuild-users"):
+            rebuild(node, nobody)
+    with pytest.raises(Invalid, match="'home:no body' is not the name of a feed"):
+        rebuild(node, "ada,no body")

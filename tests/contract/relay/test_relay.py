@@ -62,6 +62,18 @@ def test_nothing_is_early(node):
             assert event["n"] != 1 or published_ms >= soon
 
 
+def test_a_delay_of_years(node):
+    """A schedule that the relay makes accepts it. One for shorter delays would refuse every event."""
+    years = 3 * 365 * 86_400_000
+    publish(node, 1)
+    told = []
+    relay(node, delay_ms=years).once(told.append)
+    assert (told[-1].details["waiting"], letters(node)) == (1, [])
+    node.schedules.create(Schedule("short", max_future_ms=60_000))
+    with pytest.raises(Invalid, match="accepts messages at most 60000 ms ahead"):
+        relay(node, schedule="short", delay_ms=60_001)
+
+
 def test_order_is_by_due_time_within_a_partition(node):
     """Not by the order of the source; events of one moment are in the order of the source."""
     node.log.create(EventType("single", partitions=1))
@@ -138,6 +150,17 @@ def test_events_that_the_target_refuses_become_dead_letters(node):
     assert told[-1].details == {"published": 2, "waiting": 0, "dead_letters": 1}
     relay(node, target="strict").once()
     assert len(letters(node)) == 1
+
+
+def test_an_event_whose_fault_names_a_zero_byte_stops_nothing(node):
+    """PostgreSQL stores no such text."""
+    strict = Schema.json({"properties": {"n": {}}, "additionalProperties": False})
+    node.log.create(EventType("strict", schema=strict))
+    publish(node, {"n": 1, "zero\0byte": 1}, {"n": 2})
+    relay(node, target="strict").once()
+    assert [event["n"] for batch in node.log.read("strict") for event in batch.events] == [2]
+    (one,) = letters(node)
+    assert "'zero\ufffdbyte' was unexpected" in one.reason
 
 
 def test_business_events_keep_their_identity(node):

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from strandline.clock import Clock
-from strandline.errors import Conflict, Invalid, StrandlineError
-from strandline.feeds import times
+from strandline.errors import Conflict, Invalid, StrandlineError, Unavailable
+from strandline.feeds import rules, times
 from strandline.feeds.fanout.batches import FanoutBatches
 from strandline.feeds.fanout.book import FanoutBook
 from strandline.feeds.fanout.delivery import FanoutPlace, parts
@@ -26,6 +26,8 @@ from strandline.progress import Meter, OnProgress
 
 _RANGE_RECORDS = 100_000
 _USERS_IN_TASK = 500
+# So many tasks for each core: more of them cost fewer waits for the batch that is open.
+_TASKS_AT_ONCE = 4
 _POLL_SECONDS = 0.2
 # How long the process that has opened a batch may take to close it, before this process runs it, too.
 _POLLS = 25
@@ -45,7 +47,7 @@ class RebuildOptions:
     authors: bool = True
 
     def check(self) -> None:
-        if not self.users:
+        if self.names == ():
             raise Invalid("the rebuild needs users; name them with --rebuild-users, or give * for all")
 
     @property
@@ -71,11 +73,16 @@ class Rebuild:
     def run(
         self, options: RebuildOptions, runner: RestoreRunner, stop: threading.Event, on_progress: OnProgress
     ) -> int:
-        """Rebuild, and return the number of home feeds that were set."""
+        """Rebuild, and return the number of home feeds that were set. Unavailable if it was stopped before.
+
+        A part of the users is done at a time, so that the feeds of the others stay as they are until then.
+        """
         options.check()
         meter, restored, done = Meter(), 0, 0
         names = options.names
         users = [*self._all_users()] if names is None else [*names]
+        for user in names or ():
+            rules.name(self.place.options.home_of(user))
 
         def show() -> None:
             on_progress(meter.measure(self.route.posts, done, {0: len(users) - done}, authors=restored))
@@ -84,16 +91,22 @@ class Rebuild:
         if options.authors:
             restored = self._restore_authors(runner)
             show()
-        time = self.book.raise_clock(times.of_ms(self.clock.now_ms()))
-        for _ in self._set(runner, time, users, filled=False):
-            if stop.is_set():
-                return done
-        self.settle(stop)
-        for count in self._set(runner, time, users, filled=True):
-            done += count
-            show()
+        for some in parts(users, _USERS_IN_TASK * _TASKS_AT_ONCE * runner.parallel):
             if stop.is_set():
                 break
+            time = self.book.raise_clock(times.of_ms(self.clock.now_ms()))
+            self._set(runner, time, some, filled=False)
+            self.settle(stop)
+            if stop.is_set():
+                break
+            self._set(runner, time, some, filled=True)
+            done += len(some)
+            show()
+        if done < len(users):
+            raise Unavailable(
+                f"the rebuild was stopped after {done:,} of {len(users):,} home feeds; start it again, because "
+                "some of the others may be empty"
+            )
         return done
 
     def settle(self, stop: threading.Event) -> None:
@@ -139,11 +152,8 @@ class Rebuild:
             yield from found
             after = found[-1]
 
-    def _set(self, runner: RestoreRunner, time: int, users: Sequence[str], *, filled: bool) -> Iterator[int]:
+    def _set(self, runner: RestoreRunner, time: int, users: Sequence[str], *, filled: bool) -> None:
         tasks = [HomeTask(self.place, time, tuple(some), filled) for some in parts(users, _USERS_IN_TASK)]
-        for wave in parts(tasks, runner.parallel):
-            results = runner.set_homes(wave)
-            for result in results:
-                if isinstance(result, StrandlineError):
-                    raise result
-            yield sum(result for result in results if isinstance(result, int))
+        for result in runner.set_homes(tasks):
+            if isinstance(result, StrandlineError):
+                raise result

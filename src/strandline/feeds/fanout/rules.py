@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from strandline.errors import Invalid
-from strandline.feeds import rules, times
+from strandline.feeds import rules, times, wire
 from strandline.feeds.fanout.values import FanoutOptions, FollowEdge, PostEdit
 from strandline.feeds.model import MAX_TIME, Entry
 from strandline.log.cursors import Position
@@ -84,9 +84,10 @@ def _check_user(name: str, options: FanoutOptions) -> None:
 
 def _id(given: int | str) -> int:
     try:
-        return rules.entry_id(int(given))
-    except ValueError:
+        number = wire.number(given)
+    except Invalid:
         raise Invalid(f"the id {given!r:.80} is not a number") from None
+    return rules.entry_id(number)
 
 
 def _metadata(raw: bytes, field: str) -> bytes | None:

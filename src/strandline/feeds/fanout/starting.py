@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
-
 from strandline.clock import Clock
 from strandline.engine.connect import Databases
 from strandline.engine.lease_keeper import LeaseKeeper
@@ -75,8 +73,7 @@ class Fanouts:
         posts, follows = (self.log.types.entry(name) for name in (options.posts, options.follows))
         for entry in (posts, follows):
             refuse_actions(entry)
-        given = msgspec.structs.asdict(options)
-        names = {name: given[name] for name in ("posts", "follows", "home", "recent", "metadata")}
+        names = {name: getattr(options, name) for name in ("posts", "follows", "home", "recent", "metadata")}
         return FanoutRoute(**names, posts_id=posts.id, follows_id=follows.id)
 
     def progress(self) -> dict[str, str]:

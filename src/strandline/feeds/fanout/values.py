@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias, get_args
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 
+from strandline.config import setting
 from strandline.errors import Invalid
 from strandline.feeds import rules
 from strandline.feeds.model import AppendEntry, DeleteEntry, Entry
 from strandline.log.cursors import Position
 
 #: What to do if records have expired before they were read: see `FanoutOptions.lost`.
-OnLost: TypeAlias = Literal["stop", "skip"]
+_ON_LOST = ("stop", "skip")
 
 
-class FanoutOptions(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class FanoutOptions:
     """What a fan-out does. There is one in a database.
 
     `home` and `recent` are prefixes: a user's home feed is `home` and the name, the feed of an author's own
-    entries is `recent` and the name. `metadata` is the field of a post that becomes the metadata of its entry. The
-    posts of authors with more than `threshold` followers are delivered in chunks of `chunk` followers. A batch has
-    at most `batch` records of each event type. `lost` is for an operator: `skip` goes on after unread records have
-    expired.
+    entries is `recent` and the name. A batch has at most `batch` records of each event type. `lost` is for an
+    operator: `skip` goes on after unread records have expired.
     """
 
-    posts: str
-    follows: str
-    home: str = "home:"
-    recent: str = "posts:"
-    metadata: str = "metadata"
-    threshold: int = 50_000
-    chunk: int = 10_000
-    batch: int = 1_000
-    lost: OnLost = "stop"
+    posts: str = setting("", "Event type of posts: events with `author`, `id`, and `metadata` or `deleted`.")
+    follows: str = setting(
+        "", "Event type of follows: events with `follower`, `author` and `action`, `follow` or `unfollow`."
+    )
+    home: str = setting("home:", "Prefix of the names of home feeds.")
+    recent: str = setting("posts:", "Prefix of the names of the feeds with an author's own entries.")
+    metadata: str = setting("metadata", "Field of a post that becomes the metadata of its entry.")
+    threshold: int = setting(
+        50_000, "Authors with more followers are delivered in chunks, beside the others.", minimum=1
+    )
+    chunk: int = setting(10_000, "Followers of such an author that one task of a batch reaches.", minimum=1)
+    batch: int = setting(1_000, "Most records of each event type in a batch.", minimum=1)
+    lost: str = setting(
+        "stop",
+        "If records have expired before they were read: `stop`, or `skip` to go on with the oldest record.",
+    )
 
     def check(self) -> None:
         """Invalid if an option is missing or cannot be used."""
@@ -52,8 +60,8 @@ class FanoutOptions(msgspec.Struct, frozen=True):
         for name in ("threshold", "chunk", "batch"):
             if getattr(self, name) < 1:
                 raise Invalid(f"{name} of the fan-out must be at least 1, but is {getattr(self, name)}")
-        if self.lost not in get_args(OnLost):
-            raise Invalid(f"lost of the fan-out must be one of {', '.join(get_args(OnLost))}, not {self.lost!r}")
+        if self.lost not in _ON_LOST:
+            raise Invalid(f"lost of the fan-out must be one of {', '.join(_ON_LOST)}, not {self.lost!r}")
 
     def home_of(self, user: str) -> str:
         return f"{self.home}{user}"

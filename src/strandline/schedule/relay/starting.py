@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from strandline.coordination.settings import CoordinationSettings
 from strandline.engine.connect import Databases
 from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
 from strandline.engine.task_runner import InThisProcess, TaskRunner
+from strandline.errors import Invalid
 from strandline.log.event_types import refuse_actions
 from strandline.log.local import LocalLog
 from strandline.log.range_source import RangeSource
@@ -21,8 +24,11 @@ from strandline.schedule.relay.filling import FillPlanner
 from strandline.schedule.relay.process import RelayProcess
 from strandline.schedule.relay.rules import DueRule
 from strandline.schedule.relay.values import RelayOptions, RelayRoute
+from strandline.schedule.rules import MAX_MS
 from strandline.schedule.settings import ScheduleSettings
 from strandline.schedule.storage.connect import FILE
+
+_AHEAD_MS = 86_400_000
 
 
 class RelaySections(Protocol):
@@ -50,7 +56,8 @@ class Relays:
         options.check()
         route = self._route(options)
         store = self.schedules.parts.store
-        store.create(self._schedule(options.schedule))
+        store.create(self._schedule(options))
+        _check_delay(options, self.schedules.get(options.schedule))
         store.relays.begin(route)
         ranges = RangeSource(self.log.types, self.databases.data, self.settings.log)
         rule = DueRule(options.delay_ms, options.due_field)
@@ -75,9 +82,15 @@ class Relays:
             refuse_actions(entry)
         return RelayRoute(options.schedule, options.source, source.id, options.target)
 
-    def _schedule(self, name: str) -> Schedule:
+    def _schedule(self, options: RelayOptions) -> Schedule:
         """A schedule that accepts every event of the log."""
-        return Schedule(name, max_body_bytes=max(Schedule(name).max_body_bytes, self.settings.log.max_event_bytes))
+        usual = Schedule(options.schedule)
+        return replace(
+            usual,
+            max_body_bytes=max(usual.max_body_bytes, self.settings.log.max_event_bytes),
+            # The clock of the source may be ahead of the schedule's.
+            max_future_ms=max(usual.max_future_ms, min(options.delay_ms + _AHEAD_MS, MAX_MS)),
+        )
 
     def progress(self) -> dict[str, str]:
         """What each running process last reported, by the name of the process. Creates no file."""
@@ -87,3 +100,12 @@ class Relays:
     def _processes(self) -> ProcessLeases:
         lease_ms = self.settings.coordination.session_timeout_ms
         return self.schedules.parts.store.relays.processes(lease_ms)
+
+
+def _check_delay(options: RelayOptions, schedule: Schedule) -> None:
+    """Invalid if the schedule, which may have been made for shorter delays, would refuse every event."""
+    if options.delay_ms > schedule.max_future_ms:
+        raise Invalid(
+            f"relay.delay_ms is {options.delay_ms}, but the schedule {schedule.name} accepts messages at most "
+            f"{schedule.max_future_ms} ms ahead (max_future_ms); raise that limit, or use another schedule"
+        )

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias, get_args
+from dataclasses import dataclass
 
 import msgspec
 
+from strandline.config import setting
 from strandline.errors import Invalid
 from strandline.log.cursors import Position
 
 #: What to do with messages if it cannot be known whether they were published: see `RelayOptions.unsure`.
-Unsure: TypeAlias = Literal["stop", "publish", "delete"]
+_UNSURE = ("stop", "publish", "delete")
 
 
-class RelayOptions(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class RelayOptions:
     """What a relay does. A schedule belongs to one relay.
 
     An event is due `delay_ms` after it was published or, with `due_field`, at the time in that field. `unsure` is
     for an operator: after a crash, events of the target may have expired that would show what was published.
     """
 
-    source: str
-    target: str
-    schedule: str
-    delay_ms: int = 0
-    due_field: str = ""
-    unsure: Unsure = "stop"
+    source: str = setting("", "Event type to read.")
+    target: str = setting("", "Event type to publish to.")
+    schedule: str = setting("", "Schedule in which the events wait; created if missing, for this relay alone.")
+    delay_ms: int = setting(0, "How long after its publication in the source an event is due.", minimum=0)
+    due_field: str = setting(
+        "", "Instead: field with the time at which an event is due, in RFC 3339 or milliseconds."
+    )
+    unsure: str = setting(
+        "stop",
+        "After a crash, if it cannot be known which events were published: `stop`, `publish` (perhaps again) "
+        "or `delete` (perhaps unpublished).",
+    )
 
     def check(self) -> None:
         """Invalid if an option is missing or cannot be used."""
@@ -35,8 +43,8 @@ class RelayOptions(msgspec.Struct, frozen=True):
                 raise Invalid(f"the relay needs a {name}; name it with --relay-{name}")
         if self.source == self.target:
             raise Invalid(f"source and target of the relay are both {self.source!r}; it would never end")
-        if self.unsure not in get_args(Unsure):
-            raise Invalid(f"unsure of the relay must be one of {', '.join(get_args(Unsure))}, not {self.unsure!r}")
+        if self.unsure not in _UNSURE:
+            raise Invalid(f"unsure of the relay must be one of {', '.join(_UNSURE)}, not {self.unsure!r}")
         if self.delay_ms < 0:
             raise Invalid(f"delay_ms of the relay must not be negative, but is {self.delay_ms}")
         if self.delay_ms and self.due_field:

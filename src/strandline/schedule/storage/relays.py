@@ -234,7 +234,7 @@ def _keep(own: Transaction, schedule: str, dead: Sequence[RelayLetter]) -> None:
                 "id": one.id,
                 "partition": one.partition,
                 "cursor": str(one.cursor),
-                "reason": one.reason,
+                "reason": one.reason.replace("\0", "\ufffd"),
                 "value": one.value,
             }
             for one in dead
