@@ -179,8 +179,8 @@ class LocalJournal(Journal):
         append = Append(*numbers, encoding, own_id, expected, rules.life(since), expire_after_ms)
         return self._journals.writer.append(place, append, own_id, value, retried=append_id is not None)
 
-    def delete(self, entity: str, to: int) -> None:
-        self._journals.writer.delete(self._place(entity), rules.seq_nr(to))
+    def delete(self, entity: str, to: int, *, since: str | None = None) -> None:
+        self._journals.writer.delete(self._place(entity), rules.seq_nr(to), rules.life(since))
 
     def purge(self, entity: str) -> None:
         self._journals.writer.purge(self._place(entity))
@@ -200,8 +200,7 @@ class LocalJournal(Journal):
         return _events(self._journals.reader.rows(place, max(first, 1), highest), limit)
 
     def pointer(self, entity: str) -> Pointer:
-        head = self._head(entity)[1]
-        return Pointer() if head is None else Pointer(head.seq_nr, head.delete_to, str(head.since))
+        return Pointer.of(self._head(entity)[1])
 
     def _head(self, entity: str) -> tuple[Place, Head | None]:
         place = self._place(entity)
