@@ -15,6 +15,7 @@ from strandline.engine.connect import Databases
 from strandline.errors import Conflict, NotFound
 from strandline.journal import payloads, rules, wire
 from strandline.journal.action_log import ActionLog
+from strandline.journal.entity_locks import EntityLocks
 from strandline.journal.marks import Marks
 from strandline.journal.model import (
     MAX_SEQ_NR,
@@ -61,7 +62,8 @@ class LocalJournals(ServedJournals, Room):
         self.action_log = ActionLog(log.raw, settings.journal, settings.log.max_event_bytes, clock)
         self._marks = Marks(self.action_log)
         self.reader = JournalReader(self.store, self.action_log, self._marks)
-        self.writer = JournalWriter(self.store, self.action_log, self.reader)
+        locks = EntityLocks(databases, settings.catalog.url, settings.log.publish_timeout_ms)
+        self.writer = JournalWriter(self.store, self.action_log, self.reader, locks)
         self.replicators = Replicators(log, databases, settings, self.store)
         self.upkeep = JournalUpkeep(self.store, self.action_log, self.reader, settings.journal, clock)
 

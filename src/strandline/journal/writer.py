@@ -16,6 +16,7 @@ import msgspec
 
 from strandline.errors import Conflict, Gap, OutcomeUnknown, StrandlineError
 from strandline.journal.action_log import ActionLog
+from strandline.journal.entity_locks import EntityLocks
 from strandline.journal.fold import Folded, Verdict, is_void
 from strandline.journal.model import MAX_SEQ_NR, Append, Appended, Delete, Head, Pointer, Purge
 from strandline.journal.reading import JournalReader, Place
@@ -28,10 +29,14 @@ _OTHER_LIFE = "is not the one that began at the given since; read it again"
 
 
 class JournalWriter:
-    def __init__(self, store: Callable[[], JournalStore], action_log: ActionLog, reader: JournalReader) -> None:
+    def __init__(
+        self, store: Callable[[], JournalStore], action_log: ActionLog, reader: JournalReader, locks: EntityLocks
+    ) -> None:
         self._store = store
         self._log = action_log
         self._reader = reader
+        self._shared_locks = locks
+        # Threads of this node wait here, without asking the database again and again.
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
         #: The appends of this node that were void, by topic.
         self.void: Counter[str] = Counter()
@@ -51,8 +56,8 @@ class JournalWriter:
 
     def _append_checked(self, place: Place, append: Append, value: bytes, *, retried: bool) -> Appended:
         topic, partition, entity = place
-        with self._locks[hash(place) % _LOCKS]:
-            # The end is enough: a race with another writer is not fenced here anyway.
+        with self._locks[hash(place) % _LOCKS], self._shared_locks.held(topic.id, entity):
+            # The end is enough: a race with a writer of another service is not fenced here anyway.
             end = self._log.raw.end(topic.name, partition)
             head = self._reader.head(place, end)
             if is_void(head, append):
