@@ -176,7 +176,7 @@ def test_a_process_runs_until_it_is_stopped(node, opened, topic, journal):
         ((owner, text),) = node.journals.replicators.progress().items()
         assert owner == process.owner
         (one,) = [one for one in progress.parse(text) if one.event_type == topic]
-        assert (one.rows, one.details) == (3, {"dead_letters": 0})
+        assert (one.rows, one.details) == (3, {"dead_letters": 0, "skipped": 0})
     finally:
         stop.set()
         thread.join()
