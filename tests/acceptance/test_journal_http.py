@@ -243,6 +243,20 @@ def test_events_are_deleted_up_to_a_number(topic):
     assert CLIENT.delete(topic.path("/events", "absent"), params={"to": 2}).status_code == httpx.codes.NO_CONTENT
 
 
+def test_a_delete_can_name_the_life_of_the_journal(topic):
+    """The `since` of the pointer; in another life the delete is refused and changes nothing."""
+    topic.append({}, {}, expected=0)
+    since = CLIENT.get(topic.path("/pointer")).json()["since"]
+    query = {"to": 1, "since": since}
+    assert CLIENT.delete(topic.path("/events"), params=query).status_code == httpx.codes.NO_CONTENT
+    CLIENT.delete(topic.path())
+    refused(CLIENT.delete(topic.path("/events"), params=query), 409, "conflict")
+    topic.append({}, {}, expected=0)
+    assert refused(CLIENT.delete(topic.path("/events"), params=query), 409, "conflict")["seq_nr"] == 2
+    refused(CLIENT.delete(topic.path("/events"), params={"to": 1, "since": "x"}), 422, "invalid_cursor")
+    assert topic.numbers() == [1, 2]
+
+
 def test_a_journal_is_purged(topic):
     topic.append({"payload": "old"}, expected=0)
     assert CLIENT.put(topic.path("/snapshots/1"), json={"payload": 1}).status_code == httpx.codes.NO_CONTENT

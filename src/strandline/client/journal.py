@@ -136,8 +136,9 @@ class HttpJournal(Journal):
     def pointer(self, entity: str) -> Pointer:
         return self._transport.get(self._path(entity, "pointer"), Pointer)
 
-    def delete(self, entity: str, to: int) -> None:
-        self._change("DELETE", self._path(entity, "events"), params={"to": to})
+    def delete(self, entity: str, to: int, *, since: str | None = None) -> None:
+        query: dict[str, int | str] = {"to": to} if since is None else {"to": to, "since": since}
+        self._change("DELETE", self._path(entity, "events"), params=query)
 
     def purge(self, entity: str) -> None:
         self._change("DELETE", self._path(entity))

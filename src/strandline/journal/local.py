@@ -15,6 +15,7 @@ from strandline.engine.connect import Databases
 from strandline.errors import Conflict, NotFound
 from strandline.journal import payloads, rules, wire
 from strandline.journal.action_log import ActionLog
+from strandline.journal.entity_locks import EntityLocks
 from strandline.journal.marks import Marks
 from strandline.journal.model import (
     MAX_SEQ_NR,
@@ -61,7 +62,8 @@ class LocalJournals(ServedJournals, Room):
         self.action_log = ActionLog(log.raw, settings.journal, settings.log.max_event_bytes, clock)
         self._marks = Marks(self.action_log)
         self.reader = JournalReader(self.store, self.action_log, self._marks)
-        self.writer = JournalWriter(self.store, self.action_log, self.reader)
+        locks = EntityLocks(databases, settings.catalog.url, settings.log.publish_timeout_ms)
+        self.writer = JournalWriter(self.store, self.action_log, self.reader, locks)
         self.replicators = Replicators(log, databases, settings, self.store)
         self.upkeep = JournalUpkeep(self.store, self.action_log, self.reader, settings.journal, clock)
 
@@ -179,8 +181,8 @@ class LocalJournal(Journal):
         append = Append(*numbers, encoding, own_id, expected, rules.life(since), expire_after_ms)
         return self._journals.writer.append(place, append, own_id, value, retried=append_id is not None)
 
-    def delete(self, entity: str, to: int) -> None:
-        self._journals.writer.delete(self._place(entity), rules.seq_nr(to))
+    def delete(self, entity: str, to: int, *, since: str | None = None) -> None:
+        self._journals.writer.delete(self._place(entity), rules.seq_nr(to), rules.life(since))
 
     def purge(self, entity: str) -> None:
         self._journals.writer.purge(self._place(entity))
@@ -200,8 +202,7 @@ class LocalJournal(Journal):
         return _events(self._journals.reader.rows(place, max(first, 1), highest), limit)
 
     def pointer(self, entity: str) -> Pointer:
-        head = self._head(entity)[1]
-        return Pointer() if head is None else Pointer(head.seq_nr, head.delete_to, str(head.since))
+        return Pointer.of(self._head(entity)[1])
 
     def _head(self, entity: str) -> tuple[Place, Head | None]:
         place = self._place(entity)

@@ -165,6 +165,10 @@ class Pointer(msgspec.Struct, frozen=True):
     delete_to: int | None = None
     since: str | None = None
 
+    @classmethod
+    def of(cls, head: Head | None) -> Pointer:
+        return cls() if head is None else cls(head.seq_nr, head.delete_to, str(head.since))
+
 
 class Appended(msgspec.Struct, frozen=True):
     """The last seqNr of an append and the cursor of its action."""

@@ -13,7 +13,7 @@ from strandline.engine.process_leases import ProcessLeases
 from strandline.engine.task_runner import TaskRunner
 from strandline.errors import Conflict, NotFound, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.journal.replication_plan import ReplicationPlanner, TopicPlan
-from strandline.journal.replication_task import Replicated, ReplicationTask
+from strandline.journal.replication_task import NOTHING, Replicated, ReplicationTask
 from strandline.log.range_source import LogSnapshot
 from strandline.log.raw import RawTopic
 from strandline.progress import JobProgress, OnProgress
@@ -130,20 +130,21 @@ class ReplicationProcess:
     def _progress(
         self, topic: RawTopic, plan: TopicPlan, done: dict[_Place, Replicated | StrandlineError]
     ) -> JobProgress:
-        count = self._counts.get(topic.name, Replicated(0, 0))
+        count = self._counts.get(topic.name, NOTHING)
         lag = dict(plan.lag)
         for (name, partition), result in done.items():
             if name != topic.name:
                 continue
             if isinstance(result, Replicated):
-                count = Replicated(count.records + result.records, count.dead + result.dead)
+                count += result
                 lag[partition] = max(0, lag[partition] - result.records)
             else:
                 self._failed((name, partition), result)
         self._counts[topic.name] = count
         own = [result for (name, _), result in done.items() if name == topic.name]
         worked = not plan.tasks or any(isinstance(result, Replicated) for result in own)
-        return self._keeper.meter.measure(topic.name, count.records, lag, worked=worked, dead_letters=count.dead)
+        details = {"dead_letters": count.dead, "skipped": count.skipped}
+        return self._keeper.meter.measure(topic.name, count.records, lag, worked=worked, **details)
 
     def _failed(self, place: _Place, error: StrandlineError) -> None:
         name, partition = place

@@ -25,10 +25,17 @@ STORES = TaskStores(connect)
 
 @dataclass(frozen=True)
 class Replicated:
-    """What a task has done: the number of records, and how many of them were set aside."""
+    """What a task has done: the number of records, of those set aside, and of those that are no actions."""
 
     records: int
     dead: int
+    skipped: int
+
+    def __add__(self, other: Replicated) -> Replicated:
+        return Replicated(self.records + other.records, self.dead + other.dead, self.skipped + other.skipped)
+
+
+NOTHING = Replicated(0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -49,15 +56,16 @@ class ReplicationTask:
     def run(self) -> Replicated:
         """Conflict if the store is not at `after`; Gap if records are missing."""
         store = STORES.get(self.url, self.part.data)
-        after, records, dead = self.after, 0, 0
+        after, done = self.after, NOTHING
         for chunk in self._chunks():
             until = Position(chunk.timeline, chunk.records["offset"][-1].as_py())
             decoded, letters = decode(chunk)
             store.apply(self.topic, self.part.partition, after, until, decoded, letters, adopted=self.adopted)
-            after, records, dead = until, records + len(chunk), dead + len(letters)
+            skipped = len(chunk) - len(decoded) - len(letters)
+            after, done = until, done + Replicated(len(chunk), len(letters), skipped)
         if after != self.until:  # the last offsets of the range have no records
             store.apply(self.topic, self.part.partition, after, self.until, [], adopted=self.adopted)
-        return Replicated(records, dead)
+        return done
 
     def _chunks(self) -> Iterator[Batch]:
         try:

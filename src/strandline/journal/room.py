@@ -88,8 +88,12 @@ class Journal(ABC):
         """The newest seqNr. As consistent as `read`."""
 
     @abstractmethod
-    def delete(self, entity: str, to: int) -> None:
-        """Delete the events up to and including `to`, at most up to the pointer. Does nothing if it is absent."""
+    def delete(self, entity: str, to: int, *, since: str | None = None) -> None:
+        """Delete the events up to and including `to`, at most up to the pointer. Does nothing if it is absent.
+
+        Conflict if `since` is given and the journal has another life. A purge that comes in between makes the
+        delete do nothing.
+        """
 
     @abstractmethod
     def purge(self, entity: str) -> None:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.errors import Malformed
+from strandline.errors import Gap, Malformed
 from strandline.journal import actions
 from strandline.journal.fold import Folded, fold
 from strandline.journal.model import Append, Head, LoggedAction, Mark
@@ -273,7 +273,7 @@ class Tail:
         """Move the end to `until`, by reading the records after `after`."""
         if after >= until:
             return
-        for batch in self._batches(self._continued(after), until):
+        for batch in self._near_batches(after, until):
             if wanted is not None:
                 _take_wanted(batch, wanted)
             headers = _headers(batch)
@@ -287,6 +287,15 @@ class Tail:
             if self._end < until:  # offsets without records
                 self._end = until
                 self._take_pending()
+
+    def _near_batches(self, after: Position, until: Position) -> Iterator[Batch]:
+        """The records after a position; some that are before it may come first."""
+        batches = self._batches(self._continued(after), until)
+        try:
+            first = next(batches, None)
+        except Gap:  # what was read last may have been replicated and removed since
+            batches, first = self._batches(after, until), None
+        yield from batches if first is None else chain([first], batches)
 
     def _continued(self, after: Position) -> Position:
         """Where the last read ended, if that is near: a Kafka storage keeps the consumer of a read there."""

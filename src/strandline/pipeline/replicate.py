@@ -32,5 +32,8 @@ JOB = Job(
     _run,
     _status,
     under_up=lambda _: True,
-    details={"dead_letters": "records that this process could not decode and has set aside"},
+    details={
+        "dead_letters": "records that this process could not decode and has set aside",
+        "skipped": "records without a key or an action of journals, which this process has left out",
+    },
 )

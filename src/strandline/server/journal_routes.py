@@ -144,9 +144,10 @@ async def read_events(call: Call[ServedJournals]) -> Response:
 
 
 class DeleteQuery(msgspec.Struct, frozen=True):
-    """The last event to delete."""
+    """The last event to delete, and the life of the journal that it belongs to."""
 
     to: SeqNr
+    since: str | UnsetType = UNSET
 
 
 @_endpoint(
@@ -155,7 +156,8 @@ class DeleteQuery(msgspec.Struct, frozen=True):
 )  # fmt: skip
 async def delete_events(call: Call[ServedJournals]) -> Response:
     pool, journal, entity = await _journal(call)
-    await pool.run(journal.delete, entity, call.query.to)
+    since = None if call.query.since is UNSET else call.query.since
+    await pool.run(partial(journal.delete, entity, call.query.to, since=since))
     return Response(status_code=204)
 
 

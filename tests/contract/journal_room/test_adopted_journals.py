@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -186,6 +187,31 @@ def test_writers_of_one_node_do_not_use_a_seq_nr_twice(adopt):
     with ThreadPoolExecutor(8) as pool:
         assert sorted(pool.map(write, range(8)), key=str) == [1, *[None] * 7]
     assert len([*journal.read("a")]) == 1
+
+
+def test_writers_of_several_nodes_do_not_use_a_seq_nr_twice(opened, adopt):
+    """Nothing is void on an adopted topic, so one of two appends of the same seqNr would be lost."""
+    adopt()
+    nodes = [opened(), opened()]
+    won: dict[int, list[int]] = defaultdict(list)
+
+    def write(number):
+        journal, pointer = nodes[number % 2].journal("accounts"), 0
+        while pointer < 20:
+            try:
+                pointer = journal.append("a", [number], expected=pointer).seq_nr
+            except Conflict as error:
+                pointer = error.info["seq_nr"]
+            else:
+                won[pointer].append(number)
+
+    with ThreadPoolExecutor(8) as pool:
+        for call in [pool.submit(write, number) for number in range(8)]:
+            call.result(120)
+    winners = [(seq_nr, b"%d" % only) for seq_nr, [only] in sorted(won.items())]
+    assert [seq_nr for seq_nr, _ in winners] == [*range(1, len(winners) + 1)]
+    for node in [*nodes, opened()]:
+        assert texts(node.journal("accounts").read("a")) == winners
 
 
 def test_seq_nrs_that_two_services_used_are_read_once_however_much_is_replicated(node, theirs, adopt):

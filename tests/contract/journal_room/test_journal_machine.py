@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from journal_node import replicate
 
 from strandline.clock import ManualClock
@@ -33,7 +33,8 @@ class JournalMachine(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(tail, "_IDLE_SECONDS", idle)
         self.data = Path(tempfile.mkdtemp())
-        clock = ManualClock(1_700_000_000_000)
+        self.idle = idle
+        self.clock = clock = ManualClock(1_700_000_000_000)
         self.nodes = [
             Platform(self.data, Settings(journal=JournalSettings(cached_actions=cached)), clock)
             for cached in caches
@@ -77,6 +78,14 @@ class JournalMachine(RuleBasedStateMachine):
         """Up to a few records before the end."""
         end = self.nodes[node].log.raw.end(TOPIC, 0)
         replicate(self.nodes[node], TOPIC, {0: Position(end.order, end.offset - back)})
+
+    @precondition(lambda self: self.idle == 0)
+    @rule(node=NODES)
+    def trim(self, node):
+        """Remove from the log what is replicated. A node that did not pause is not behind what was removed."""
+        journals = self.nodes[node].journals
+        pointers = journals.store().pointers(journals.topic(TOPIC).id)
+        self.nodes[node].log.raw.trim(TOPIC, pointers, self.clock.now_ms() + 1)
 
     @rule(node=NODES, entity=ENTITIES, first=st.integers(1, 5))
     def read(self, node, entity, first):

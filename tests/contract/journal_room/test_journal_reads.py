@@ -126,6 +126,25 @@ def test_a_gap_in_the_log_fails_reads_and_appends(opened, node, journal, topic, 
         assert caught.value.code == "gap"
 
 
+def test_records_that_were_replicated_and_removed_are_not_missed(opened, topic, clock):
+    """A node read some of them and wrote the rest itself, and then reads what another node writes."""
+    own, other = opened(), opened()
+    other.journal(topic).append("a", [1], expected=0)
+    assert own.journal(topic).append("a", [2], expected=1).seq_nr == 2
+    for number in range(2, 6):
+        own.journal(topic).append("a", [number], expected=number)
+    replicate(own, topic)
+    clock.advance(2 * 86_400_000)
+    own.journals.upkeep.run()
+    partition = own.journals.action_log.partition(own.journals.topic(topic), "a")
+    assert own.log.raw.first(topic, partition).offset > 4
+    late = opened().journal(topic)
+    late.append("a", [7], expected=6)
+    assert [event.seq_nr for event in own.journal(topic).read("a")] == [*range(1, 8)]
+    late.append("a", [8], expected=7)
+    assert own.journal(topic).append("a", [9], expected=8).seq_nr == 9
+
+
 @pytest.mark.parametrize("opened", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("records", [60_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_a_long_tail_of_other_journals_is_read_with_flat_memory(opened, topic, records):

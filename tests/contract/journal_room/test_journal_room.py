@@ -123,6 +123,17 @@ def test_a_retry_has_the_answer_of_the_first_append(journal, settled):
     assert numbers(journal) == [1, 2, 3]
 
 
+def test_a_retry_with_other_events_has_the_answer_of_the_first_append(journal, settled):
+    """Nothing is acknowledged that is not stored, also if another append follows directly."""
+    first = journal.append("a", [1, 2], expected=0, append_id="x")
+    settled()
+    for events in ([1], [1, 2, 3]):
+        assert journal.append("a", events, expected=0, append_id="x") == first
+    journal.append("a", [3], expected=2, append_id="x")
+    assert journal.append("a", [1, 2, 3], expected=0, append_id="x") == first
+    assert numbers(journal) == [1, 2, 3]
+
+
 def test_an_append_id_of_an_earlier_life_is_no_retry(journal, settled):
     journal.append("a", [1], expected=0, append_id="x")
     journal.purge("a")
@@ -232,6 +243,23 @@ def test_a_delete_of_an_absent_journal_does_nothing(node, journal, topic, settle
     settled()
     assert journal.pointer("a") == Pointer()
     assert journal.append("a", [1], expected=0).seq_nr == 1
+
+
+def test_a_delete_can_name_the_life_that_its_writer_saw(journal, settled):
+    journal.append("a", [1, 2], expected=0)
+    old = journal.pointer("a").since
+    journal.delete("a", 1, since=old)
+    assert numbers(journal) == [2]
+    journal.purge("a")
+    settled()
+    with pytest.raises(Conflict) as caught:
+        journal.delete("a", 2, since=old)
+    assert caught.value.info == {"seq_nr": None, "delete_to": None, "since": None}
+    journal.append("a", [1, 2], expected=0)
+    with pytest.raises(Conflict) as caught:
+        journal.delete("a", 2, since=old)
+    assert caught.value.info == {"seq_nr": 2, "delete_to": None, "since": journal.pointer("a").since}
+    assert numbers(journal) == [1, 2]
 
 
 def test_a_purged_journal_starts_again(journal, settled):

@@ -124,6 +124,7 @@ def test_records_that_cannot_be_decoded_do_not_stop_the_others(node, topic, jour
     assert [letter.value for letter in letters] == [b"x", b"z", b"{"]
     assert letters[0].headers == ((actions.HEADER, b'{"append": {"range": 7}}'),)
     assert told[-1].details["dead_letters"] == 2  # the third one was decoded, and its value was not
+    assert told[-1].details["skipped"] == 2  # an unknown action, and a record without key and header
     assert [number for number, _ in stored(node, topic, "a")] == [1, 3]
 
 
@@ -176,7 +177,7 @@ def test_a_process_runs_until_it_is_stopped(node, opened, topic, journal):
         ((owner, text),) = node.journals.replicators.progress().items()
         assert owner == process.owner
         (one,) = [one for one in progress.parse(text) if one.event_type == topic]
-        assert (one.rows, one.details) == (3, {"dead_letters": 0})
+        assert (one.rows, one.details) == (3, {"dead_letters": 0, "skipped": 0})
     finally:
         stop.set()
         thread.join()

@@ -257,6 +257,20 @@ def test_deleted_events_are_gone_and_the_pointer_stays(journal):
     assert journal.pointer("absent") == Pointer()
 
 
+def test_a_delete_of_another_life_is_a_conflict(journal):
+    journal.append("one", ["a", "b"], expected=0)
+    since = journal.pointer("one").since
+    journal.delete("one", 1, since=since)
+    journal.purge("one")
+    journal.append("one", ["c"], expected=0)
+    with pytest.raises(Conflict) as caught:
+        journal.delete("one", 1, since=since)
+    assert caught.value.info["since"] == journal.pointer("one").since != since
+    assert numbers(journal) == [1]
+    with pytest.raises(Invalid):
+        journal.delete("one", 1, since="BEGIN")
+
+
 def test_a_purged_journal_starts_again(journal):
     """Its next life is another one, which a writer of the first does not touch."""
     journal.append("one", ["a", "b"], expected=0)
