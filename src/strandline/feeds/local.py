@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from strandline.clock import Clock
 from strandline.engine.connect import Databases
-from strandline.errors import Invalid, Miss, OutcomeUnknown, StrandlineError
+from strandline.engine.database import Database
+from strandline.errors import Invalid, InvalidCursor, Miss, OutcomeUnknown, StrandlineError
 from strandline.feeds import rules
 from strandline.feeds.dead_letters import DeadOperations
 from strandline.feeds.fanout.fanouts import Fanouts
@@ -30,14 +33,17 @@ from strandline.feeds.model import (
 )
 from strandline.feeds.operation_log import OperationLog, name_of
 from strandline.feeds.recovery import Recovery
-from strandline.feeds.retries import Retries
+from strandline.feeds.retries import LATE_MS, Retries
 from strandline.feeds.room import Feeds
 from strandline.feeds.settings import FeedSections
 from strandline.feeds.storage.connect import FILE, connect
 from strandline.feeds.storage.port import FeedStore
 from strandline.feeds.times import OperationClock
+from strandline.feeds.writers import Writers
 from strandline.log.local import LocalLog
 from strandline.room import Chore, CounterMetric, CounterValues, GaugeMetric, GaugeValues, Room
+
+log = logging.getLogger(__name__)
 
 _EXPIRY_INTERVAL_MS = 600_000
 _MEASURE_INTERVAL_MS = 10_000
@@ -45,6 +51,8 @@ _MARK_INTERVAL_MS = 10_000
 _TAKEOVER_INTERVAL_MS = 30_000
 # More than an operation waits for the store.
 _APPLY_MS = 60_000
+# More than until the operations are applied that a killed process has left.
+_LEFT_MS = LATE_MS + 2 * _TAKEOVER_INTERVAL_MS
 _OPERATIONS = CounterMetric("strandline_feed_operations", "Operations on feeds.", "operation")
 _REACHED = CounterMetric(
     "strandline_feed_writes", "Feeds that operations reached, counted for each operation.", "operation"
@@ -69,8 +77,9 @@ class LocalFeeds(Feeds, Room):
         self._lock = threading.Lock()
         self._opened: FeedStore | None = None
         self._letters: DeadOperations | None = None
-        settle_ms = settings.log.publish_deadline_ms + settings.feeds.retry_ms + _APPLY_MS
+        settle_ms = settings.log.publish_deadline_ms + settings.feeds.retry_ms + _APPLY_MS + _LEFT_MS
         self._recovery = Recovery(log, self.store, clock, settle_ms)
+        self._writers = Writers(self._database, clock)
         self._retries = Retries(self._apply_again, self._dead_operations, settings.feeds.retry_ms)
         self._counts: dict[CounterMetric, Counter[str]] = {
             metric: Counter() for metric in (_OPERATIONS, _REACHED, _READS, _EXPIRED)
@@ -87,9 +96,11 @@ class LocalFeeds(Feeds, Room):
     def _dead_operations(self) -> DeadOperations:
         with self._lock:
             if self._letters is None:
-                database = self._databases.get(self._settings.database_url, FILE)
-                self._letters = DeadOperations(database, self._clock)
+                self._letters = DeadOperations(self._database(), self._clock)
             return self._letters
+
+    def _database(self) -> Database:
+        return self._databases.get(self._settings.database_url, FILE)
 
     # -- writes
 
@@ -165,6 +176,7 @@ class LocalFeeds(Feeds, Room):
         if not feeds:
             return 0
         if self._settings.record:
+            self._writers.register()
             self._log.record(operation)
         (applied,) = self.store().apply([operation])
         self._count(operation, applied)
@@ -279,7 +291,22 @@ class LocalFeeds(Feeds, Room):
 
     def _mark(self) -> None:
         if self._is_used():
+            self._writers.renew()
+            if killed := self._writers.killed():
+                self._catch_up()
+                self._writers.forget(killed)
             self._recovery.mark()
+
+    def _catch_up(self) -> None:
+        """Apply what killed processes may have recorded only, before a position behind it is saved."""
+        try:
+            count = self.replay()
+        except InvalidCursor as error:
+            log.error("operations on feeds that a killed process recorded are gone: %s", error.detail)  # noqa: TRY400 - no traceback
+        else:
+            log.info(
+                "a process was killed while it wrote to feeds; %d recorded operations are applied again", count
+            )
 
     def _take_over(self) -> None:
         if self._is_used():
@@ -302,6 +329,8 @@ class LocalFeeds(Feeds, Room):
 
     def close(self) -> None:
         self._retries.close()
+        with suppress(StrandlineError):  # then others repeat what this process has recorded, which does no harm
+            self._writers.leave()
         with self._lock:
             if self._opened is not None:
                 self._opened.close()

@@ -24,8 +24,8 @@ _LONGEST_PAUSE_S = 10.0
 _AT_ONCE = 100
 # More than this would take too much memory: an operation may name 10,000 feeds.
 _MOST_KEPT = 10_000
-# A process that retries an operation for longer than its limit and this was killed.
-_LATE_MS = 60_000
+#: A process that retries an operation for longer than its limit and this was killed.
+LATE_MS = 60_000
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Retries:
         if self._closed or len(self._kept) >= _MOST_KEPT:
             self._letters().add(operation, f"too many operations wait for a retry: {error.detail}")
             return
-        number = self._letters().wait(operation, error.detail, self._limit_ms + _LATE_MS)
+        number = self._letters().wait(operation, error.detail, self._limit_ms + LATE_MS)
         now = time.monotonic()
         deadline = now + self._limit_ms / 1000
         with self._changed:

@@ -15,7 +15,7 @@ from partly_down import PartlyDown
 from services import environment, until
 from services.valkey import ValkeyCluster, ValkeyServer
 from strandline.clock import ManualClock
-from strandline.errors import Invalid, Miss, OutcomeUnknown, Unavailable
+from strandline.errors import Invalid, InvalidCursor, Miss, OutcomeUnknown, Unavailable
 from strandline.feeds import Entry
 from strandline.feeds.model import feeds_of
 from strandline.feeds.operation_log import OPERATIONS
@@ -109,9 +109,13 @@ def test_what_waits_when_the_node_ends_is_a_dead_letter(node, store, tmp_path, c
 
 def killed_while_retrying(tmp_path: Path) -> None:
     """A process has acknowledged an append that one of two feeds does not have, and was killed."""
+    run_killed(tmp_path)
+
+
+def run_killed(tmp_path: Path, *when: str) -> None:
     worker = Path(__file__).with_name("killed_worker.py")
-    done = subprocess.run([sys.executable, worker, tmp_path / "data"], env=environment(), timeout=60, check=False)
-    assert done.returncode == -signal.SIGKILL
+    command = [sys.executable, worker, tmp_path / "data", *when]
+    assert subprocess.run(command, env=environment(), timeout=60, check=False).returncode == -signal.SIGKILL
 
 
 def test_what_waits_when_the_node_is_killed_is_applied_later(tmp_path, clock, monkeypatch):
@@ -128,6 +132,45 @@ def test_what_waits_when_the_node_is_killed_is_applied_later(tmp_path, clock, mo
         monkeypatch.setattr(node.feeds, "_opened", PartlyDown(node.feeds.store(), {"ada", "bob"}))
         run(node, "retries of killed")  # nothing is left
         assert node.feeds.dead_letters() == []
+
+
+def test_what_a_killed_node_has_only_recorded_is_applied_before_it_is_marked(tmp_path, clock):
+    """Otherwise a snapshot with that mark, and the store itself, would never get it."""
+    with Platform(tmp_path / "data", Settings(), clock) as node:
+        for name in ("ada", "bob"):
+            node.feeds.set(name, [])
+        run_killed(tmp_path, "recorded")
+        run(node, "marking")  # the other process may still be alive
+        assert (ids(node, "ada"), ids(node, "bob")) == ([], [])
+        clock.advance(30_000)
+        run(node, "marking")
+        assert (ids(node, "ada"), ids(node, "bob")) == ([7], [7])
+        node.feeds.delete(7, ["ada"])
+        assert node.feeds.replay() == 1  # everything before is marked
+
+
+def test_a_node_that_ends_normally_or_is_idle_was_not_killed(node, tmp_path, clock):
+    with Platform(tmp_path / "data", Settings(), clock) as other:
+        other.feeds.set("ada", [])
+    node.feeds.set("bob", [])
+    for _ in range(5):
+        clock.advance(10_000)
+        run(node, "marking")
+    assert node.feeds.store().positions(OPERATIONS) == {}  # nothing was applied again
+
+
+def test_a_node_goes_on_if_the_log_lost_what_a_killed_one_recorded(node, tmp_path, clock, monkeypatch):
+    def fail(*_: object) -> int:
+        raise InvalidCursor("the offset has expired", reason="UNAVAILABLE")
+
+    node.feeds.set("ada", [])
+    run_killed(tmp_path, "recorded")
+    clock.advance(DAY_MS)
+    monkeypatch.setattr(node.feeds._recovery, "replay", fail)
+    run(node, "marking")
+    monkeypatch.undo()
+    run(node, "marking")
+    assert ids(node, "ada") == []
 
 
 @pytest.mark.parametrize(
@@ -284,7 +327,10 @@ def test_only_what_was_recorded_long_ago_is_marked(node, clock):
 
 def test_a_replay_leaves_out_events_that_are_no_operations(node):
     node.feeds.set("ada", [Entry(1)])
-    node.log.publish(OPERATIONS, [{"hello": 1}]).raise_for_failed()
+    one = {"operation": "append", "operation_time": "5", "feeds": ["ada"], "entries": [{"id": "1"}]}
+    wrong = [{"hello": 1}, one | {"entries": [{"id": "9223372036854775808"}]}, one | {"feeds": ["a b"]}]
+    wrong += [one | {"operation_time": str(2**63)}, one | {"entries": [{"id": "1", "metadata": "A" * 90_000}]}]
+    node.log.publish(OPERATIONS, wrong).raise_for_failed()
     node.feeds.append(Entry(2), ["ada"])
     assert node.feeds.replay() == 2
 
