@@ -172,18 +172,28 @@ class LocalFeeds(Feeds, Room):
     def _write(self, operation: Operation) -> int:
         """Record and apply an operation. What fails is retried later; raises if all of it failed."""
         self._refuse_old(operation)
-        feeds = feeds_of(operation)
-        if not feeds:
+        if not feeds_of(operation):
             return 0
-        if self._settings.record:
-            self._writers.register()
+        if not self._settings.record:
+            return self._apply(operation)
+        with self._writers.writing():
+            self._record(operation)
+            return self._apply(operation)
+
+    def _record(self, operation: Operation) -> None:
+        try:
             self._log.record(operation)
+        except OutcomeUnknown:
+            self._writers.doubt()
+            raise
+
+    def _apply(self, operation: Operation) -> int:
         (applied,) = self.store().apply([operation])
         self._count(operation, applied)
         if applied.failed:
             error = next(iter(applied.failed.values()))
             self._keep(narrowed(operation, tuple(applied.failed)), error)
-            if len(applied.failed) == len(feeds):
+            if len(applied.failed) == len(feeds_of(operation)):
                 raise error
         return applied.accepted
 
@@ -292,21 +302,17 @@ class LocalFeeds(Feeds, Room):
     def _mark(self) -> None:
         if self._is_used():
             self._writers.renew()
-            if killed := self._writers.killed():
-                self._catch_up()
-                self._writers.forget(killed)
+            self._writers.catch_up(self._catch_up)
             self._recovery.mark()
 
     def _catch_up(self) -> None:
-        """Apply what killed processes may have recorded only, before a position behind it is saved."""
+        """Apply what may have been recorded only, before a position behind it is saved."""
         try:
             count = self.replay()
         except InvalidCursor as error:
-            log.error("operations on feeds that a killed process recorded are gone: %s", error.detail)  # noqa: TRY400 - no traceback
+            log.error("operations on feeds that were recorded, but not applied, are gone: %s", error.detail)  # noqa: TRY400 - no traceback
         else:
-            log.info(
-                "a process was killed while it wrote to feeds; %d recorded operations are applied again", count
-            )
+            log.info("a write to feeds did not end: %d recorded operations are applied again", count)
 
     def _take_over(self) -> None:
         if self._is_used():

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from strandline.clock import Clock
 from strandline.engine.database import Database, Tables
@@ -28,14 +29,38 @@ class Writers:
         self._lock = threading.Lock()
         self._opened: Tables | None = None
         self._renewed_ms: int | None = None
+        self._busy = 0
+        self._in_doubt = False
 
     def _tables(self) -> Tables:
         if self._opened is None:
             self._opened = Tables(self._database(), "writers of feeds", "strandline.feeds", "writers.sql")
         return self._opened
 
-    def register(self) -> None:
-        """Before each write: say that this process is alive. StrandlineError if it never could."""
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """While an operation is recorded and applied. StrandlineError if nobody would notice a kill."""
+        self._register()
+        with self._lock:
+            self._busy += 1
+        try:
+            yield
+        except StrandlineError:
+            self._end()
+            raise
+        else:
+            self._end()
+        # After any other exception the operation counts as not finished, like that of a killed process.
+
+    def _end(self) -> None:
+        with self._lock:
+            self._busy -= 1
+
+    def doubt(self) -> None:
+        """An operation may be recorded, although it was not applied."""
+        self._in_doubt = True
+
+    def _register(self) -> None:
         now_ms = self._clock.now_ms()
         with self._lock:
             if self._renewed_ms is None or abs(now_ms - self._renewed_ms) >= _RENEW_MS:
@@ -53,18 +78,27 @@ class Writers:
     def renew(self) -> None:
         """From time to time: say that this process is alive, if it has written."""
         if self._renewed_ms is not None:
-            self.register()
+            self._register()
 
-    def killed(self) -> list[str]:
-        """Processes that have ended without `leave`, or do not answer for long."""
+    def catch_up(self, apply: Callable[[], object]) -> None:
+        """Call `apply` if operations may be recorded only: after a doubt, or if a process was killed."""
         with self._lock:
-            return [owner for (owner,) in self._tables().fetch("killed", now_ms=self._clock.now_ms())]
+            killed = [owner for (owner,) in self._tables().fetch("killed", now_ms=self._clock.now_ms())]
+            doubt, self._in_doubt = self._in_doubt, False
+        if not killed and not doubt:
+            return
+        try:
+            apply()
+        except BaseException:
+            self._in_doubt |= doubt
+            raise
+        self._remove(killed)
 
-    def forget(self, owners: Sequence[str]) -> None:
+    def _remove(self, owners: Sequence[str]) -> None:
         with self._lock:
             self._tables().store("remove", owners=[*owners])
 
     def leave(self) -> None:
-        """At a normal end. All recorded operations of this process are applied, or waiting, or dead letters."""
-        if self._renewed_ms is not None:
-            self.forget([self._owner])
+        """At a normal end, unless an operation may be recorded only."""
+        if self._renewed_ms is not None and not self._busy and not self._in_doubt:
+            self._remove([self._owner])

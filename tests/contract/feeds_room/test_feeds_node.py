@@ -149,6 +149,47 @@ def test_what_a_killed_node_has_only_recorded_is_applied_before_it_is_marked(tmp
         assert node.feeds.replay() == 1  # everything before is marked
 
 
+@pytest.mark.parametrize("restarts", [False, True], ids=["goes on", "restarts"])
+def test_a_write_with_an_unknown_outcome_is_applied_if_it_was_recorded(tmp_path, clock, monkeypatch, restarts):
+    node = Platform(tmp_path / "data", Settings(), clock)
+    node.feeds.set("ada", [])
+    publish = node.log.publish
+
+    def publish_without_answer(*given: object) -> None:
+        publish(*given)
+        raise OutcomeUnknown("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node.log, "publish", publish_without_answer)
+        with pytest.raises(OutcomeUnknown):
+            node.feeds.append(Entry(7), ["ada"])
+    assert ids(node, "ada") == []
+    if restarts:
+        node.close()
+        node = Platform(tmp_path / "data", Settings(), clock)
+        clock.advance(30_000)
+    run(node, "marking")
+    assert ids(node, "ada") == [7]
+    node.close()
+
+
+def test_an_interrupted_write_is_applied_if_it_was_recorded(node, tmp_path, clock, monkeypatch):
+    """Such as by Ctrl-C in a program, although it closes the platform."""
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    node.feeds.set("ada", [])
+    other = Platform(tmp_path / "data", Settings(), clock)
+    monkeypatch.setattr(other.feeds.store(), "apply", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        other.feeds.append(Entry(7), ["ada"])
+    other.close()
+    clock.advance(30_000)
+    run(node, "marking")
+    assert ids(node, "ada") == [7]
+
+
 def test_a_node_that_ends_normally_or_is_idle_was_not_killed(node, tmp_path, clock):
     with Platform(tmp_path / "data", Settings(), clock) as other:
         other.feeds.set("ada", [])
