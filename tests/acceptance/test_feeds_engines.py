@@ -15,6 +15,7 @@ import pytest
 
 from plain_feeds import PlainFeeds
 from services import CLIENT, Server, run_cli
+from services.valkey import ValkeyCluster, ValkeyServer
 from strandline.feeds.model import (
     AppendEntry,
     DeleteEntry,
@@ -24,6 +25,7 @@ from strandline.feeds.model import (
     SetFeed,
     UnmergeEntries,
 )
+from strandline.feeds.storage.redis_layout import list_key
 
 FEEDS = ("ada", "bob", "eve", "joe")
 MSGPACK = "application/msgpack"
@@ -33,16 +35,19 @@ _METADATA = (None, b"", b"a", b"\x00\xff", b"z" * 300)
 class Store:
     """Where the feeds of a server are, and how they get lost."""
 
-    def __init__(self, data: Path, valkey: Any) -> None:
+    def __init__(self, data: Path, valkey: ValkeyServer | ValkeyCluster | None) -> None:
         self.data = data
         self._valkey = valkey
-        self.env = {"STRANDLINE_FEEDS_URL": valkey.url} if valkey else {}
+        self.env = {"STRANDLINE_FEEDS__URL": valkey.url} if valkey else {}
         if valkey is not None:
             valkey.flush()
 
     def wipe(self) -> None:
         """While no server runs."""
         if self._valkey is not None:
+            key = list_key(FEEDS[0])
+            master = self._valkey if isinstance(self._valkey, ValkeyServer) else self._valkey.master_of(key)
+            assert master.execute("EXISTS", key) == 1
             self._valkey.flush()
         for file in self.data.glob("feeds.db*"):
             file.unlink()

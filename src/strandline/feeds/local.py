@@ -289,7 +289,7 @@ class LocalFeeds(Feeds, Room):
         return [
             Chore("expiry of feeds", _EXPIRY_INTERVAL_MS, self._expire),
             Chore("counting dead letters of feeds", _MEASURE_INTERVAL_MS, self._measure),
-            Chore("taking over the retries of killed nodes", _TAKEOVER_INTERVAL_MS, self._take_over),
+            Chore("taking over the retries of nodes that have ended", _TAKEOVER_INTERVAL_MS, self._take_over),
             Chore("marking how far operations on feeds are applied", _MARK_INTERVAL_MS, self._mark),
         ]
 

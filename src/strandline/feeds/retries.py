@@ -1,7 +1,7 @@
 """Operations that failed in a part of the store are kept and retried, then given up.
 
-They are kept in memory, and in a table, so that a process that is killed loses none: another one, or the same
-after a restart, takes over what is left in the table.
+They are kept in memory, and in a table, so that a process that ends or is killed loses none: another one, or the
+same after a restart, takes over what is left in the table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Kept:
 
 
 class Retries:
-    """Thread-safe. A thread works while operations are kept; `close` gives the remaining ones up."""
+    """Thread-safe. A thread works while operations are kept."""
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Retries:
         self._kept: list[_Kept] = []
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._takes_over = False
 
     @property
     def waiting(self) -> int:
@@ -78,12 +79,13 @@ class Retries:
         self._changed.notify()
 
     def close(self) -> None:
+        """End the retries. A process that takes over operations leaves its own to the next, others give up."""
         with self._changed:
             self._closed = True
             self._changed.notify()
         if self._thread is not None:
             self._thread.join()
-        for kept in self._kept:
+        for kept in () if self._takes_over else self._kept:
             self._bury(kept, "the process ended")
         self._kept = []
 
@@ -134,7 +136,8 @@ class Retries:
         return True
 
     def take_over(self, refusal: Callable[[Operation], str | None]) -> None:
-        """Apply what killed processes have left, or give it up. `refusal` says why one must not be applied."""
+        """Apply what ended processes have left, or give it up. `refusal` says why one must not be applied."""
+        self._takes_over = True
         while left := self._letters().overdue(_AT_ONCE):
             for one in left:
                 self._finish(one, refusal(one.operation))
@@ -149,4 +152,4 @@ class Retries:
             return
         error = next(iter(applied.failed.values()))
         rest = narrowed(left.operation, tuple(applied.failed))
-        self._letters().bury(left.number, rest, f"the process that retried it was killed: {error.detail}")
+        self._letters().bury(left.number, rest, f"the process that retried it ended: {error.detail}")

@@ -107,6 +107,18 @@ def test_what_waits_when_the_node_ends_is_a_dead_letter(node, store, tmp_path, c
         assert gauges["strandline_feed_dead_letters"] == {"append": 1.0}
 
 
+def test_what_waits_when_a_node_with_chores_ends_is_applied_later(node, store, tmp_path, clock):
+    """A restart while a part of the store is down loses nothing that was acknowledged."""
+    run(node, "taking over")
+    node.feeds.append(Entry(7), ["ada", "bob"])
+    node.close()
+    with Platform(tmp_path / "data", Settings(), clock) as again:
+        clock.advance(FeedSettings().retry_ms + 70_000)
+        run(again, "taking over")
+        assert (ids(again, "ada"), ids(again, "bob")) == ([7], [7])
+        assert again.feeds.dead_letters() == []
+
+
 def killed_while_retrying(tmp_path: Path) -> None:
     """A process has acknowledged an append that one of two feeds does not have, and was killed."""
     run_killed(tmp_path)
@@ -123,14 +135,14 @@ def test_what_waits_when_the_node_is_killed_is_applied_later(tmp_path, clock, mo
         for name in ("ada", "bob"):
             node.feeds.set(name, [])
         killed_while_retrying(tmp_path)
-        run(node, "retries of killed")  # the other process may still be alive
+        run(node, "taking over")  # the other process may still be alive
         assert (ids(node, "ada"), ids(node, "bob")) == ([7], [])
         clock.advance(FeedSettings().retry_ms + 70_000)
-        run(node, "retries of killed")
+        run(node, "taking over")
         assert (ids(node, "ada"), ids(node, "bob")) == ([7], [7])
         assert node.feeds.dead_letters() == []
         monkeypatch.setattr(node.feeds, "_opened", PartlyDown(node.feeds.store(), {"ada", "bob"}))
-        run(node, "retries of killed")  # nothing is left
+        run(node, "taking over")  # nothing is left
         assert node.feeds.dead_letters() == []
 
 
@@ -215,14 +227,15 @@ def test_a_node_goes_on_if_the_log_lost_what_a_killed_one_recorded(node, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("later_ms", "reason"), [(DAY_MS, "was killed: the shard is down"), (11 * DAY_MS, "older than feeds.grace_ms")]
+    ("later_ms", "reason"),
+    [(DAY_MS, "retried it ended: the shard is down"), (11 * DAY_MS, "older than feeds.grace_ms")],
 )
 def test_what_a_killed_node_leaves_and_cannot_be_applied_is_a_dead_letter(
     node, store, tmp_path, clock, later_ms, reason
 ):
     killed_while_retrying(tmp_path)
     clock.advance(later_ms)
-    run(node, "retries of killed")
+    run(node, "taking over")
     (letter,) = node.feeds.dead_letters()
     assert reason in letter.reason
     assert feeds_of(letter.operation) == ("bob",)
