@@ -11,7 +11,7 @@ from contextlib import suppress
 from strandline.clock import Clock
 from strandline.engine.connect import Databases
 from strandline.engine.database import Database
-from strandline.errors import Invalid, InvalidCursor, Miss, OutcomeUnknown, StrandlineError
+from strandline.errors import Invalid, InvalidCursor, Miss, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.feeds import rules
 from strandline.feeds.dead_letters import DeadOperations
 from strandline.feeds.fanout.fanouts import Fanouts
@@ -263,7 +263,13 @@ class LocalFeeds(Feeds, Room):
 
         For an operator, while no node writes to the feeds or while they do: operations are idempotent.
         """
-        return self._recovery.replay(self._refuse_old)
+        return self._recovery.replay(self._is_refused)
+
+    def _is_refused(self, operation: Operation) -> bool:
+        reason = self._refusal(operation)
+        if reason is not None:
+            self._dead_operations().add(operation, reason)
+        return reason is not None
 
     # -- dead letters
 
@@ -300,19 +306,28 @@ class LocalFeeds(Feeds, Room):
                 self._counts[_EXPIRED]["unread"] += expired
 
     def _mark(self) -> None:
-        if self._is_used():
-            self._writers.renew()
+        if not self._is_used():
+            return
+        self._writers.renew()
+        try:
+            if self._recovery.is_behind():
+                self._catch_up()
             self._writers.catch_up(self._catch_up)
             self._recovery.mark()
+        except (Unavailable, OutcomeUnknown) as error:
+            log.warning("operations on feeds are not marked as applied: %s", error.detail)
 
     def _catch_up(self) -> None:
         """Apply what may have been recorded only, before a position behind it is saved."""
         try:
-            count = self.replay()
+            # What is too old was applied when it was recorded, in all likelihood, so it is no dead letter.
+            count = self._recovery.replay(lambda operation: self._refusal(operation) is not None)
         except InvalidCursor as error:
-            log.error("operations on feeds that were recorded, but not applied, are gone: %s", error.detail)  # noqa: TRY400 - no traceback
+            log.error("the store of feeds may lack operations that the log has no longer: %s", error.detail)  # noqa: TRY400 - no traceback
+            self._recovery.accept()
         else:
-            log.info("a write to feeds did not end: %d recorded operations are applied again", count)
+            if count:
+                log.info("%d recorded operations on feeds were applied again", count)
 
     def _take_over(self) -> None:
         if self._is_used():

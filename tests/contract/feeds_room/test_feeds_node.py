@@ -151,6 +151,7 @@ def test_what_a_killed_node_has_only_recorded_is_applied_before_it_is_marked(tmp
     with Platform(tmp_path / "data", Settings(), clock) as node:
         for name in ("ada", "bob"):
             node.feeds.set(name, [])
+        run(node, "marking")
         run_killed(tmp_path, "recorded")
         run(node, "marking")  # the other process may still be alive
         assert (ids(node, "ada"), ids(node, "bob")) == ([], [])
@@ -192,6 +193,7 @@ def test_an_interrupted_write_is_applied_if_it_was_recorded(node, tmp_path, cloc
         raise KeyboardInterrupt
 
     node.feeds.set("ada", [])
+    clock.advance(1)  # the processes' times of the same millisecond are in any order
     other = Platform(tmp_path / "data", Settings(), clock)
     monkeypatch.setattr(other.feeds.store(), "apply", interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -206,10 +208,13 @@ def test_a_node_that_ends_normally_or_is_idle_was_not_killed(node, tmp_path, clo
     with Platform(tmp_path / "data", Settings(), clock) as other:
         other.feeds.set("ada", [])
     node.feeds.set("bob", [])
+    run(node, "marking")
+    before = node.feeds.store().positions(OPERATIONS)
+    node.feeds.set("eve", [])
     for _ in range(5):
         clock.advance(10_000)
         run(node, "marking")
-    assert node.feeds.store().positions(OPERATIONS) == {}  # nothing was applied again
+    assert node.feeds.store().positions(OPERATIONS) == before  # nothing was applied again
 
 
 def test_a_node_goes_on_if_the_log_lost_what_a_killed_one_recorded(node, tmp_path, clock, monkeypatch):
@@ -370,11 +375,71 @@ def test_a_valkey_that_was_lost_comes_back_from_its_snapshots_and_a_replay(own_v
 def test_only_what_was_recorded_long_ago_is_marked(node, clock):
     """An operation that another node has recorded may still be in progress there."""
     node.feeds.set("ada", [])
+    run(node, "marking")  # the first time, everything before is applied again
+    first = node.feeds.store().positions(OPERATIONS)
+    assert [*first] == [0]
+    node.feeds.set("bob", [])
     run(node, "marking")
     clock.advance(60_000)
     run(node, "marking")
-    assert node.feeds.store().positions(OPERATIONS) == {}
+    assert node.feeds.store().positions(OPERATIONS) == first
     clock.advance(DAY_MS)
+    run(node, "marking")
+    assert node.feeds.store().positions(OPERATIONS)[0] > first[0]
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["under a node", "before a node starts"])
+def test_a_snapshot_that_is_restored_gets_what_it_lacks_before_it_is_marked(own_valkey, tmp_path, clock, restarts):
+    """Otherwise a position would say that it has everything, and no replay would bring back the rest."""
+    settings = Settings(feeds=FeedSettings(url=own_valkey.url))
+    node = Platform(tmp_path / "data", settings, clock)
+    write_history(node)
+    run(node, "marking")
+    for server in nodes_of(own_valkey):
+        server.execute("SAVE")
+    node.feeds.append(Entry(300, b"late"), ["ada", "bob"])
+    node.feeds.drop("eve")
+    before = answers(node)
+    for _ in range(3):
+        clock.advance(DAY_MS // 24)
+        run(node, "marking")
+    if restarts:
+        node.close()
+    for server in nodes_of(own_valkey):
+        server.kill()
+    own_valkey.bring_back()
+    if restarts:
+        node = Platform(tmp_path / "data", settings, clock)
+    assert answers(node) != before
+    for _ in range(3):
+        run(node, "marking")
+        clock.advance(DAY_MS // 24)
+        assert answers(node) == before
+    assert node.feeds.replay() == 0
+    node.close()
+
+
+def test_a_node_that_was_away_for_long_has_no_dead_letters(tmp_path, clock):
+    """What is older than the grace time was applied, and is not applied again."""
+    for _ in range(2):
+        clock.advance(1)
+        with Platform(tmp_path / "data", Settings(), clock) as node:
+            node.feeds.set("ada", [Entry(1)])
+            clock.advance(11 * DAY_MS)
+            run(node, "marking")
+            assert node.feeds.dead_letters() == []
+            assert ids(node, "ada") == [1]
+
+
+def test_a_store_that_does_not_answer_is_marked_later(node, monkeypatch, caplog):
+    def fail(_: str) -> None:
+        raise Unavailable("the store is down")
+
+    node.feeds.set("ada", [])
+    with monkeypatch.context() as patched:
+        patched.setattr(node.feeds.store(), "positions", fail)
+        run(node, "marking")
+    assert "not marked as applied: the store is down" in caplog.text
     run(node, "marking")
     assert [*node.feeds.store().positions(OPERATIONS)] == [0]
 
