@@ -169,6 +169,11 @@ def test_the_same_routes_speak_messagepack(server, url):
         ("Application/MsgPack; q=1", MSGPACK),
         ("application/msgpack;q=0", "application/json"),
         ("application/msgpack;q=x", "application/json"),
+        ("application/msgpack;q=0.5, */*", "application/json"),
+        ("application/msgpack, */*", MSGPACK),
+        ("application/msgpack, application/*", MSGPACK),
+        ("application/*;q=0.5, application/json;q=0.1", MSGPACK),
+        ("text/html", "application/json"),
     ],
 )
 def test_accept_decides_the_form_of_the_answer(server, url, accept, form):

@@ -49,6 +49,9 @@ class Streams:
         self._current = self._streams.pop(0)
         yield self
 
+    def check_open(self) -> None:
+        """It is never closed."""
+
     def iter_bytes(self) -> Iterator[bytes]:
         for chunk in self._current:
             if isinstance(chunk, Exception):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from strandline.clock import Clock
 from strandline.engine.connect import Databases
-from strandline.errors import Invalid, Miss, OutcomeUnknown, StrandlineError
+from strandline.engine.database import Database
+from strandline.errors import Invalid, InvalidCursor, Miss, OutcomeUnknown, StrandlineError, Unavailable
 from strandline.feeds import rules
 from strandline.feeds.dead_letters import DeadOperations
 from strandline.feeds.fanout.starting import Fanouts
@@ -30,14 +33,17 @@ from strandline.feeds.model import (
 )
 from strandline.feeds.operation_log import OperationLog, name_of
 from strandline.feeds.recovery import Recovery
-from strandline.feeds.retries import Retries
+from strandline.feeds.retries import LATE_MS, Retries
 from strandline.feeds.room import Feeds
 from strandline.feeds.settings import FeedSections
 from strandline.feeds.storage.connect import FILE, connect
 from strandline.feeds.storage.port import FeedStore
 from strandline.feeds.times import OperationClock
+from strandline.feeds.writers import Writers
 from strandline.log.local import LocalLog
 from strandline.room import Chore, CounterMetric, CounterValues, GaugeMetric, GaugeValues, Room
+
+log = logging.getLogger(__name__)
 
 _EXPIRY_INTERVAL_MS = 600_000
 _MEASURE_INTERVAL_MS = 10_000
@@ -45,6 +51,8 @@ _MARK_INTERVAL_MS = 10_000
 _TAKEOVER_INTERVAL_MS = 30_000
 # More than an operation waits for the store.
 _APPLY_MS = 60_000
+# More than until the operations are applied that a killed process has left.
+_LEFT_MS = LATE_MS + 2 * _TAKEOVER_INTERVAL_MS
 _OPERATIONS = CounterMetric("strandline_feed_operations", "Operations on feeds.", "operation")
 _REACHED = CounterMetric(
     "strandline_feed_writes", "Feeds that operations reached, counted for each operation.", "operation"
@@ -69,8 +77,9 @@ class LocalFeeds(Feeds, Room):
         self._lock = threading.Lock()
         self._opened: FeedStore | None = None
         self._letters: DeadOperations | None = None
-        settle_ms = settings.log.publish_deadline_ms + settings.feeds.retry_ms + _APPLY_MS
+        settle_ms = settings.log.publish_deadline_ms + settings.feeds.retry_ms + _APPLY_MS + _LEFT_MS
         self._recovery = Recovery(log, self.store, clock, settle_ms)
+        self._writers = Writers(self._database, clock)
         self._retries = Retries(self._apply_again, self._dead_operations, settings.feeds.retry_ms)
         self._counts: dict[CounterMetric, Counter[str]] = {
             metric: Counter() for metric in (_OPERATIONS, _REACHED, _READS, _EXPIRED)
@@ -87,9 +96,11 @@ class LocalFeeds(Feeds, Room):
     def _dead_operations(self) -> DeadOperations:
         with self._lock:
             if self._letters is None:
-                database = self._databases.get(self._settings.database_url, FILE)
-                self._letters = DeadOperations(database, self._clock)
+                self._letters = DeadOperations(self._database(), self._clock)
             return self._letters
+
+    def _database(self) -> Database:
+        return self._databases.get(self._settings.database_url, FILE)
 
     # -- writes
 
@@ -161,17 +172,28 @@ class LocalFeeds(Feeds, Room):
     def _write(self, operation: Operation) -> int:
         """Record and apply an operation. Feeds that fail are retried later; raises if all of them failed."""
         self._refuse_old(operation)
-        feeds = feeds_of(operation)
-        if not feeds:
+        if not feeds_of(operation):
             return 0
-        if self._settings.record:
+        if not self._settings.record:
+            return self._apply(operation)
+        with self._writers.writing():
+            self._record(operation)
+            return self._apply(operation)
+
+    def _record(self, operation: Operation) -> None:
+        try:
             self._log.record(operation)
+        except OutcomeUnknown:
+            self._writers.doubt()
+            raise
+
+    def _apply(self, operation: Operation) -> int:
         (applied,) = self.store().apply([operation])
         self._count(operation, applied)
         if applied.failed:
             error = next(iter(applied.failed.values()))
             self._keep(narrowed(operation, tuple(applied.failed)), error)
-            if len(applied.failed) == len(feeds):
+            if len(applied.failed) == len(feeds_of(operation)):
                 raise error
         return applied.accepted
 
@@ -241,7 +263,13 @@ class LocalFeeds(Feeds, Room):
 
         Nodes may write to the feeds meanwhile, because operations are idempotent.
         """
-        return self._recovery.replay(self._refuse_old)
+        return self._recovery.replay(self._is_refused)
+
+    def _is_refused(self, operation: Operation) -> bool:
+        reason = self._refusal(operation)
+        if reason is not None:
+            self._dead_operations().add(operation, reason)
+        return reason is not None
 
     # -- dead letters
 
@@ -267,7 +295,7 @@ class LocalFeeds(Feeds, Room):
         return [
             Chore("expiry of feeds", _EXPIRY_INTERVAL_MS, self._expire),
             Chore("counting dead letters of feeds", _MEASURE_INTERVAL_MS, self._measure),
-            Chore("taking over the retries of killed nodes", _TAKEOVER_INTERVAL_MS, self._take_over),
+            Chore("taking over the retries of nodes that have ended", _TAKEOVER_INTERVAL_MS, self._take_over),
             Chore("marking how far operations on feeds are applied", _MARK_INTERVAL_MS, self._mark),
         ]
 
@@ -278,8 +306,28 @@ class LocalFeeds(Feeds, Room):
                 self._counts[_EXPIRED]["unread"] += expired
 
     def _mark(self) -> None:
-        if self._is_used():
+        if not self._is_used():
+            return
+        self._writers.renew()
+        try:
+            if self._recovery.is_behind():
+                self._catch_up()
+            self._writers.catch_up(self._catch_up)
             self._recovery.mark()
+        except (Unavailable, OutcomeUnknown) as error:
+            log.warning("operations on feeds are not marked as applied: %s", error.detail)
+
+    def _catch_up(self) -> None:
+        """Apply what may have been recorded only, before a position behind it is saved."""
+        try:
+            # What is too old was applied when it was recorded, in all likelihood, so it is no dead letter.
+            count = self._recovery.replay(lambda operation: self._refusal(operation) is not None)
+        except InvalidCursor as error:
+            log.error("the store of feeds may lack operations that the log has no longer: %s", error.detail)  # noqa: TRY400 - no traceback
+            self._recovery.accept()
+        else:
+            if count:
+                log.info("%d recorded operations on feeds were applied again", count)
 
     def _take_over(self) -> None:
         if self._is_used():
@@ -302,6 +350,8 @@ class LocalFeeds(Feeds, Room):
 
     def close(self) -> None:
         self._retries.close()
+        with suppress(StrandlineError):  # then others repeat what this process has recorded, which does no harm
+            self._writers.leave()
         with self._lock:
             if self._opened is not None:
                 self._opened.close()

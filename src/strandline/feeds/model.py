@@ -16,6 +16,7 @@ MIN_ID = -(2**63)
 MAX_ID = 2**63 - 1
 #: Operation times are not negative, so that every engine can store them as a signed integer.
 MAX_TIME = 2**63 - 1
+_LONGEST_RENEWAL_MS = 3_600_000
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -136,3 +137,8 @@ class FeedLimits(msgspec.Struct, frozen=True):
     slack: int = 50
     unread_ms: int = 21 * 86_400_000
     grace_ms: int = 10 * 86_400_000
+
+    @property
+    def renewal_ms(self) -> int:
+        """A read renews the life of a feed if the last renewal is at least this old."""
+        return min(_LONGEST_RENEWAL_MS, self.unread_ms // 2)

@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from strandline.errors import Conflict, Invalid, NotFound
+from strandline.feeds import rules, times
 from strandline.feeds.model import (
     AppendEntry,
     DeleteEntry,
@@ -103,9 +104,15 @@ def name_of(operation: Operation) -> str:
 def decoded(event: bytes) -> Operation:
     """The operation, or part of one, of an event. Invalid if the event is not an operation."""
     try:
-        return to_operation(msgspec.json.decode(event, type=RecordedOperation))
+        found = to_operation(msgspec.json.decode(event, type=RecordedOperation))
     except (msgspec.MsgspecError, ValueError, UnicodeError, IndexError) as error:
         raise Invalid(f"the event is no operation on feeds: {error}") from error
+    # Everybody may publish to the event type.
+    times.checked(found.time)
+    rules.names(feeds_of(found))
+    for entry in entries_of(found):
+        rules.entry(entry)
+    return found
 
 
 def to_operation(event: RecordedOperation) -> Operation:

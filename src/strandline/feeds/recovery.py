@@ -1,5 +1,8 @@
 """Restores a store from a snapshot and the recorded operations.
 
+A node that starts applies what is recorded after the position of the store; so does a node that finds an older
+copy in place of its store. Only then it saves positions; otherwise a restored snapshot would seem to be complete.
+
 A store contains how far `feeds.operations` is applied to it. So a snapshot of the store, or a copy of its file,
 says by itself where a replay starts. Operations are idempotent: a replay may start too early, never too late.
 """
@@ -36,21 +39,37 @@ class Recovery:
         self._settle_ms = settle_ms
         #: Ends of the log, and when they were seen.
         self._seen: deque[tuple[int, dict[int, Position]]] = deque()
+        #: The store has at least these positions, unless it was replaced by an older copy. None: not known yet.
+        self._known: dict[int, Position] | None = None
+
+    def is_behind(self) -> bool:
+        """Whether the store may be an older copy, also while this process did not run."""
+        return self._known is None or bool(_later(self._known, self._store().positions(OPERATIONS)))
+
+    def accept(self) -> None:
+        """Go on from the positions of the store, although it may lack operations."""
+        self._known = self._store().positions(OPERATIONS)
 
     def mark(self) -> None:
-        """Save a position behind which nothing is in progress: an end of the log that was seen long enough ago."""
+        """Save a position behind which nothing is in progress: an end of the log that was seen long enough ago.
+
+        Never a lower one than the store has. The caller has made sure that the store is not behind.
+        """
         now_ms = self._clock.steady_ms()
         settled: dict[int, Position] | None = None
         while self._seen and self._seen[0][0] <= now_ms - self._settle_ms:
             settled = self._seen.popleft()[1]
-        if settled:
-            self._store().save_positions(OPERATIONS, settled)
+        known = self._store().positions(OPERATIONS)
+        if settled and (later := _later(settled, known)):
+            self._store().save_positions(OPERATIONS, later)
+            known |= later
+        self._known = known
         self._seen.append((now_ms, self._ends()))
 
-    def replay(self, refuse: Callable[[Operation], None]) -> int:
+    def replay(self, refuse: Callable[[Operation], bool]) -> int:
         """Apply the recorded operations after the positions of the store; returns their number.
 
-        `refuse` raises Invalid for an operation that must not be applied any more, and keeps it as a dead letter.
+        `refuse` returns True for an operation that must not be applied any more.
         InvalidCursor if the log no longer has all of them, StrandlineError if a part of the store fails.
         """
         ends = self._ends()
@@ -63,18 +82,19 @@ class Recovery:
             count += len(some)
         if ends:
             self._store().save_positions(OPERATIONS, ends)
+        self._known = ends
         return count
 
-    def _recorded(self, start: list[CursorText], refuse: Callable[[Operation], None]) -> Iterator[Operation]:
+    def _recorded(self, start: list[CursorText], refuse: Callable[[Operation], bool]) -> Iterator[Operation]:
         for batch in self._log.read(OPERATIONS, start) if start else ():
             for event in batch.values:
                 try:
                     operation = operation_log.decoded(event)
-                    refuse(operation)
                 except Invalid as error:
                     log.warning("a record of %s is left out: %s", OPERATIONS, error.detail)
                 else:
-                    yield operation
+                    if not refuse(operation):
+                        yield operation
 
     def _ends(self) -> dict[int, Position]:
         """The end of each partition; none if nothing was recorded yet."""
@@ -84,6 +104,11 @@ class Recovery:
             return {}
         ends = {int(one.partition): cursors.parse(one.newest_available_offset) for one in partitions}
         return {partition: end for partition, end in ends.items() if end is not None}
+
+
+def _later(some: dict[int, Position], others: dict[int, Position]) -> dict[int, Position]:
+    """The positions that are later than the others."""
+    return {partition: at for partition, at in some.items() if partition not in others or at > others[partition]}
 
 
 def _raise_failed(applied: list[Applied]) -> None:

@@ -1,7 +1,7 @@
 """Operations that failed in a part of the store are kept and retried, then given up.
 
-They are kept in memory and in a table. If a process is killed, another one, or the same one after a restart, takes
-over its operations from the table.
+They are kept in memory and in a table. If a process ends or is killed, another one, or the same one after a
+restart, takes over its operations from the table.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _LONGEST_PAUSE_S = 10.0
 _AT_ONCE = 100
 # More than this would take too much memory: an operation may name 10,000 feeds.
 _MOST_KEPT = 10_000
-# A process that has not finished an operation this long after its limit was killed.
-_LATE_MS = 60_000
+#: A process that retries an operation for longer than its limit and this was killed.
+LATE_MS = 60_000
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Kept:
 
 
 class Retries:
-    """Thread-safe. A thread retries the operations; `close` gives up those that are left."""
+    """Thread-safe. A thread retries the operations."""
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Retries:
         self._kept: list[_Kept] = []
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._takes_over = False
 
     @property
     def waiting(self) -> int:
@@ -64,7 +65,7 @@ class Retries:
         if self._closed or len(self._kept) >= _MOST_KEPT:
             self._letters().add(operation, f"too many operations wait for a retry: {error.detail}")
             return
-        number = self._letters().wait(operation, error.detail, self._limit_ms + _LATE_MS)
+        number = self._letters().wait(operation, error.detail, self._limit_ms + LATE_MS)
         now = time.monotonic()
         deadline = now + self._limit_ms / 1000
         with self._changed:
@@ -78,12 +79,13 @@ class Retries:
         self._changed.notify()
 
     def close(self) -> None:
+        """End the retries. A process that takes over operations leaves its own to the next, others give up."""
         with self._changed:
             self._closed = True
             self._changed.notify()
         if self._thread is not None:
             self._thread.join()
-        for kept in self._kept:
+        for kept in () if self._takes_over else self._kept:
             self._give_up(kept, "the process ended")
         self._kept = []
 
@@ -135,7 +137,8 @@ class Retries:
         return True
 
     def take_over(self, refusal: Callable[[Operation], str | None]) -> None:
-        """Apply or give up the operations of killed processes. `refusal` says why one must not be applied."""
+        """Apply or give up the operations of ended processes. `refusal` says why one must not be applied."""
+        self._takes_over = True
         while left := self._letters().overdue(_AT_ONCE):
             for one in left:
                 self._finish(one, refusal(one.operation))
@@ -150,4 +153,4 @@ class Retries:
             return
         error = next(iter(applied.failed.values()))
         rest = narrowed(left.operation, tuple(applied.failed))
-        self._letters().give_up(left.number, rest, f"the process that retried it was killed: {error.detail}")
+        self._letters().give_up(left.number, rest, f"the process that retried it ended: {error.detail}")

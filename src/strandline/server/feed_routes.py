@@ -22,6 +22,7 @@ from strandline.server.storage_calls import find_storages, parts_of
 ENDPOINTS: list[Endpoint] = []
 _endpoint = declaring(ENDPOINTS, "feeds")
 _FEED = "/feeds/{feed}"
+_JSON = "application/json"
 
 
 async def _pool_of_writes(call: Call[Feeds]) -> Pool:
@@ -45,7 +46,7 @@ async def _read(call: Call[Feeds], work: Callable[[bool], Any]) -> Response:
         return msgspec.msgpack.encode(found) if msgpack else msgspec.json.encode(found)
 
     body = await call.run(read)
-    return Response(body, media_type=MSGPACK if msgpack else "application/json", headers={"Vary": "Accept"})
+    return Response(body, media_type=MSGPACK if msgpack else _JSON, headers={"Vary": "Accept"})
 
 
 def _accepted(call: Call[Feeds], accepted: int) -> Response:
@@ -56,16 +57,20 @@ def _accepted(call: Call[Feeds], accepted: int) -> Response:
 
 
 def prefers_msgpack(accept: str | None) -> bool:
-    """Whether a header Accept asks for MessagePack, and not at least as much for JSON."""
-    packed = plain = 0.0
+    """Whether a header Accept prefers MessagePack to JSON.
+
+    The most specific range decides about each of them. In a tie MessagePack must be named, and JSON not.
+    """
+    ranges: dict[str, float] = {}
     for part in (accept or "").lower().split(","):
         kind, *parameters = (piece.strip() for piece in part.split(";"))
-        quality = next((_quality(one[2:]) for one in parameters if one.startswith("q=")), 1.0)
-        if kind == MSGPACK:
-            packed = max(packed, quality)
-        elif kind in {"application/json", "application/*"}:
-            plain = max(plain, quality)
-    return packed > plain
+        ranges[kind] = next((_quality(one[2:]) for one in parameters if one.startswith("q=")), 1.0)
+    packed, plain = (_of_kind(ranges, kind) for kind in (MSGPACK, _JSON))
+    return packed > plain or (packed == plain > 0 and MSGPACK in ranges and _JSON not in ranges)
+
+
+def _of_kind(ranges: dict[str, float], kind: str) -> float:
+    return next((ranges[one] for one in (kind, "application/*", "*/*") if one in ranges), 0.0)
 
 
 def _quality(text: str) -> float:

@@ -37,6 +37,7 @@ def test_entries_are_read_newest_first_by_position(store):
     assert get(store, "ada", 95, 20) == [5, 4, 3, 2, 1]
     assert get(store, "ada", 100, 20) == []
     assert get(store, "ada", 3, 0) == []
+    assert get(store, "ada", 0, 0) == []
 
 
 def test_ids_are_exact_and_ordered(store):

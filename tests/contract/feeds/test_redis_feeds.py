@@ -54,6 +54,14 @@ def test_a_read_renews_the_life_of_a_feed_at_most_once_an_hour(store, valkey, re
     assert life_ms(valkey, key) > recent
 
 
+def test_a_read_keeps_a_feed_alive_whose_life_is_short(place, valkey):
+    store = place.open(FeedLimits(unread_ms=600_000))
+    do(store, install(0, "ada", 1, 2))
+    valkey.execute("PEXPIRE", list_key("ada"), 200_000)
+    assert get(store, "ada") == [2, 1]
+    assert life_ms(valkey, list_key("ada")) > 300_000
+
+
 def test_writes_do_not_renew_the_life_of_a_feed(store, valkey):
     """Also not if they rewrite the list. Only a set that becomes the content of the feed renews it."""
     do(store, install(10, "ada", 1, 2))

@@ -108,3 +108,30 @@ def test_lists_are_trimmed(store, feed, valkey):
         assert length <= 1 + LIMITS.cap + LIMITS.slack
     (answer,) = store.read([feed], 0, 1000)
     assert [entry.id for entry in answer.entries] == list(range(999, 799, -1))
+
+
+def test_a_feed_can_be_replaced_while_others_write_to_it(store, feed, valkey, monkeypatch):
+    """What is appended between the read and the write of a set or a drop stays behind it."""
+    store.apply([SetFeed(START, feed, (Entry(-1),))])
+    other = RedisFeedStore(valkey.url, LIMITS, ManualClock())
+    read, numbers = store._redis.read, iter(range(1, 100))
+
+    def read_and_append(commands):
+        found, number = read(commands), next(numbers)
+        time = START + 1000 + number
+        other.apply([AppendEntry(time, Entry(number), (feed,)), DeleteEntry(time, 1000 + number, (feed,))])
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._redis, "read", read_and_append)
+        (replaced,) = store.apply([SetFeed(START + 10, feed, (Entry(500), Entry(1001)))])
+        assert (replaced.failed, next(numbers)) == ({}, 2)  # at the first attempt
+        (answer,) = other.read([feed], 0, 10)
+        assert [entry.id for entry in answer.entries] == [500, 1]
+        (dropped,) = store.apply([DropFeed(START + 20, feed)])
+        assert (dropped.failed, dropped.accepted) == ({}, 1)
+    assert other.read([feed], 0, 10)[0].status == "miss"
+    other.apply([SetFeed(START + 30, feed, (Entry(1001), Entry(1003), Entry(600)))])
+    (answer,) = other.read([feed], 0, 10)
+    assert [entry.id for entry in answer.entries] == [600, 3, 1]  # all later than the drop
+    other.close()

@@ -50,6 +50,27 @@ def test_every_read_renews_the_life_of_a_feed_but_writes_at_most_once_an_hour(pl
     assert place.database.fetch("SELECT read_ms FROM feed", {}) == [(START_MS + 3_600_000,)]
 
 
+def test_a_read_keeps_a_feed_alive_whose_life_is_short(place):
+    store = place.open(FeedLimits(unread_ms=60_000))
+    do(store, install(0, "ada", 1))
+    for _ in range(3):
+        place.clock.advance(40_000)
+        assert get(store, "ada") == [1]
+        assert store.expire() == 0
+
+
+def test_an_expired_feed_is_missing_before_it_is_removed(place):
+    store = place.open(FeedLimits(unread_ms=60_000))
+    do(store, install(0, "ada", 1), install(0, "eve", 1), delete(1, 2, "eve"))
+    place.clock.advance(60_001)
+    later = 60_001 << 20
+    assert (get(store, "ada"), store.read_since("ada", 0)) == (None, None)
+    assert do(store, append(later, 2, "ada"), merge(later, "ada", 3), delete(later, 4, "ada")) == [0, 0, 0]
+    assert do(store, install(0, "ada", 5), install(later, "eve", 2, 6), drop(later + 1, "eve")) == [0, 0, 1]
+    assert (get(store, "ada"), get(store, "eve")) == ([5], None)
+    assert store.expire() == 0
+
+
 def test_tombstones_outlive_an_expired_feed(place, store):
     do(store, install(0, "ada", 1, 2), delete(1, 2, "ada"))
     store = place.open(FeedLimits(unread_ms=DAY_MS))
@@ -97,7 +118,7 @@ def test_a_repeated_operation_adds_no_row(place, store):
 def test_the_newest_entries_are_read_without_sorting(place, store):
     """The statement follows the primary key, so that it does not read the whole feed."""
     statements = Tables(place.database, "feeds", "strandline.feeds.storage", "feeds.sql")._statements
-    values = {"name": "ada", "most": 40}
+    values = {"name": "ada", "most": 40, "alive_ms": 0}
     plan = place.database.fetch(f"EXPLAIN QUERY PLAN {statements['newest']}", values)
     assert not any("TEMP B-TREE" in step[3] or "SCAN" in step[3] for step in plan)
 

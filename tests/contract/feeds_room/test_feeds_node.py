@@ -15,7 +15,7 @@ from partly_down import PartlyDown
 from services import environment, until
 from services.valkey import ValkeyCluster, ValkeyServer
 from strandline.clock import ManualClock
-from strandline.errors import Invalid, Miss, OutcomeUnknown, Unavailable
+from strandline.errors import Invalid, InvalidCursor, Miss, OutcomeUnknown, Unavailable
 from strandline.feeds import Entry
 from strandline.feeds.model import feeds_of
 from strandline.feeds.operation_log import OPERATIONS
@@ -107,11 +107,27 @@ def test_what_waits_when_the_node_ends_is_a_dead_letter(node, store, tmp_path, c
         assert gauges["strandline_feed_dead_letters"] == {"append": 1.0}
 
 
+def test_what_waits_when_a_node_with_chores_ends_is_applied_later(node, store, tmp_path, clock):
+    """A restart while a part of the store is down loses nothing that was acknowledged."""
+    run(node, "taking over")
+    node.feeds.append(Entry(7), ["ada", "bob"])
+    node.close()
+    with Platform(tmp_path / "data", Settings(), clock) as again:
+        clock.advance(FeedSettings().retry_ms + 70_000)
+        run(again, "taking over")
+        assert (ids(again, "ada"), ids(again, "bob")) == ([7], [7])
+        assert again.feeds.dead_letters() == []
+
+
 def killed_while_retrying(tmp_path: Path) -> None:
     """A process has acknowledged an append that one of two feeds does not have, and was killed."""
+    run_killed(tmp_path)
+
+
+def run_killed(tmp_path: Path, *when: str) -> None:
     worker = Path(__file__).with_name("killed_worker.py")
-    done = subprocess.run([sys.executable, worker, tmp_path / "data"], env=environment(), timeout=60, check=False)
-    assert done.returncode == -signal.SIGKILL
+    command = [sys.executable, worker, tmp_path / "data", *when]
+    assert subprocess.run(command, env=environment(), timeout=60, check=False).returncode == -signal.SIGKILL
 
 
 def test_what_waits_when_the_node_is_killed_is_applied_later(tmp_path, clock, monkeypatch):
@@ -119,26 +135,112 @@ def test_what_waits_when_the_node_is_killed_is_applied_later(tmp_path, clock, mo
         for name in ("ada", "bob"):
             node.feeds.set(name, [])
         killed_while_retrying(tmp_path)
-        run(node, "retries of killed")  # the other process may still be alive
+        run(node, "taking over")  # the other process may still be alive
         assert (ids(node, "ada"), ids(node, "bob")) == ([7], [])
         clock.advance(FeedSettings().retry_ms + 70_000)
-        run(node, "retries of killed")
+        run(node, "taking over")
         assert (ids(node, "ada"), ids(node, "bob")) == ([7], [7])
         assert node.feeds.dead_letters() == []
         monkeypatch.setattr(node.feeds, "_opened", PartlyDown(node.feeds.store(), {"ada", "bob"}))
-        run(node, "retries of killed")  # nothing is left
+        run(node, "taking over")  # nothing is left
         assert node.feeds.dead_letters() == []
 
 
+def test_what_a_killed_node_has_only_recorded_is_applied_before_it_is_marked(tmp_path, clock):
+    """Otherwise a snapshot with that mark, and the store itself, would never get it."""
+    with Platform(tmp_path / "data", Settings(), clock) as node:
+        for name in ("ada", "bob"):
+            node.feeds.set(name, [])
+        run(node, "marking")
+        run_killed(tmp_path, "recorded")
+        run(node, "marking")  # the other process may still be alive
+        assert (ids(node, "ada"), ids(node, "bob")) == ([], [])
+        clock.advance(30_000)
+        run(node, "marking")
+        assert (ids(node, "ada"), ids(node, "bob")) == ([7], [7])
+        node.feeds.delete(7, ["ada"])
+        assert node.feeds.replay() == 1  # everything before is marked
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["goes on", "restarts"])
+def test_a_write_with_an_unknown_outcome_is_applied_if_it_was_recorded(tmp_path, clock, monkeypatch, restarts):
+    node = Platform(tmp_path / "data", Settings(), clock)
+    node.feeds.set("ada", [])
+    publish = node.log.publish
+
+    def publish_without_answer(*given: object) -> None:
+        publish(*given)
+        raise OutcomeUnknown("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node.log, "publish", publish_without_answer)
+        with pytest.raises(OutcomeUnknown):
+            node.feeds.append(Entry(7), ["ada"])
+    assert ids(node, "ada") == []
+    if restarts:
+        node.close()
+        node = Platform(tmp_path / "data", Settings(), clock)
+        clock.advance(30_000)
+    run(node, "marking")
+    assert ids(node, "ada") == [7]
+    node.close()
+
+
+def test_an_interrupted_write_is_applied_if_it_was_recorded(node, tmp_path, clock, monkeypatch):
+    """Such as by Ctrl-C in a program, although it closes the platform."""
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    node.feeds.set("ada", [])
+    clock.advance(1)  # the processes' times of the same millisecond are in any order
+    other = Platform(tmp_path / "data", Settings(), clock)
+    monkeypatch.setattr(other.feeds.store(), "apply", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        other.feeds.append(Entry(7), ["ada"])
+    other.close()
+    clock.advance(30_000)
+    run(node, "marking")
+    assert ids(node, "ada") == [7]
+
+
+def test_a_node_that_ends_normally_or_is_idle_was_not_killed(node, tmp_path, clock):
+    with Platform(tmp_path / "data", Settings(), clock) as other:
+        other.feeds.set("ada", [])
+    node.feeds.set("bob", [])
+    run(node, "marking")
+    before = node.feeds.store().positions(OPERATIONS)
+    node.feeds.set("eve", [])
+    for _ in range(5):
+        clock.advance(10_000)
+        run(node, "marking")
+    assert node.feeds.store().positions(OPERATIONS) == before  # nothing was applied again
+
+
+def test_a_node_goes_on_if_the_log_lost_what_a_killed_one_recorded(node, tmp_path, clock, monkeypatch):
+    def fail(*_: object) -> int:
+        raise InvalidCursor("the offset has expired", reason="UNAVAILABLE")
+
+    node.feeds.set("ada", [])
+    run_killed(tmp_path, "recorded")
+    clock.advance(DAY_MS)
+    monkeypatch.setattr(node.feeds._recovery, "replay", fail)
+    run(node, "marking")
+    monkeypatch.undo()
+    run(node, "marking")
+    assert ids(node, "ada") == []
+
+
 @pytest.mark.parametrize(
-    ("later_ms", "reason"), [(DAY_MS, "was killed: the shard is down"), (11 * DAY_MS, "older than feeds.grace_ms")]
+    ("later_ms", "reason"),
+    [(DAY_MS, "retried it ended: the shard is down"), (11 * DAY_MS, "older than feeds.grace_ms")],
 )
 def test_what_a_killed_node_leaves_and_cannot_be_applied_is_a_dead_letter(
     node, store, tmp_path, clock, later_ms, reason
 ):
     killed_while_retrying(tmp_path)
     clock.advance(later_ms)
-    run(node, "retries of killed")
+    run(node, "taking over")
     (letter,) = node.feeds.dead_letters()
     assert reason in letter.reason
     assert feeds_of(letter.operation) == ("bob",)
@@ -273,18 +375,81 @@ def test_a_valkey_that_was_lost_comes_back_from_its_snapshots_and_a_replay(own_v
 def test_only_what_was_recorded_long_ago_is_marked(node, clock):
     """An operation that another node has recorded may still be in progress there."""
     node.feeds.set("ada", [])
+    run(node, "marking")  # the first time, everything before is applied again
+    first = node.feeds.store().positions(OPERATIONS)
+    assert [*first] == [0]
+    node.feeds.set("bob", [])
     run(node, "marking")
     clock.advance(60_000)
     run(node, "marking")
-    assert node.feeds.store().positions(OPERATIONS) == {}
+    assert node.feeds.store().positions(OPERATIONS) == first
     clock.advance(DAY_MS)
+    run(node, "marking")
+    assert node.feeds.store().positions(OPERATIONS)[0] > first[0]
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["under a node", "before a node starts"])
+def test_a_snapshot_that_is_restored_gets_what_it_lacks_before_it_is_marked(own_valkey, tmp_path, clock, restarts):
+    """Otherwise a position would say that it has everything, and no replay would bring back the rest."""
+    settings = Settings(feeds=FeedSettings(url=own_valkey.url))
+    node = Platform(tmp_path / "data", settings, clock)
+    write_history(node)
+    run(node, "marking")
+    for server in nodes_of(own_valkey):
+        server.execute("SAVE")
+    node.feeds.append(Entry(300, b"late"), ["ada", "bob"])
+    node.feeds.drop("eve")
+    before = answers(node)
+    for _ in range(3):
+        clock.advance(DAY_MS // 24)
+        run(node, "marking")
+    if restarts:
+        node.close()
+    for server in nodes_of(own_valkey):
+        server.kill()
+    own_valkey.bring_back()
+    if restarts:
+        node = Platform(tmp_path / "data", settings, clock)
+    assert answers(node) != before
+    for _ in range(3):
+        run(node, "marking")
+        clock.advance(DAY_MS // 24)
+        assert answers(node) == before
+    assert node.feeds.replay() == 0
+    node.close()
+
+
+def test_a_node_that_was_away_for_long_has_no_dead_letters(tmp_path, clock):
+    """What is older than the grace time was applied, and is not applied again."""
+    for _ in range(2):
+        clock.advance(1)
+        with Platform(tmp_path / "data", Settings(), clock) as node:
+            node.feeds.set("ada", [Entry(1)])
+            clock.advance(11 * DAY_MS)
+            run(node, "marking")
+            assert node.feeds.dead_letters() == []
+            assert ids(node, "ada") == [1]
+
+
+def test_a_store_that_does_not_answer_is_marked_later(node, monkeypatch, caplog):
+    def fail(_: str) -> None:
+        raise Unavailable("the store is down")
+
+    node.feeds.set("ada", [])
+    with monkeypatch.context() as patched:
+        patched.setattr(node.feeds.store(), "positions", fail)
+        run(node, "marking")
+    assert "not marked as applied: the store is down" in caplog.text
     run(node, "marking")
     assert [*node.feeds.store().positions(OPERATIONS)] == [0]
 
 
 def test_a_replay_leaves_out_events_that_are_no_operations(node):
     node.feeds.set("ada", [Entry(1)])
-    node.log.publish(OPERATIONS, [{"hello": 1}]).raise_for_failed()
+    one = {"operation": "append", "operation_time": "5", "feeds": ["ada"], "entries": [{"id": "1"}]}
+    wrong = [{"hello": 1}, one | {"entries": [{"id": "9223372036854775808"}]}, one | {"feeds": ["a b"]}]
+    wrong += [one | {"operation_time": str(2**63)}, one | {"entries": [{"id": "1", "metadata": "A" * 90_000}]}]
+    node.log.publish(OPERATIONS, wrong).raise_for_failed()
     node.feeds.append(Entry(2), ["ada"])
     assert node.feeds.replay() == 2
 

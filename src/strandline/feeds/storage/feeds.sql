@@ -40,16 +40,17 @@ CREATE TABLE position (
 UPDATE arrivals SET next = next + :count RETURNING next - :count;
 
 -- name: existing
-SELECT number, epoch, floor FROM feed WHERE name = ANY (:feeds) AND epoch IS NOT NULL;
+-- A feed that was last read before :alive_ms has expired.
+SELECT number, epoch, floor FROM feed WHERE name = ANY (:feeds) AND epoch IS NOT NULL AND read_ms >= :alive_ms;
 
 -- name: add_feeds
 INSERT INTO feed (name, read_ms) SELECT value, :now_ms FROM json_each(:feeds) WHERE true ON CONFLICT DO NOTHING;
 
 -- name: numbers
-SELECT number, epoch IS NOT NULL FROM feed WHERE name = ANY (:feeds);
+SELECT number, epoch IS NOT NULL AND read_ms >= :alive_ms FROM feed WHERE name = ANY (:feeds);
 
 -- name: feed
-SELECT number, epoch, dropped, floor FROM feed WHERE name = :name;
+SELECT number, read_ms, epoch, dropped, floor FROM feed WHERE name = :name;
 
 -- name: feed_of_number
 SELECT number, epoch, dropped, floor FROM feed WHERE number = :feed;
@@ -86,12 +87,12 @@ DELETE FROM feed WHERE number = :feed;
 -- The first :most records by falling ids; one row without a record if there are none.
 SELECT f.number, f.epoch, f.floor, f.read_ms, r.kind, r.id, r.time, r.metadata
 FROM feed f LEFT JOIN record r ON r.feed = f.number
-WHERE f.name = :name AND f.epoch IS NOT NULL ORDER BY r.id DESC LIMIT :most;
+WHERE f.name = :name AND f.epoch IS NOT NULL AND f.read_ms >= :alive_ms ORDER BY r.id DESC LIMIT :most;
 
 -- name: all_records
 SELECT f.number, f.epoch, f.floor, f.read_ms, r.kind, r.id, r.time, r.metadata
 FROM feed f LEFT JOIN record r ON r.feed = f.number
-WHERE f.name = :name AND f.epoch IS NOT NULL ORDER BY r.arrival, r.kind;
+WHERE f.name = :name AND f.epoch IS NOT NULL AND f.read_ms >= :alive_ms ORDER BY r.arrival, r.kind;
 
 -- name: renew
 UPDATE feed SET read_ms = :now_ms WHERE number = ANY (:feeds) AND read_ms < :now_ms;

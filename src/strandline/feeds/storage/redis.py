@@ -35,8 +35,6 @@ from strandline.feeds.storage.redis_layout import decode_head, list_key, newest,
 from strandline.feeds.storage.redis_lists import SCRIPTS, FeedLists, Grown, Pushed
 from strandline.log.cursors import Position
 
-# A read renews the life of a feed if the last renewal is at least this old.
-_RENEWAL_MS = 3_600_000
 # The records beside a list are compacted whenever this many tombstones were added.
 _BESIDE_SLACK = 100
 # The remaining life of a key that does not exist.
@@ -167,7 +165,9 @@ class RedisFeedStore(FeedStore):
 
     def _is_due(self, life: Any) -> bool:
         """Whether a feed with this remaining life was not renewed for long."""
-        return isinstance(life, int) and life != _NO_FEED and life <= self._limits.unread_ms - _RENEWAL_MS
+        return (
+            isinstance(life, int) and life != _NO_FEED and life <= self._limits.unread_ms - self._limits.renewal_ms
+        )
 
     def _renew(self, keys: Sequence[bytes]) -> None:
         # Without WAIT: the next read repeats a renewal that was lost.

@@ -95,7 +95,7 @@ def newest(head: ListHead, end: Sequence[bytes], before: int, wanted: int, cap: 
     found = _newest_plain(head.record, end, wanted)
     if found is None:
         found = visible(fold([head.record, *map(decode, end)]), cap)[:wanted]
-    if before == 0:
+    if before == 0 or wanted == 0:
         return found
     if len(found) < wanted:
         return None

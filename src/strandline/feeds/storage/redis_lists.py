@@ -122,7 +122,7 @@ class FeedLists:
     def _try_to_replace(self, changes: Sequence[_Change]) -> list[bool | StrandlineError | None]:
         """Add records to different feeds, and compact them.
 
-        The answer is whether the feed existed before, an error, or None if the feed was changed meanwhile.
+        The answer is whether the feed existed before, an error, or None if the feed was rewritten meanwhile.
         """
         keys = [(list_key(change.feed), beside_key(change.feed)) for change in changes]
         found = iter(self._redis.read([command(b"LRANGE", key, 0, -1) for both in keys for key in both]))
@@ -149,7 +149,7 @@ class FeedLists:
         state: FeedState,
         life_ms: int,
     ) -> Command:
-        expected = (listed[0] if listed else b"", len(listed), b"".join(beside))
+        expected = (listed[0] if listed else b"", len(listed), len(beside), b"".join(beside))
         new_listed, new_beside = self._compacted(state)
         lives = (life_ms, self._limits.grace_ms)
         return _REPLACE.command(keys, *expected, *lives, len(new_listed), *new_listed, *new_beside)

@@ -30,7 +30,6 @@ from strandline.feeds.records import CHECKPOINT, DROP, EPOCH, HISTORY, Record
 from strandline.feeds.storage.port import FeedStore
 from strandline.log.cursors import Position
 
-_RENEW_MS = 3_600_000
 _AT_ONCE = 200
 # Rows that a read gets in addition to the entries it needs, because some are hidden or about the same id.
 _SPARE = 20
@@ -57,7 +56,7 @@ class SqlFeedStore(FeedStore):
         ((arrival,),) = own.run("arrive", count=len(new))
         if isinstance(operation, DeleteEntry):
             return Applied(self._add_tombstones(own, operation, new[0], arrival))
-        found = own.run("existing", feeds=list(feeds_of(operation)))
+        found = own.run("existing", feeds=list(feeds_of(operation)), alive_ms=self._alive_ms())
         own.load(
             "add",
             [
@@ -77,7 +76,7 @@ class SqlFeedStore(FeedStore):
     def _add_tombstones(self, own: Transaction, operation: DeleteEntry, record: Record, arrival: int) -> int:
         feeds = list(operation.feeds)
         own.run("add_feeds", feeds=feeds, now_ms=self._clock.now_ms())
-        found = own.run("numbers", feeds=feeds)
+        found = own.run("numbers", feeds=feeds, alive_ms=self._alive_ms())
         rows = [(number, record.id, record.time, record.kind, arrival, None) for number, _ in found]
         own.load("add", rows)
         return sum(exists for _, exists in found)
@@ -90,8 +89,10 @@ class SqlFeedStore(FeedStore):
 
     def _replace(self, own: Transaction, operation: SetFeed | DropFeed) -> int:
         own.run("add_feeds", feeds=[operation.feed], now_ms=self._clock.now_ms())
-        ((number, *kept),) = own.run("feed", name=operation.feed)
+        ((number, read_ms, *kept),) = own.run("feed", name=operation.feed)
         state = self._state(own, number, *kept)
+        if state.exists and read_ms < self._alive_ms():
+            state.expire()
         existed = state.exists
         for record in records.of_operation(operation):
             state.apply(record)
@@ -144,7 +145,7 @@ class SqlFeedStore(FeedStore):
         end = min(offset + length, self._limits.cap)
         most = end + _SPARE
         while True:
-            rows = own.run("newest", name=name, most=most)
+            rows = own.run("newest", name=name, most=most, alive_ms=self._alive_ms())
             state = _folded(rows)
             if len(rows) == most:
                 state.ids.pop(rows[-1][5], None)  # more rows may be about the same id
@@ -154,7 +155,7 @@ class SqlFeedStore(FeedStore):
             most *= 4
 
     def read_since(self, feed: str, entry_id: int) -> tuple[Entry, ...] | None:
-        rows = self._tables.fetch("all_records", name=feed)
+        rows = self._tables.fetch("all_records", name=feed, alive_ms=self._alive_ms())
         if not rows:
             return None
         self._renew(rows[:1])
@@ -162,20 +163,23 @@ class SqlFeedStore(FeedStore):
 
     def _renew(self, found: Iterable[tuple[object, ...]]) -> None:
         now_ms = self._clock.now_ms()
-        due = [row[0] for row in found if isinstance(row[3], int) and row[3] <= now_ms - _RENEW_MS]
+        due = [row[0] for row in found if isinstance(row[3], int) and row[3] <= now_ms - self._limits.renewal_ms]
         if due:
             with suppress(StrandlineError):  # the entries are read; the next read tries again
                 self._tables.store("renew", feeds=due, now_ms=now_ms)
 
     # -- upkeep
 
+    def _alive_ms(self) -> int:
+        """A feed that was last read before this time has expired, also if it is not removed yet."""
+        return self._clock.now_ms() - self._limits.unread_ms
+
     def expire(self) -> int:
-        now_ms = self._clock.now_ms()
-        before = times.of_ms(max(now_ms - self._limits.grace_ms, 0))
+        before = times.of_ms(max(self._clock.now_ms() - self._limits.grace_ms, 0))
         while self._forget("with_old_tombstones", before) or self._forget("with_old_drops", before):
             pass
         removed = 0
-        while found := self._expire_unread(now_ms - self._limits.unread_ms):
+        while found := self._expire_unread(self._alive_ms()):
             removed += found
         return removed
 
