@@ -90,6 +90,8 @@ def test_a_topic_is_created_once(server, topic):
     assert (shown["name"], shown["partitions"]) == (topic.name, 2)
     assert CLIENT.put(topic.url, json=shown).status_code == httpx.codes.OK
     assert shown in CLIENT.get(f"{server.url}/journals").json()["items"]
+    just_before = {"limit": 1, "after": topic.name[:-1]}
+    assert CLIENT.get(f"{server.url}/journals", params=just_before).json()["items"] == [shown]
     refused(CLIENT.put(topic.url, json={"partitions": 3}), 409, "conflict")
     CLIENT.post(f"{server.url}/event-types", json={"name": f"{topic.name}-events"}).raise_for_status()
     refused(CLIENT.put(f"{topic.url}-events", json={}), 409, "conflict")

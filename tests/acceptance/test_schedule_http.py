@@ -111,6 +111,23 @@ def test_settings_are_put_read_replaced_and_deleted(server):
     assert_problem(CLIENT.delete(url), 404, "not_found")
 
 
+def test_schedules_are_listed_in_pages(server):
+    """By name; `next` is there while more follow, and `after` takes it."""
+    url = f"{server.url}/schedules"
+    names = [f"paged-{number}" for number in range(5)]
+    for name in reversed(names):
+        CLIENT.put(f"{url}/{name}", json={})
+    first = CLIENT.get(url, params={"limit": 2, "after": "paged-"}).json()
+    assert [item["name"] for item in first["items"]] == names[:2]
+    second = CLIENT.get(url, params={"limit": 2, "after": first["next"]}).json()
+    assert [item["name"] for item in second["items"]] == names[2:4]
+    rest = CLIENT.get(url, params={"after": second["next"]}).json()
+    assert rest["items"][0]["name"] == names[4]
+    assert "next" not in rest
+    for limit in ("0", "1001", "many"):
+        assert CLIENT.get(url, params={"limit": limit}).status_code == 422
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -16,6 +16,7 @@ from strandline.journal.model import MAX_SEQ_NR, SEQ_NR_PATTERN, Appended, Journ
 from strandline.journal.room import Journal
 from strandline.journal.serving import ServedJournals
 from strandline.server.journal_lines import LINES, EventLines, streamed
+from strandline.server.pages import PageQuery, page
 from strandline.server.pools import Pool
 from strandline.server.routing import Call, Endpoint, declaring, json_response
 from strandline.server.schedule_routes import refuse_if_draining
@@ -54,13 +55,16 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str | None = None  # so that the answer of a GET can be sent
 
 
-class TopicList(msgspec.Struct, frozen=True):
+class TopicList(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Topics by name. `next` is there if more follow; it is the `after` of the next request."""
+
     items: list[JournalTopic]
+    next: str | None = None
 
 
-@_endpoint("GET", "/journals", "All topics of journals", TopicList)
+@_endpoint("GET", "/journals", "All topics of journals; with `limit` a page", TopicList, query=PageQuery)
 async def list_topics(call: Call[ServedJournals]) -> Response:
-    return json_response(TopicList(await call.run(call.room.topics)))
+    return json_response(TopicList(*page(await call.run(call.room.topics), call.query)))
 
 
 @_endpoint(

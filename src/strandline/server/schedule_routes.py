@@ -25,6 +25,7 @@ from strandline.schedule.model import (
 from strandline.schedule.rules import MAX_ID_CHARACTERS, MAX_MS, split_view
 from strandline.schedule.serving import ServedMessages, ServedSchedules
 from strandline.server import schedule_items as items
+from strandline.server.pages import PageQuery, page
 from strandline.server.routing import INLINE_BYTES, RAW, Call, Endpoint, ServerState, declaring, json_response
 
 ENDPOINTS: list[Endpoint] = []
@@ -59,13 +60,18 @@ SettingsOfSchedule = msgspec.defstruct(
 )
 
 
-class ScheduleList(msgspec.Struct, frozen=True):
+class ScheduleList(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Schedules by name. `next` is there if more follow; it is the `after` of the next request."""
+
     items: list[Schedule]
+    next: str | None = None
 
 
-@_endpoint("GET", "/schedules", "All schedules and their settings", ScheduleList)
+@_endpoint(
+    "GET", "/schedules", "All schedules and their settings; with `limit` a page", ScheduleList, query=PageQuery,
+)  # fmt: skip
 async def list_schedules(call: Call[ServedSchedules]) -> Response:
-    return json_response(ScheduleList(await call.run(call.room.all)))
+    return json_response(ScheduleList(*page(await call.run(call.room.all), call.query)))
 
 
 @_endpoint(
