@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,31 @@ def server(tmp_path: Path, cluster: ValkeyCluster) -> Iterator[Server]:
         yield started
 
 
-def read(server: Server, feeds: list[str]) -> dict[str, dict[str, Any]]:
-    answer = CLIENT.post(f"{server.url}/feeds/get", json={"feeds": feeds, "length": 5})
+class Appender(threading.Thread):
+    """Appends entries 2, 3, … to all feeds, one after the other."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(name="appender")
+        self.stopping = threading.Event()
+        self.acknowledged: list[str] = []
+        self._url = url
+        self.start()
+
+    def run(self) -> None:
+        entry = 2
+        while not self.stopping.is_set():
+            body = {"entry": {"id": entry}, "feeds": FEEDS}
+            if CLIENT.post(f"{self._url}/feed-entries", json=body).status_code == 200:
+                self.acknowledged.append(str(entry))
+            entry += 1
+
+    def until_more(self, count: int) -> None:
+        goal = len(self.acknowledged) + count
+        until(lambda: len(self.acknowledged) >= goal, "more acknowledged entries")
+
+
+def read(server: Server, feeds: list[str], length: int = 5) -> dict[str, dict[str, Any]]:
+    answer = CLIENT.post(f"{server.url}/feeds/get", json={"feeds": feeds, "length": length})
     assert answer.status_code == 200
     return {feed["name"]: feed for feed in answer.json()["feeds"]}
 
@@ -81,4 +105,25 @@ def test_a_shard_that_is_down_does_not_stop_the_others_and_catches_up(server, cl
         lambda: all("7" in ids(feed) for name, feed in read(server, FEEDS).items() if name != lost[0]), "retries"
     )
     until(lambda: ids(read(server, [lost[0]])[lost[0]]) == ["9"], "the retry of the set")
+    assert CLIENT.get(f"{server.url}/feed-dead-letters").json() == {"items": []}
+
+
+def test_acknowledged_entries_are_there_after_a_failover(server, cluster):
+    """A master is killed under load and its replica takes over; its feeds get what they missed from the node."""
+    for feed in FEEDS:
+        assert CLIENT.put(f"{server.url}/feeds/{feed}", json={"entries": [{"id": 1}]}).status_code == 204
+    appender = Appender(server.url)
+    try:
+        appender.until_more(20)
+        cluster.master_of(list_key(FEEDS[0])).kill()
+        appender.until_more(5)
+        until(lambda: {feed["status"] for feed in read(server, FEEDS).values()} == {"hit"}, "the failover")
+        appender.until_more(20)
+    finally:
+        appender.stopping.set()
+        appender.join()
+    written = {"1", *appender.acknowledged}
+    until(lambda: all(written <= {*ids(feed)} for feed in read(server, FEEDS, 800).values()), "the retries")
+    for feed in read(server, FEEDS, 800).values():
+        assert ids(feed) == sorted({*ids(feed)}, key=int, reverse=True)
     assert CLIENT.get(f"{server.url}/feed-dead-letters").json() == {"items": []}
