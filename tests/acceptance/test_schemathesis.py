@@ -107,9 +107,9 @@ BEYOND_SCHEMA = {
     # These requests are no handshakes.
     "GET /schedules/{schedule}/subscribe": ["426"],
     # The storage of a topic must exist, and a Kafka topic needs one; at most one of the payload members is given;
-    # a seqNr has an upper limit, and those of an append rise.
+    # a seqNr has an upper limit, and those of an append rise; `since` is a cursor.
     "PUT /journals/{topic}": ["422"],
-    "POST /journals/{topic}/{id}/events": ["422"],
+    **{f"{method} /journals/{{topic}}/{{id}}/events": ["422"] for method in ("POST", "DELETE")},
     **{
         f"{method} /journals/{{topic}}/{{id}}/snapshots/{{seq_nr}}": ["422"] for method in ("GET", "PUT", "DELETE")
     },

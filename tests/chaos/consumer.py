@@ -16,7 +16,6 @@ import strandline
 import subscribers
 from strandline.errors import Conflict, Invalid, OutcomeUnknown, Unavailable
 from strandline.log.subscriptions import StreamParameters
-from strandline.log.subscriptions.rules import COMMITS_AFTER_END_MS
 
 WINDOW = 800
 COMMIT_TIMEOUT_S = 3
@@ -34,15 +33,26 @@ ASLEEP_S = 10
 class Journal:
     def __init__(self, path: str) -> None:
         self._file = LineFile(path)
-        self._last = time.monotonic()
+        self._opened = time.monotonic()
+        self._committed: dict[str, float] = {}
+        self._was_late = False
 
-    def slept_too_long(self) -> bool:
-        """Whether this process was paused so long that commits of its ended streams may be refused."""
-        return time.monotonic() - self._last > COMMITS_AFTER_END_MS / 1000
+    def is_late(self, partition: str) -> bool:
+        """Whether a commit may be refused: the stream may have ended because it did not commit in time.
+
+        That happens while this process is paused, and while it waits for a node that is.
+        """
+        waited = time.monotonic() - self._committed.get(partition, self._opened)
+        self._was_late = self._was_late or waited > COMMIT_TIMEOUT_S
+        return self._was_late
 
     def note(self, what: str, stream: str = "", partition: str = "", offset: str = "", ids=()) -> None:
-        if what in {"opening", "committed"}:
-            self._last = time.monotonic()
+        if what == "opening":
+            self._opened, self._was_late = time.monotonic(), False
+            self._committed.clear()
+        elif what == "committed":
+            self.is_late(partition)
+            self._committed[partition] = time.monotonic()
         line = {"at": time.monotonic_ns(), "what": what, "stream": stream}
         place = {"partition": partition, "offset": offset, "ids": ids} if partition else {}
         self._file.append({**line, **place})
@@ -78,7 +88,9 @@ def take_http(journal: Journal, subscription: str, urls: list[str], stream: str,
         if answer.status_code in {200, 204}:
             journal.note("committed", *place)
             return
-        if answer.status_code != 503 and not (answer.status_code == 422 and journal.slept_too_long()):
+        if answer.status_code != 503 and not (
+            answer.status_code == 422 and journal.is_late(batch["cursor"]["partition"])
+        ):
             journal.note(f"error {answer.status_code} {answer.text}")
 
 
@@ -104,7 +116,7 @@ def take_sdk(journal: Journal, consumer, batch) -> None:
     except (Unavailable, OutcomeUnknown):
         return
     except Invalid:
-        if not journal.slept_too_long():
+        if not journal.is_late(batch.partition):
             raise
         return
     journal.note("committed", *place)
