@@ -43,7 +43,20 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperSer
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """The PostgreSQL of a test run; every test has its own database. Call `bring_back` after `kill` or `pause`."""
     with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
+        _POSTGRES.append(server)
         yield server
+
+
+_POSTGRES: list[PostgresServer] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_databases_are_left() -> Iterator[None]:
+    """Drop the databases of the test: each has 300 files, and to delete those of all tests takes ten minutes."""
+    before = [name for server in _POSTGRES for name in server.databases]
+    yield
+    for server in _POSTGRES:
+        server.drop([name for name in server.databases if name not in before])
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,8 @@ class PostgresServer(Service):
     def __init__(self, logs: Path) -> None:
         super().__init__(Path(tempfile.mkdtemp(prefix="strandline-postgres-")))
         self.log_file = logs / "postgres.log"
+        #: The databases that were created and not dropped.
+        self.databases: list[str] = []
         self._data = self.folder / "data"
         self._programs, self._user = _programs(self.folder)
         initdb = [str(self._programs / "initdb"), *_INITDB, "-D", str(self._data)]
@@ -70,7 +72,14 @@ class PostgresServer(Service):
         """Create an empty database with a unique name; returns the name."""
         name = f"test_{uuid.uuid4().hex}"
         self.execute(f"CREATE DATABASE {name}")
+        self.databases.append(name)
         return name
+
+    def drop(self, names: Sequence[str]) -> None:
+        """Drop databases, even if there are connections to them."""
+        for name in names:
+            self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+            self.databases.remove(name)
 
     def __exit__(self, *_: object) -> None:
         self.kill()

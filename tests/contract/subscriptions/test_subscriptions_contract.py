@@ -157,6 +157,18 @@ def test_a_stream_commits_only_slots_that_it_has_or_had(place, store):
     assert commit(store, ident, third, (0, 3)) == ["committed"]
 
 
+def test_a_stream_that_expired_unnoticed_keeps_its_slots_when_another_leaves(place, store):
+    """Nothing has renewed or joined since the lease expired, so the stream that leaves moves the slots of both."""
+    ident = made(store)
+    died, left = join(store, ident, "node-1"), join(store, ident, "node-2")
+    store.leases.renew("node-2", [left])
+    store.leases.release(died, [Slot("et-1", 1)])
+    place.now_ms += LEASE_MS
+    store.leases.leave(left)
+    assert commit(store, ident, died, (0, 2)) == ["committed"]
+    assert commit(store, ident, left, (1, 2)) == ["committed"]
+
+
 def test_a_stream_that_forfeits_its_slots_commits_nothing_more(store):
     ident = made(store)
     late = join(store, ident)

@@ -38,14 +38,18 @@ class SubscriptionTables(Tables):
 
     def expire(self, tx: Transaction, subscription_id: str) -> None:
         """End the streams whose lease has expired and give their slots to others."""
+        if self._end_expired(tx, subscription_id):
+            self._assign(tx, subscription_id)
+
+    def _end_expired(self, tx: Transaction, subscription_id: str) -> bool:
         now_ms = self.clock.now_ms(tx)
-        if ended := tx.run("expire", subscription_id=subscription_id, boot=self.clock.boot, now_ms=now_ms):
-            self.keep(tx, subscription_id, {stream_id for (stream_id,) in ended})
-            self.rebalance(tx, subscription_id)
+        ended = tx.run("expire", subscription_id=subscription_id, boot=self.clock.boot, now_ms=now_ms)
+        self.keep(tx, subscription_id, {stream_id for (stream_id,) in ended})
+        return bool(ended)
 
     def keep(self, tx: Transaction, subscription_id: str, stream_ids: Collection[str]) -> None:
         """Note the slots of streams that have ended, before others get them."""
-        shares = _shares(tx, subscription_id)
+        shares = _shares(tx, subscription_id) if stream_ids else []
         for stream_id in stream_ids:
             slots = [share.slot for share in shares if share.owner == stream_id]
             tx.run("keep", kept=rows.text(slots), stream_id=stream_id)
@@ -54,6 +58,11 @@ class SubscriptionTables(Tables):
         return rows.to_members(tx.run("members", subscription_id=subscription_id, **self.clock.parameters()))
 
     def rebalance(self, tx: Transaction, subscription_id: str) -> None:
+        """Give the slots to the streams that are alive, after the slots of expired ones are noted."""
+        self._end_expired(tx, subscription_id)
+        self._assign(tx, subscription_id)
+
+    def _assign(self, tx: Transaction, subscription_id: str) -> None:
         shares = _shares(tx, subscription_id)
         target = rules.rebalanced(shares, self.members(tx, subscription_id))
         moved = [one.slot for one in shares if target[one.slot] != (one.owner, one.heir)]
