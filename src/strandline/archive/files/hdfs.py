@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
@@ -11,6 +12,9 @@ from strandline.archive.files.port import FileEntry, NewFile, checked, checked_n
 from strandline.archive.files.renaming import RenamingFiles
 from strandline.engine.hdfs import HdfsConnection
 from strandline.errors import Invalid, NotFound, OutcomeUnknown, StrandlineError
+
+# The driver may use a broken connection once more before it opens another one.
+_RETRY_PAUSES_S = (0.0, 0.1)
 
 
 class HdfsFiles(RenamingFiles):
@@ -39,10 +43,12 @@ class HdfsFiles(RenamingFiles):
             self._rename(start, end, over=over)
 
     def _rename(self, start: str, end: str, *, over: bool) -> None:
-        try:
-            self._connection.rename(start, end, over=over)
-        except OutcomeUnknown:  # if the rename was done, the retry finds no source
-            self._connection.rename(start, end, over=over)
+        for pause_s in _RETRY_PAUSES_S:
+            try:
+                return self._connection.rename(start, end, over=over)
+            except OutcomeUnknown:  # if the rename was done, the retry finds no source
+                time.sleep(pause_s)
+        return self._connection.rename(start, end, over=over)
 
     def open(self, path: str) -> pa.NativeFile:
         return pa.PythonFile(self._connection.open(self._at(path)), mode="r")
