@@ -87,6 +87,9 @@ class HttpMessages(ScheduleMessages):
         self._transport = transport
         self._path = f"/schedules/{quote(name, safe='')}"
 
+    def check_open(self) -> None:
+        self._transport.check_open()
+
     # -- changes
 
     def create(self, items: Sequence[NewMessage]) -> list[ItemAnswer]:

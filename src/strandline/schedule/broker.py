@@ -45,12 +45,16 @@ class Broker:
     def start(self) -> None:
         """Make this node known to the others. Idempotent."""
         with self._lock:
-            if self._closed:
-                raise Unavailable("the schedules are closed")
+            self.check_open()
             if self._heartbeat is None:
                 self._beat()
                 self._heartbeat = Heartbeat("the heartbeat of the schedules", self._beat, NODE_LIVES_MS)
                 self._heartbeat.start()
+
+    def check_open(self) -> None:
+        """Unavailable after `close`."""
+        if self._closed:
+            raise Unavailable("the schedules are closed; open the platform again")
 
     def _beat(self) -> None:
         self._context.clocks.beat(NODE_LIVES_MS)

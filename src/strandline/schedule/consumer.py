@@ -142,7 +142,8 @@ class ScheduleConsumer:
     """An iterator over leases that a node pushes. The end of a `for` loop, also by `break`, closes the consumer.
 
     Thread-safe: several threads may take leases. After a broken connection, or while a node restarts, it connects
-    again until it is closed. LeaseLost if another consumer with the same name has connected: that one goes on.
+    again until it is closed. Unavailable if the program closes the platform meanwhile. LeaseLost if another
+    consumer with the same name has connected: that one goes on.
     """
 
     def __init__(self, messages: ScheduleMessages, name: str, lease_ms: int, credit: int) -> None:
@@ -160,6 +161,10 @@ class ScheduleConsumer:
         feed = self._messages.subscribe(self.name, self.lease_ms, self._credit)
         self._opened_at = time.monotonic()
         return feed
+
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
 
     def now_ms(self) -> int:
         """The time of the schedule's database, estimated without a request."""
@@ -270,6 +275,7 @@ class ScheduleConsumer:
                 try:
                     feed = self._subscribe()
                 except Unavailable:
+                    self._messages.check_open()
                     if time.monotonic() >= give_up_at:
                         raise
                     pause = min(2 * pause or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)

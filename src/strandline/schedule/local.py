@@ -202,6 +202,9 @@ class LocalMessages(ServedMessages):
     def _store(self) -> ScheduleStore:
         return self._schedules.parts.store
 
+    def check_open(self) -> None:
+        self._parts.broker.check_open()
+
     # -- changes
 
     def create(self, items: Sequence[NewMessage]) -> list[ItemAnswer]:

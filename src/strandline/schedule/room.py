@@ -69,6 +69,10 @@ class ScheduleMessages(ABC):
         return f"<{type(self).__name__} of {self.name!r}>"
 
     @abstractmethod
+    def check_open(self) -> None:
+        """Unavailable if the program has closed the platform or the client: trying again is useless then."""
+
+    @abstractmethod
     def create(self, items: Sequence[NewMessage]) -> list[ItemAnswer]:
         """Store messages. A message with an empty id gets a new one, which its answer names."""
 

@@ -75,23 +75,24 @@ class MessageWorker:
 
     def run(self) -> None:
         """Work until `stop` is set or Ctrl-C is pressed; handlers that run are finished. Raises what ended it."""
-        handlers = [self._started(self._handle_all, f"worker-{number}") for number in range(self._threads)]
+        threads: list[threading.Thread] = []
         extending = threading.Event()
-        extender = self._started(lambda: self._extend_all(extending), "extender")
         try:
+            threads.extend(self._started(self._handle_all, f"worker-{number}") for number in range(self._threads))
+            extender = self._started(lambda: self._extend_all(extending), "extender")
             while not self._is_over():
                 self._asked_to_stop.wait(_LOOK_S)
         finally:
             self._stop.set()
-            for thread in handlers:
+            for thread in threads:
                 thread.join()
             extending.set()
-            extender.join()
+        extender.join()
         if self._failure is not None:
             raise self._failure
 
     def _is_over(self) -> bool:
-        return self._asked_to_stop.is_set() or self._stop.is_set()
+        return self._asked_to_stop.is_set() or self._stop.is_set() or self._consumer.closed
 
     def _started(self, work: Callable[[], None], name: str) -> threading.Thread:
         # A daemon: a second Ctrl-C ends the process although a handler runs.
@@ -170,7 +171,7 @@ class MessageWorker:
     def _extend_all(self, done: threading.Event) -> None:
         """Extend every lease of a running handler when a third of its time is over."""
         lease_ms = self._consumer.lease_ms
-        while not done.wait(max(_SHORTEST_LOOK_S, lease_ms / 6000)):
+        while not (done.wait(max(_SHORTEST_LOOK_S, lease_ms / 6000)) or self._consumer.closed):
             for lease in [*self._running]:
                 if 0 < lease.remaining_ms < lease_ms * 2 / 3:
                     # The handler's own delete or release reports the loss.

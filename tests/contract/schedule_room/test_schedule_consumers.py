@@ -10,12 +10,14 @@ from contextlib import contextmanager
 
 import pytest
 
+import strandline
 from services import DEADLINE_S, until
 from strandline import Message
-from strandline.errors import BadTimestamp, Conflict, LeaseLost, NotFound
-from strandline.schedule import GiveUp, ListQuery, OwnerAct, Retry, raise_for_failed
+from strandline.errors import BadTimestamp, Conflict, LeaseLost, NotFound, Unavailable
+from strandline.schedule import GiveUp, ListQuery, OwnerAct, Retry, Schedule, raise_for_failed
 from strandline.schedule.model import NewMessage
 from strandline.schedule.rules import MAX_MS
+from strandline.schedule.worker import MessageWorker
 
 QUICK = Retry(first_ms=10, longest_ms=50)
 
@@ -395,6 +397,35 @@ def test_ctrl_c_ends_a_worker(messages):
         messages.work(handler, "ada")
     assert len(done) >= 1
     assert messages.counts(0, MAX_MS).total == 2 - len(done)
+
+
+def test_a_worker_ends_when_its_consumer_is_closed(messages):
+    """So does one that Ctrl-C interrupts while it starts: no thread goes on asking a closed consumer."""
+    with messages.consume("ada") as leases:
+        worker = MessageWorker(leases, print, Retry(), 2, threading.Event())
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+
+
+def test_a_worker_of_a_closed_platform_stops_with_an_error(tmp_path):
+    """It does not try to connect again."""
+    with strandline.open(tmp_path) as platform:
+        platform.schedules.create(Schedule("reminders"))
+        ended = []
+
+        def run() -> None:
+            with pytest.raises(Unavailable, match="closed"):
+                platform.schedule("reminders").work(print, "ada")
+            ended.append(True)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        put(platform.schedule("reminders"), Message({}))
+        until(lambda: is_empty(platform.schedule("reminders")), "an empty schedule")
+    thread.join(DEADLINE_S)
+    assert ended == [True]
 
 
 def test_a_fenced_worker_stops_with_an_error(messages):
