@@ -12,11 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-LANES = (
-    ("tests",),
-    ("tests/chaos", "tests/spark", "tests/contract/storage", "tests/contract/switching"),
-    ("tests/unit", "tests/contract"),
-)
+LANES = (("tests",), ("tests/chaos", "tests/spark"), ("tests/contract",))
 # The lowest allowed coverage in percent. Only ever raise it.
 FLOOR = 88
 COVER = (sys.executable, "-m", "slipcover")

@@ -77,7 +77,8 @@ class Answer:
         self.found.append(answer)
 
 
-def add(messages: LocalMessages, *ids: str, in_ms: int = 0, body: bytes = b"{}") -> None:
+def add(messages: LocalMessages, *ids: str, in_ms: int = -1, body: bytes = b"{}") -> None:
+    """By default the messages are available at once, not from the next millisecond on."""
     items = [NewMessage(one, "shop", Body(body, is_json=True), Moment(in_ms, relative=True)) for one in ids]
     assert {answer.status for answer in messages.create(items)} == {"ok"}
 
