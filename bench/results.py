@@ -28,7 +28,9 @@ def result(row: Row, measured: Mapping[str, Measured]) -> dict[str, Any]:
 
 
 def failure(row: Row, error: Exception) -> dict[str, Any]:
-    return {**_head(row), "failure": f"{type(error).__name__}: {error}"}
+    # The text of a peer's error can name files of this machine.
+    text = f"{type(error).__name__}: {error}".replace(str(Path.cwd()), ".")
+    return {**_head(row), "failure": text}
 
 
 def _head(row: Row) -> dict[str, Any]:

@@ -24,7 +24,7 @@ GUARDED = "guarded"
 _INSTEAD_OF_ROOT = "nobody"
 _INITDB = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-U", _USER)
 # Commits are as durable as in production: tests kill the server in the middle of them.
-_SETTINGS = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=200")
+_SETTINGS = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=500")
 
 
 class PostgresServer(Service):
