@@ -293,7 +293,7 @@ class _EncodedRows(ProtocolHandler):  # type: ignore[misc]  # the driver has no 
     @classmethod
     def encode_message(cls, msg: Any, *frame: Any, **more: Any) -> bytes:
         message = _EncodedBatch(msg) if isinstance(msg, BatchMessage) else msg
-        return super().encode_message(message, *frame, **more)  # type: ignore[no-any-return]
+        return super().encode_message(message, *frame, **more)  # type: ignore[no-any-return]  # same
 
 
 class _EncodedBatch(BatchMessage):  # type: ignore[misc]  # same

@@ -65,7 +65,7 @@ class Prepared(msgspec.Struct, frozen=True):
     def count(self) -> int:
         return len(self.items)
 
-    def outcome(self, placed: Mapping[int, Placed], orders: Orders) -> PublishReport | StrandlineError:  # noqa: ARG002
+    def outcome(self, placed: Mapping[int, Placed], orders: Orders) -> PublishReport | StrandlineError:  # noqa: ARG002 - others do
         """What the publisher gets when the storage has answered for every partition."""
         return report(self, placed)
 

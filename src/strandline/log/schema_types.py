@@ -88,7 +88,8 @@ def _number(kind: type[int | float], keywords: _Keywords) -> Any:
 
 def _array(keywords: _Keywords) -> Any:
     item = _value(keywords.get("items", True))
-    return Annotated[list[item], Meta(min_length=keywords.get("minItems"), max_length=keywords.get("maxItems"))]  # type: ignore[valid-type]
+    limits = Meta(min_length=keywords.get("minItems"), max_length=keywords.get("maxItems"))
+    return Annotated[list[item], limits]  # type: ignore[valid-type]  # a type made at run time
 
 
 def _object(keywords: _Keywords, envelope: Mapping[str, Any]) -> type[msgspec.Struct]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -13,6 +13,7 @@ from strandline.errors import Invalid
 from strandline.feeds import wire
 from strandline.feeds.operation_log import OPERATIONS
 from strandline.feeds.room import Feeds
+from strandline.log.serving import ServedLog
 from strandline.server.bodies import MSGPACK
 from strandline.server.pools import Pool
 from strandline.server.routing import Call, Endpoint, declaring, json_response
@@ -28,7 +29,8 @@ _JSON = "application/json"
 async def _pool_of_writes(call: Call[Feeds]) -> Pool:
     """The pool of calls that may wait for the storage of the recorded operations and for the store of feeds."""
     refuse_if_draining(call.state)
-    storages = await find_storages(call.state, call.state.rooms["log"], [OPERATIONS], active=True)  # type: ignore[arg-type]
+    log = cast("ServedLog", call.state.rooms["log"])
+    storages = await find_storages(call.state, log, [OPERATIONS], active=True)
     return call.state.pools.of(["the feeds", *parts_of(storages)])
 
 

@@ -83,7 +83,7 @@ async def _parts(call: Call[Any], pool: Pool, lines: EventLines) -> AsyncGenerat
             if lines.finished:
                 return
             if state.draining.is_set():
-                raise Unavailable("this node is stopping; read the rest from another node", retry_after=1)  # noqa: TRY301
+                raise Unavailable("this node is stopping; read the rest from another node", retry_after=1)  # noqa: TRY301 - sent
             part = await pool.run(lines.step, state.stream_share())
     except StrandlineError as error:
         log.warning("a read of %s was not completed: %s", call.path("topic"), error.detail)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -15,6 +15,7 @@ from strandline.journal import wire
 from strandline.journal.model import MAX_SEQ_NR, SEQ_NR_PATTERN, Appended, JournalTopic, Pointer, SeqNr, Snapshot
 from strandline.journal.room import Journal
 from strandline.journal.serving import ServedJournals
+from strandline.log.serving import ServedLog
 from strandline.server.journal_lines import LINES, EventLines, streamed
 from strandline.server.pages import PageQuery, page
 from strandline.server.pools import Pool
@@ -33,7 +34,7 @@ _AnySeqNr = Annotated[int, Meta(ge=0, le=MAX_SEQ_NR)]
 
 async def _pool(call: Call[ServedJournals], topic: str, *, streams: bool = False) -> Pool:
     """The pool of calls that may wait for the storages of the topic and for the store of journals."""
-    storages = await find_storages(call.state, call.state.rooms["log"], [topic])  # type: ignore[arg-type]
+    storages = await find_storages(call.state, cast("ServedLog", call.state.rooms["log"]), [topic])
     parts = ["the journals", *parts_of(storages)]
     return call.state.pools.of_streams(parts) if streams else call.state.pools.of(parts)
 
