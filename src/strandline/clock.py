@@ -31,6 +31,8 @@ _PLAIN_LINES = re.compile(rf"(?:{_PLAIN}\n)*+").fullmatch
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# Only Linux has CLOCK_BOOTTIME; elsewhere the monotonic clock includes sleep.
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(ABC):
@@ -99,8 +101,7 @@ def boot_ms() -> int:
 
     Used for leases between processes: the test hook does not affect it, and it cannot be set back.
     """
-    # Only Linux has CLOCK_BOOTTIME; elsewhere the monotonic clock includes sleep.
-    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
+    return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000
 
 
 def boot_id() -> str:

@@ -242,4 +242,4 @@ def says_moving(error: KafkaError) -> bool:
 
 
 def _text(error: KafkaError) -> str:
-    return f"{error.str()} ({error.name()})"
+    return f"{error.str().strip()} ({error.name()})"

@@ -41,8 +41,10 @@ class LeaseKeeper:
         lease_ms: int,
         stall_ms: int,
         steady: Callable[[], float] = time.monotonic,
+        kind: str = "",
     ) -> None:
-        self.owner = uuid.uuid4().hex
+        """`kind` begins the name of the owner, where processes of several kinds share a registry."""
+        self.owner = kind + uuid.uuid4().hex
         self.meter = Meter()
         self._what = what
         self._registry = registry

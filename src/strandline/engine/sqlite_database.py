@@ -45,8 +45,12 @@ class SqliteSession(Session):
 
 def _bound(values: Values) -> Mapping[str, Any]:
     """SQLite has no arrays: a list is passed as JSON text, and the statement reads it with `json_each`."""
-    lists = [key for key, value in values.items() if isinstance(value, list)]
-    return {**values, **{key: msgspec.json.encode(values[key]).decode() for key in lists}} if lists else values
+    if list not in map(type, values.values()):
+        return values
+    return {
+        key: msgspec.json.encode(value).decode() if isinstance(value, list) else value
+        for key, value in values.items()
+    }
 
 
 class SqliteDatabase(Database):

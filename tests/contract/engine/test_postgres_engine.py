@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import psycopg
 import pytest
@@ -117,6 +117,89 @@ def test_columns_of_rows_are_arrays(db):
 
     db.transaction(work)
     assert found == [(*row, 7) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("kind", "items"),
+    [
+        ("text", ["a", "", "NULL", None, '\\ " {} ,', "\n\t ö🦈", "'"]),
+        ("text", ["a", "b,c", '"', "\\"]),
+        ("bigint", [1, None, -(2**63), 2**63 - 1]),
+        ("double precision", [1.5, None, float("inf")]),
+        ("boolean", [True, None, False]),
+        ("bytea", [b"", b"\\x00", None, bytes(range(256)), b"NULL"]),
+        ("text", [None, None]),
+        ("bigint", []),
+    ],
+)
+def test_a_list_arrives_as_it_is(db, kind, items):
+    """Our text of an array is read back by the server as the same values."""
+    assert db.fetch(f"SELECT %(items)s::{kind}[]", {"items": items}) == [(items,)]
+
+
+def test_a_list_with_a_zero_byte_is_refused(db):
+    """PostgreSQL would end the text there, and store other values."""
+    with pytest.raises(Unavailable, match="zero byte"):
+        db.fetch("SELECT %(items)s::text[]", {"items": ["a\0b", "c"]})
+
+
+# -- prepared statements
+
+
+def test_a_percent_sign_is_not_a_parameter(db):
+    """A statement can use a parameter twice, and others in any order."""
+    statement = "SELECT %(b)s::int %% 10, %(a)s::text, %(b)s::int"
+    assert db.fetch(statement, {"a": "%(b)s", "b": 42, "unused": 1}) == [(2, "%(b)s", 42)]
+
+
+def test_a_value_may_have_another_type_each_time(db):
+    """A statement is prepared once for all values of the same types."""
+    values = [None, 1, 2**31, 2**62, -1, 1, None]
+    assert [db.fetch("SELECT %(one)s::bigint", {"one": value}) for value in values] == [[(one,)] for one in values]
+
+
+def test_a_connection_keeps_a_limited_number_of_prepared_statements(db, monkeypatch):
+    """Those that were not used for the longest time are given up, and prepared again."""
+    monkeypatch.setattr(engine, "_MOST_PREPARED", 3)
+
+    def work(session: Session) -> int:
+        for number in [1, 2, 3, 1, 4, 1, 5, 2]:
+            assert session.execute(f"SELECT {number} + %(one)s", {"one": 1}) == [(number + 1,)]
+        return session.execute("SELECT count(*) FROM pg_prepared_statements")[0][0]
+
+    assert db.transaction(work) == 3
+
+
+def test_a_prepared_statement_that_the_server_has_lost_is_prepared_again(db):
+    """A pooler or an administrator can remove them. Nothing was done by then, so the work begins again."""
+
+    def note_all(session: Session) -> None:
+        note("a", session)
+        note("b", session)
+
+    db.transaction(note_all)
+    db.transaction(lambda session: session.execute("DELETE FROM notes"))
+    db.transaction(lambda session: session.execute("DEALLOCATE ALL"))
+    db.transaction(note_all)
+    assert notes(db) == ["a", "b"]
+
+
+def test_a_table_that_another_process_changes(db):
+    """As a migration by a newer node does: the prepared statement is prepared again."""
+    statement, values = "SELECT * FROM notes WHERE note = %(text)s", {"text": "a"}
+    db.transaction(lambda session: note("a", session))
+    assert db.fetch(statement, values) == [("a",)]
+    with closing(db._connect()) as other:
+        other.run("ALTER TABLE strandline.notes ADD COLUMN more INT")
+    assert db.fetch(statement, values) == [("a", None)]
+
+
+def test_a_statement_that_cannot_be_prepared_fails_again(db):
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="does not exist"):
+            db.fetch("SELECT * FROM missing WHERE note = %(text)s", {"text": "a"})
+    db.transaction(lambda session: session.execute("CREATE TABLE strandline.missing (note TEXT)"))
+    assert db.fetch("SELECT * FROM missing WHERE note = %(text)s", {"text": "a"}) == []
 
 
 # -- snapshots
@@ -259,7 +342,7 @@ def test_what_is_lost_before_the_commit_is_done_again(db, behind, proxy):
     """A transaction that loses its connection before the commit is retried, without an error to the caller."""
     for lose in (proxy.lose_answer_to, proxy.lose_request):
         text = lose.__name__
-        lose(b"INSERT INTO")
+        lose(text.encode())  # a value: the statement may be prepared already
         behind.transaction(lambda session, text=text: note(text, session))
         assert proxy.lost.is_set()
     lose(b"SELECT note")
@@ -350,6 +433,14 @@ def test_a_signal_reaches_those_who_listen(signals):
     found = []
     until(lambda: found.extend(receiving.receive(1)) or len(found) == 2, "both signals")
     assert found == ["one", ""]
+
+
+def test_a_signal_does_not_wait_for_the_disk(db, signals):
+    """Its connection is not durable; other connections are."""
+    sending, _ = signals
+    sending.send("a")
+    assert sending._sender.run("SHOW synchronous_commit") == [("off",)]
+    assert db.transaction(lambda session: session.execute("SHOW synchronous_commit")) == [("on",)]
 
 
 def test_signals_go_on_after_their_connections_were_lost(postgres, database, signals):
