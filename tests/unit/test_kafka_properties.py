@@ -44,6 +44,31 @@ def test_a_misspelt_property_is_corrected():
         kafka_properties.check(BROKERS, {"compresion.type": "zstd"}, "")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("client.id", "x\0y", "control character"),
+        ("ssl.ca.pem", "-----BEGIN\x1b[2J", "control character"),
+        ("compression.type", "none such", "none such"),
+        ("security.protocol", "telnet", "telnet"),
+        ("linger.ms", "-5", "outside allowed range"),
+        ("fetch.min.bytes", "many", r"fetch\.min\.bytes"),
+        ("replication.factor", "0", "at least 1"),
+        ("min.insync.replicas", "two", "at least 1"),
+    ],
+)
+def test_values_that_cannot_be_used_are_refused(name, value, why):
+    """The error comes when the storage is added, not when an event type switches to it."""
+    with pytest.raises(Invalid, match=why):
+        KafkaConfiguration(BROKERS, {name: value}).check(Path("data"), LogSettings())
+
+
+def test_values_that_can_be_used_are_accepted():
+    """No broker is asked: these do not exist."""
+    given = {"compression.type": "zstd", "linger.ms": "5", "replication.factor": "3", "fetch.min.bytes": "10"}
+    KafkaConfiguration(BROKERS, given).check(Path("data"), LogSettings())
+
+
 def test_listed_properties_are_passed_on():
     """Listed properties are passed to the driver, except those of new topics."""
     given = {"client.id": "shop", "compression.type": "zstd", "replication.factor": "3"}

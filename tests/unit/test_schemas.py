@@ -25,6 +25,54 @@ def problem(schema: object, event: object, mode: str = "forward") -> str | None:
 
 # -- checking events
 
+SELF = {"$ref": "#"}
+BRANCHING = [
+    {"properties": {"n": {"anyOf": [SELF, SELF]}}, "not": {"required": ["end"]}},
+    {"properties": {"n": {"oneOf": [SELF, SELF]}}},
+    {"required": ["op"], "oneOf": [{"properties": {"op": {"enum": [op]}, "n": SELF}} for op in "+-*"]},
+    {
+        "definitions": {
+            "a": {"anyOf": [{"$ref": "#/definitions/b"}, {"type": "null"}]},
+            "b": {"properties": {"n": SELF}},
+        },
+        "properties": {"n": {"$ref": "#/definitions/a"}},
+        "not": {"required": ["end"]},
+    },
+]
+
+
+@pytest.mark.parametrize("schema", BRANCHING)
+def test_a_deep_event_that_does_not_match_is_refused_at_once(schema):
+    """The validator would collect the errors of every branch on every level: with 40 levels, 10^12 of them."""
+    event: dict[str, object] = {"end": 1}
+    for _ in range(40):
+        event = {"n": event, "op": "*"}
+    assert "too many alternatives" in str(problem(schema, event))
+
+
+def test_alternatives_for_many_values_are_not_explained():
+    """The errors of all branches for every value of a large event would take seconds and gigabytes."""
+    lists = {"properties": {"a": {"anyOf": [{"items": STRING}, {"items": NUMBER}]}}}
+    assert str(problem(lists, {"a": [None] * 10})).startswith("#/a: [null")
+    assert "too many alternatives" in str(problem(lists, {"a": [None] * 100_000}))
+    assert str(problem({"properties": {"a": {"items": STRING}}}, {"a": [None] * 100_000})).startswith(
+        "#/a/0: null"
+    )
+
+
+def test_a_recursive_schema_without_branches_says_where():
+    """There the path to the error is short."""
+    tree = {"properties": {"left": SELF, "right": SELF, "name": STRING}, "allOf": [{"properties": {"left": SELF}}]}
+    event: dict[str, object] = {"name": 1}
+    for _ in range(40):
+        event = {"left": event}
+    assert str(problem(tree, event)).endswith('left/name: 1 is not of type "string"')
+
+
+def test_an_explanation_is_short():
+    """The validator quotes the value that is wrong, which may be the whole event."""
+    assert len(str(problem({"properties": {"a": NUMBER}}, {"a": "x" * 100_000}))) < 2_000
+
 
 def test_a_violation_says_where():
     """The message has the path to the value and the problem."""

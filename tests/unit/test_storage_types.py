@@ -188,6 +188,15 @@ def data(tmp_path) -> Path:
     return data
 
 
+@pytest.mark.parametrize("directory", ["catalog.db", "catalog.db/deep", "topics/../catalog.db", "linked"])
+def test_files_are_no_directories(data, directory):
+    """A file, and what cannot be made because a file is in the way, are refused when the storage is added."""
+    (data / "catalog.db").touch()
+    (data / "linked").symlink_to(data / "catalog.db")
+    with pytest.raises(Invalid, match=r"is a file|is not a directory"):
+        SqliteConfiguration(directory).check(data, LogSettings())
+
+
 @pytest.mark.parametrize("directory", ["topics", "new/deep", "./topics", "in", "in/deep", "..topics", "a..b"])
 def test_directories_in_the_data_directory(data, directory):
     """A directory in the data directory is accepted. It need not exist, and may be a link that stays inside."""

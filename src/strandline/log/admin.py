@@ -13,7 +13,7 @@ from strandline.errors import Conflict, NotFound
 from strandline.log.catalog import Catalog
 from strandline.log.event_types import EventTypes
 from strandline.log.initiator import Initiator
-from strandline.log.model import CatalogEntry, StorageInfo, Switch, Timeline
+from strandline.log.model import CatalogEntry, RunningSwitch, StorageInfo, Switch, Timeline
 from strandline.log.node import decided
 from strandline.log.open_storages import Storages
 from strandline.log.serving import ServedAdmin, Steps, Wake
@@ -69,13 +69,16 @@ class LocalAdmin(ServedAdmin):
         self._initiator.check(entry, storage_id)
         return [*entry.timelines]
 
-    def current_switch(self, name: str) -> Switch | None:
-        return self._event_types.entry(name).switch
+    def current_switch(self, name: str) -> RunningSwitch | None:
+        switch = self._event_types.entry(name).switch
+        if switch is None:
+            return None
+        return RunningSwitch(**msgspec.structs.asdict(switch), unconfirmed=self._initiator.waits_for(switch))
 
     def abort_switch(self, name: str) -> Switch:
         entry = self._event_types.entry(name)
         if entry.switch is None or decided(entry.switch):
-            raise Conflict(f"no switch of {name!r} is under way")
+            raise Conflict(f"no switch of {name!r} is under way; there is nothing to abort")
         if not self._initiator.abort(entry, entry.switch):
             raise Conflict(f"the switch of {name!r} is already done; it cannot be aborted")
         aborted = self._event_types.entry(name).switch

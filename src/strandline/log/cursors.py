@@ -69,8 +69,10 @@ class Resumed:
     problem: str | None = None
 
 
-def parse(text: str) -> Position | None:
+def parse(text: str | None) -> Position | None:
     """A position from any of its text forms; None means BEGIN. Plain decimals always mean timeline 1."""
+    if text is None:
+        raise InvalidCursor("a cursor needs an offset", reason="NULL_OFFSET")
     if text in {BEGIN, BEGIN.lower()}:
         return None
     if match := _TEXT.fullmatch(text):
@@ -81,6 +83,14 @@ def parse(text: str) -> Position | None:
         f"{_short(text)} is not an offset; write BEGIN, 001-0001-000000000000000012 or 001-0001--1",
         reason="INVALID_FORMAT",
     )
+
+
+def stored(text: str) -> Position:
+    """A position from `str(position)`. InvalidCursor for another text, and for BEGIN, which is not a position."""
+    found = parse(text)
+    if found is None:
+        raise InvalidCursor("BEGIN is not the place of a record", reason="INVALID_FORMAT")
+    return found
 
 
 def starts(spans: Sequence[Span]) -> Iterator[tuple[int, Span]]:
@@ -228,6 +238,17 @@ def read_next(spans: Sequence[Span], position: Position) -> tuple[Span, int] | N
     return None
 
 
+def with_range(spans: Sequence[Span], error: InvalidCursor) -> InvalidCursor:
+    """The same error, which also names the available offsets."""
+    oldest, newest = oldest_text(spans), newest_text(spans)
+    return InvalidCursor(
+        f"{error.detail}; available offsets are {oldest} to {newest}",
+        reason=error.reason,
+        oldest_available_offset=oldest,
+        newest_available_offset=newest,
+    )
+
+
 def _check_offset(span: Span, position: Position) -> None:
     if position.offset <= span.last:
         return
@@ -239,13 +260,7 @@ def _check_offset(span: Span, position: Position) -> None:
 def _unavailable(
     spans: Sequence[Span], position: Position, why: str, reason: str = "UNAVAILABLE"
 ) -> InvalidCursor:
-    oldest, newest = oldest_text(spans), newest_text(spans)
-    return InvalidCursor(
-        f"{position} is not available: {why}; available offsets are {oldest} to {newest}",
-        reason=reason,
-        oldest_available_offset=oldest,
-        newest_available_offset=newest,
-    )
+    return with_range(spans, InvalidCursor(f"{position} is not available: {why}", reason=reason))
 
 
 def _short(text: str) -> str:

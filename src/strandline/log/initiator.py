@@ -6,7 +6,7 @@ import logging
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,7 +15,7 @@ from strandline import failpoints
 from strandline.clock import Clock, to_rfc3339
 from strandline.errors import Conflict, Invalid, LeaseLost, OutcomeUnknown, Sealed, StrandlineError, Unavailable
 from strandline.log.catalog import Catalog, SwitchEffect
-from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, SwitchKind, Timeline
+from strandline.log.model import CatalogEntry, EventType, Statistics, Switch, SwitchKind, Timeline, WaitingNode
 from strandline.log.node import PROTOCOL, LockValue, MemberValue, Node, decided, encode
 from strandline.log.open_storages import Storages, fencing, unseal
 from strandline.log.serving import Steps, Wake
@@ -48,6 +48,8 @@ class _SwitchInProgress:
     done: bool = False
     #: The commit may have taken effect.
     doubtful: bool = False
+    #: The new topic may exist.
+    creates: bool = False
 
 
 class Initiator:
@@ -70,6 +72,12 @@ class Initiator:
         switch = self._described(entry, "switch", storage_id, topic, entry.event_type.partition_count)
         return self._run(_SwitchInProgress(entry, switch, wake))
 
+    def waits_for(self, switch: Switch) -> tuple[WaitingNode, ...]:
+        """The nodes that have not confirmed an undecided switch yet."""
+        if decided(switch):
+            return ()
+        return tuple(_unconfirmed(self._members(), self._node.coordination.version()))
+
     def counts(self) -> CounterValues:
         return {_SWITCHES: dict(self._ended)}
 
@@ -78,8 +86,8 @@ class Initiator:
         self._refuse_unknown(storage_id)
         name = entry.event_type.name
         if name in self._node.coordination.locks() or not decided(entry.switch):
-            raise Conflict(f"another switch of {name!r} is under way")
-        self._unconfirmed(0)
+            raise Conflict(f"another switch of {name!r} is under way; wait until it ends, or abort it")
+        _refuse_old(self._members())
         for one in {storage_id, entry.active.storage_id}:
             self._storages.check_ready(one)
 
@@ -163,7 +171,9 @@ class Initiator:
     def _lock(self, run: _SwitchInProgress) -> None:
         value = encode(LockValue(run.switch.token, Phase.WARM))
         if not self._node.coordination.lock(run.switch.event_type, value):
-            raise Refused from Conflict(f"another switch of {run.switch.event_type!r} is under way")
+            raise Refused from Conflict(
+                f"another switch of {run.switch.event_type!r} is under way; wait until it ends, or abort it"
+            )
 
     def _record(self, run: _SwitchInProgress) -> None:
         name = run.switch.event_type
@@ -183,42 +193,47 @@ class Initiator:
         if run.switch.kind == "grow":
             storage.grow(run.switch.topic, run.switch.partitions)
             return
+        storage.check_ready()
+        run.creates = True
         retention_ms = run.entry.event_type.retention_ms(self._settings.retention_ms)
         storage.create_topic(run.switch.topic, run.switch.partitions, retention_ms)
 
     def _warm(self, run: _SwitchInProgress) -> Steps[None]:
-        return self._await_all(self._node.coordination.bump(), run.wake)
+        return self._await_all(self._node.coordination.bump(), run)
 
     def _hold(self, run: _SwitchInProgress) -> Steps[None]:
         coordination = self._node.coordination
         coordination.relock(run.switch.event_type, encode(LockValue(run.switch.token, Phase.HOLD)))
-        return self._await_all(coordination.bump(), run.wake)
+        return self._await_all(coordination.bump(), run)
 
-    def _await_all(self, version: int, wake: Wake) -> Steps[None]:
-        """Yield until every live member has confirmed the version; Unavailable after the timeout."""
+    def _await_all(self, version: int, run: _SwitchInProgress) -> Steps[None]:
+        """Yield until every live member has confirmed the version; Unavailable after the timeout or an abort."""
         coordination = self._node.coordination
-        unwatch = coordination.watch(wake)
+        unwatch = coordination.watch(run.wake)
         deadline_ms = self._clock.steady_ms() + self._settings.switch_timeout_ms
         try:
-            while waiting := self._unconfirmed(version):
+            while waiting := self._waiting_for(version):
                 if not coordination.sure():
                     raise LeaseLost("the initiator lost its coordination session")
                 if self._clock.steady_ms() >= deadline_ms:
-                    raise Unavailable(f"nodes did not confirm in time: {', '.join(waiting)}", retry_after=5)
+                    raise Unavailable(
+                        f"nodes did not confirm in time: {', '.join(map(str, waiting))}", retry_after=5
+                    )
                 yield
+                row = self._catalog.switches.get(run.switch.token)
+                if row is None or row.state.final:
+                    raise Refused from Unavailable("the switch was aborted", retry_after=1)
         finally:
             unwatch()
 
-    def _unconfirmed(self, version: int) -> list[str]:
-        waiting = []
-        for node, text in self._node.coordination.members().items():
-            value = msgspec.json.decode(text, type=MemberValue)
-            if value.protocol != PROTOCOL:
-                detail = f"node {node} has protocol {value.protocol}, not {PROTOCOL}; upgrade all nodes first"
-                raise Refused from Conflict(detail)
-            if value.version < version:
-                waiting.append(node)
-        return waiting
+    def _waiting_for(self, version: int) -> list[WaitingNode]:
+        members = self._members()
+        _refuse_old(members)
+        return _unconfirmed(members, version)
+
+    def _members(self) -> dict[str, MemberValue]:
+        members = self._node.coordination.members()
+        return {node: msgspec.json.decode(text, type=MemberValue) for node, text in members.items()}
 
     def _close(self, run: _SwitchInProgress) -> None:
         if not self._catalog.switches.close(run.switch.token):
@@ -284,8 +299,12 @@ class Initiator:
             unseal(self._storages, run.entry.active, run.switch.token)
 
     def _discard(self, run: _SwitchInProgress) -> None:
-        if run.switch.kind == "switch":
-            self._catalog.mark_for_deletion(run.switch.storage_id, run.switch.topic)
+        place = (run.switch.storage_id, run.switch.topic)
+        if run.creates:
+            self._catalog.mark_for_deletion(*place)
+        elif self._catalog.claim_topic(*place):
+            # There is nothing to delete. A storage that never answers would stay marked, and in use.
+            self._catalog.forget_topic(*place)
 
     def _unlock(self, run: _SwitchInProgress) -> None:
         self._node.coordination.unlock(run.switch.event_type)
@@ -297,6 +316,17 @@ class Initiator:
 _STEPS: dict[Step, Callable[[Initiator, _SwitchInProgress], Steps[None] | None]] = {
     step: getattr(Initiator, f"_{step}") for step in Step if step is not Step.END
 }
+
+
+def _refuse_old(members: Mapping[str, MemberValue]) -> None:
+    """Conflict if a node of another release would not understand a switch."""
+    for node, value in members.items():
+        if value.protocol != PROTOCOL:
+            raise Conflict(f"node {node} has protocol {value.protocol}, not {PROTOCOL}; upgrade all nodes first")
+
+
+def _unconfirmed(members: Mapping[str, MemberValue], version: int) -> list[WaitingNode]:
+    return [WaitingNode(node, one.host, one.pid) for node, one in members.items() if one.version < version]
 
 
 def _nothing() -> Steps[None]:

@@ -280,5 +280,5 @@ def _parsed(view: View, cursor: model.CursorText) -> tuple[int, Position | None]
         return view.position(cursor)
     except InvalidCursor as error:
         if error.reason == "INVALID_FORMAT":
-            raise InvalidCursor(error.detail, reason="CURSOR_FORMAT_EXCEPTION") from None
+            raise InvalidCursor(error.detail, **{**error.info, "reason": "CURSOR_FORMAT_EXCEPTION"}) from None
         raise

@@ -146,6 +146,23 @@ class Switch(msgspec.Struct, frozen=True):
     started_at: str
 
 
+class WaitingNode(msgspec.Struct, frozen=True):
+    """A node that has not confirmed a switch yet, and its process; of older releases only the id is known."""
+
+    node: str
+    host: str = ""
+    pid: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.node} (process {self.pid} on {self.host})" if self.host else self.node
+
+
+class RunningSwitch(Switch, frozen=True):
+    """The newest switch of an event type, with the nodes that it waits for; none if it is decided."""
+
+    unconfirmed: tuple[WaitingNode, ...] = ()
+
+
 class CatalogEntry(msgspec.Struct, frozen=True):
     """An event type as stored in the catalog. An event type that is deleted and created again gets a new id."""
 

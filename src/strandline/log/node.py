@@ -6,6 +6,8 @@ Every process that publishes is a node. It joins on its first publish; a process
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 import uuid
 from collections.abc import Callable
@@ -41,14 +43,21 @@ class LockValue(msgspec.Struct, frozen=True):
 
 
 class MemberValue(msgspec.Struct, frozen=True):
-    """The value of a node's membership."""
+    """The value of a node's membership. Host and process are for operators; older releases have none."""
 
     version: int
     protocol: int = PROTOCOL
+    host: str = ""
+    pid: int = 0
 
 
 def encode(value: LockValue | MemberValue) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def _value(version: int) -> str:
+    """The value of this process."""
+    return encode(MemberValue(version, host=socket.gethostname(), pid=os.getpid()))
 
 
 class Node:
@@ -123,7 +132,7 @@ class Node:
             if self._joined:
                 return
             # Register first, then read the state: a switch either waits for this node or is seen by it.
-            coordination.join(self.id, encode(MemberValue(0)))
+            coordination.join(self.id, _value(0))
             self._confirmed = 0
             self._poll()
             self._joined = True
@@ -164,7 +173,7 @@ class Node:
             return
         if self.id not in coordination.members():
             # After a lost session `sure` stays False until this node has joined again.
-            coordination.join(self.id, encode(MemberValue(0)))
+            coordination.join(self.id, _value(0))
             self._confirmed = 0
         if not coordination.sure():
             return
@@ -188,7 +197,7 @@ class Node:
             return
         failpoints.hit("node.confirm")
         if self._coordination is not None:
-            self._coordination.update(encode(MemberValue(version)))
+            self._coordination.update(_value(version))
             self._confirmed = version
 
     def _settle(self, name: str, lock: LockValue | None, undecided: list[Switch]) -> None:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -112,6 +112,10 @@ class Publisher:
         finally:
             attempt.hand_over()
 
+    def threads(self, name: str) -> Executor:
+        """The threads that publish to an event type."""
+        return self._threads.of(name)
+
     def close(self) -> None:
         self._threads.close()
         for combiner in self._combiners.values():
@@ -131,8 +135,7 @@ class Publisher:
 
     def _new_combiner(self, name: str) -> Combiner[_Publish, PublishReport]:
         self._context.event_types.compiled(name)  # raises NotFound before any state is created for the name
-        threads = self._threads.of(name)
-        made = Combiner(partial(self._publish_all, name), threads, weight=lambda _: 1 / _TOGETHER)
+        made = Combiner(partial(self._publish_all, name), self.threads(name), weight=lambda _: 1 / _TOGETHER)
         return self._combiners.setdefault(name, made)
 
     def _publish_all(self, name: str, group: Sequence[_Publish]) -> Sequence[PublishReport | Exception]:

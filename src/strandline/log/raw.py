@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -57,29 +59,28 @@ class RawTopic(msgspec.Struct, frozen=True):
         return cls(entry.id, kind.name, kind.partition_count, active.storage_id, adopted)
 
 
-class _Stored(PublishReport, frozen=True):
-    """Where the records of an append are."""
+#: Where the records of one partition are; an error as `RawLog.append` raises it.
+Stored = list[Position] | StrandlineError
 
-    positions: tuple[Position, ...] = ()
+
+class _Report(PublishReport, frozen=True):
+    """What was stored, by partition."""
+
+    stored: Mapping[int, Any] = msgspec.field(default_factory=dict)
 
 
 class _Records(Prepared, frozen=True):
-    """The records of one append, for one partition."""
+    """The records of one append."""
 
     def outcome(self, placed: Mapping[int, Placed], orders: Orders) -> PublishReport | StrandlineError:
-        ((partition, part),) = placed.items()
-        if UNKNOWN in part.offsets:
-            return self.unknown(part.error)
-        if part.error is not None:
-            # A part of the records may be stored.
-            return part.error if max(part.offsets) < 0 else self.unknown(part.error)
-        each = [orders] * len(part.offsets) if isinstance(orders, int) else orders[partition]
-        return _Stored(len(each), positions=tuple(map(Position, each, part.offsets)))
+        stored = {
+            partition: _stored(part, orders if isinstance(orders, int) else orders[partition])
+            for partition, part in placed.items()
+        }
+        return _Report(sum(map(len, self.batches.values())), stored=stored)
 
-    def unknown(self, cause: StrandlineError | None = None) -> StrandlineError:
-        error = OutcomeUnknown("it is unknown whether the records are stored")
-        error.__cause__ = cause
-        return error
+    def unknown(self) -> StrandlineError:
+        return _unknown()
 
 
 class RawLog:
@@ -151,8 +152,16 @@ class RawLog:
             self._creation.adopt(complete, storage.id, kafka_topic)
 
     def topic(self, name: str) -> RawTopic:
-        """Cheap, and always as the catalog has it."""
+        """Always as the catalog has it."""
         return RawTopic.of(self._entry(name))
+
+    def known(self, name: str) -> RawTopic:
+        """As this process has seen it last, without a query; `append` refuses one that was replaced since.
+
+        An adopted topic is as the catalog has it, because its appends are checked before they are written.
+        """
+        entry = self._event_types.known(name)
+        return self.topic(name) if entry is None or entry.event_type.journal != "own" else RawTopic.of(entry)
 
     def topics(self) -> list[RawTopic]:
         """All of them by name."""
@@ -160,14 +169,22 @@ class RawLog:
 
     # -- records
 
-    def append(self, name: str, partition: int, records: NewRecords) -> list[Position]:
-        """Store records and return their positions, once they are durable and readers find them there.
+    def append(self, topic: RawTopic, batches: Mapping[int, NewRecords]) -> Mapping[int, Stored]:
+        """Store records by partition. Returns their positions, once they are durable and readers find them.
 
-        OutcomeUnknown if they, or a part of them, may be stored; after any other error none of them is.
+        OutcomeUnknown, also for one partition, if its records or a part of them may be stored; after any other
+        error none of them is. NotFound if the topic was deleted, also if there is another one of its name.
         """
-        prepared = _Records((), {partition: records}, {})
-        report = self._publisher.store(name, prepared, partial(self._usable, name))
-        return [*report.positions] if isinstance(report, _Stored) else []
+        report = self._publisher.store(topic.name, _Records((), batches, {}), partial(self._same, topic))
+        return report.stored if isinstance(report, _Report) else {}
+
+    def shares_commits(self, topic: RawTopic) -> bool:
+        """Whether a commit stores records of all partitions: then callers that share it do not wait longer."""
+        return isinstance(self._storages.get(topic.storage_id), SealableStorage)
+
+    def threads(self, name: str) -> Executor:
+        """Threads for appends; their storage may not answer."""
+        return self._publisher.threads(name)
 
     def end(self, name: str, partition: int) -> Position:
         """The newest record that readers can find, read after the call began; −1 of the first timeline if none.
@@ -280,9 +297,18 @@ class RawLog:
         return self._event_types.watch(name, callback)
 
     def _entry(self, name: str) -> CatalogEntry:
-        entry = self._event_types.entry(name)
+        try:
+            entry = self._event_types.entry(name)
+        except NotFound:
+            raise NotFound(f"there is no topic {name!r} of journals; create it first") from None
         if entry.event_type.journal is None:
-            raise NotFound(f"event type {name!r} holds no journals")
+            raise NotFound(f"event type {name!r} holds no journals; list the topics of journals to find one")
+        return entry
+
+    def _same(self, topic: RawTopic) -> CatalogEntry:
+        entry = self._usable(topic.name)
+        if entry.id != topic.id:
+            raise NotFound(f"the topic {topic.name!r} was deleted and created again")
         return entry
 
     def _usable(self, name: str) -> CatalogEntry:
@@ -301,14 +327,34 @@ def _same(
     if entry.event_type.journal is None:
         raise Conflict(f"{name!r} is an ordinary event type; choose another name for the journals")
     found = RawTopic.of(entry)
-    own = (found.partitions, found.storage_id, found.kafka_topic)
-    asked = (partitions, storage_id, kafka_topic)
-    if any(value not in {None, has} for value, has in zip(asked, own, strict=True)):
+    # A request that is repeated after a switch names the storage in which the event type was created.
+    storages = {None, found.storage_id, entry.timelines[0].storage_id}
+    if (
+        partitions not in {None, found.partitions}
+        or storage_id not in storages
+        or kafka_topic not in {None, found.kafka_topic}
+    ):
         adopted = f" over the Kafka topic {found.kafka_topic!r}" if found.adopted else ""
         raise Conflict(
             f"{name!r} exists already, with {found.partitions} partitions in storage {found.storage_id!r}{adopted}"
         )
     return found
+
+
+def _stored(part: Placed, orders: int | Sequence[int]) -> Stored:
+    if UNKNOWN in part.offsets:
+        return _unknown(part.error)
+    if part.error is not None:
+        # A part of the records may be stored.
+        return part.error if max(part.offsets) < 0 else _unknown(part.error)
+    each = [orders] * len(part.offsets) if isinstance(orders, int) else orders
+    return [*map(Position, each, part.offsets)]
+
+
+def _unknown(cause: StrandlineError | None = None) -> StrandlineError:
+    error = OutcomeUnknown("it is unknown whether the records are stored")
+    error.__cause__ = cause
+    return error
 
 
 def _newest(entry: CatalogEntry, partition: int, end: int) -> Position:

@@ -194,11 +194,12 @@ class View:
             raise InvalidCursor(error.detail, reason="PARTITION_NOT_FOUND") from None
 
     def position(self, cursor: CursorText) -> tuple[int, Position | None]:
-        """Partition and position of a cursor; None is BEGIN."""
+        """Partition and position of a cursor; None is BEGIN. An error names the available offsets."""
         partition = self.partition(cursor.partition)
-        if cursor.offset is None:
-            raise InvalidCursor("a cursor needs an offset", reason="NULL_OFFSET")
-        return partition, cursors.parse(cursor.offset)
+        try:
+            return partition, cursors.parse(cursor.offset)
+        except InvalidCursor as error:
+            raise cursors.with_range(self.spans()[partition], error) from None
 
     def positions(self, given: Sequence[CursorText]) -> dict[int, Position | None]:
         """The position of every partition that has a cursor; Invalid if a partition has two."""

@@ -164,8 +164,8 @@ class Admin(ABC):
         """
 
     @abstractmethod
-    def current_switch(self, name: str) -> model.Switch | None:
-        """The newest switch of an event type, in any state."""
+    def current_switch(self, name: str) -> model.RunningSwitch | None:
+        """The newest switch of an event type, in any state, and the nodes that it waits for."""
 
     @abstractmethod
     def abort_switch(self, name: str) -> model.Switch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote
@@ -21,6 +22,10 @@ _NAMED = frozenset({"properties", "patternProperties", "definitions", "$defs", "
 _DATA = frozenset({"enum", "const", "default", "examples"})
 # More than a realistic schema needs; an event is still checked in milliseconds.
 _MOST_VISITS = 100_000
+# The most errors of branches that the validator may collect for one event, some 10 µs and 2 kB each.
+_MOST_ERRORS = 20_000
+# The validator quotes the whole value, which may be the whole event.
+_MOST_EXPLANATION = 1_000
 
 Check = Callable[[Any], str | None]
 
@@ -87,17 +92,77 @@ def compile_check(text: str, mode: CompatibilityMode) -> Check:
     schema = effective(text, mode)
     try:
         validator = jsonschema_rs.validator_for(schema, validate_formats=True, offline=True)
+        most_explained = _most_explained(schema)
     except (ValueError, RecursionError, UnicodeError) as error:
         raise Invalid(f"the schema is not valid: {_first_line(error)}") from None
     valid = validator.is_valid
 
     def check(event: Any) -> str | None:
         try:
-            return None if valid(event) else _violation(next(iter(validator.iter_errors(event))))
+            if valid(event):
+                return None
+            if not _has_at_most(most_explained, event):
+                return "#: the event does not match its schema, which has too many alternatives to say where"
+            validator.validate(event)
+        except jsonschema_rs.ValidationError as error:
+            return _violation(error)
         except ValueError as error:  # the validator has a depth limit
             return f"the event cannot be checked against its schema: {_first_line(error)}"
+        return None
 
     return check
+
+
+def _most_explained(schema: Any) -> float:
+    """The number of values up to which an event that does not match is explained.
+
+    The validator collects the errors of every branch for every value: the time and the memory for that grow with
+    both, and exponentially with the depth of the event if the branches refer to themselves.
+    """
+    known: dict[str, int] = {}
+    errors = sum(_visits(branches, schema, known) for branches in _branches(schema))
+    if not errors:
+        return math.inf
+    return 0 if _is_recursive(schema, schema, {}) else _MOST_ERRORS // errors
+
+
+def _branches(part: Any) -> Iterator[Any]:
+    """The branches of every anyOf and oneOf."""
+    for one in part.values() if isinstance(part, dict) else part:
+        if isinstance(one, dict | list):
+            yield from _branches(one)
+    if isinstance(part, dict):
+        yield from (part[key] for key in ("anyOf", "oneOf") if key in part)
+
+
+def _has_at_most(most: float, event: Any) -> bool:
+    """Whether an event consists of so many values or fewer."""
+    found, parts = 0, [event]
+    while parts and found <= most:
+        part = parts.pop()
+        found += 1
+        if isinstance(part, dict | list):
+            parts.extend(part.values() if isinstance(part, dict) else part)
+    return found <= most
+
+
+def _is_recursive(part: Any, root: Any, done: dict[str, bool]) -> bool:
+    """Whether a reference leads to itself. `done`: the references that were followed to their end."""
+    if isinstance(part, list):
+        return any(_is_recursive(one, root, done) for one in part)
+    if not isinstance(part, dict):
+        return False
+    if not part.keys().isdisjoint(("$recursiveRef", "$dynamicRef")):
+        return True
+    reference = part.get("$ref")
+    if isinstance(reference, str) and not done.get(reference):
+        if reference in done:
+            return True
+        done[reference] = False
+        if _is_recursive(_target(root, reference), root, done):
+            return True
+        done[reference] = True
+    return any(_is_recursive(value, root, done) for value in part.values())
 
 
 def _check_cost(schema: dict[str, Any]) -> None:
@@ -138,7 +203,8 @@ def _target(root: Any, reference: str) -> Any:
 
 def _violation(error: jsonschema_rs.ValidationError) -> str:
     where = "/".join(str(step) for step in error.instance_path)
-    return f"#/{where}: {error.message}" if where else f"#: {error.message}"
+    text = f"#/{where}: {error.message}" if where else f"#: {error.message}"
+    return text if len(text) <= _MOST_EXPLANATION else f"{text[:_MOST_EXPLANATION]}…"
 
 
 def next_version(old: EventType, new: EventType) -> str:

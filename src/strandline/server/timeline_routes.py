@@ -10,7 +10,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from strandline.errors import NotFound
-from strandline.log.model import StorageInfo, Switch, Timeline
+from strandline.log.model import RunningSwitch, StorageInfo, Switch, Timeline
 from strandline.log.room import Log
 from strandline.log.serving import ServedLog
 from strandline.server.routing import Call, Endpoint, declaring, json_response
@@ -51,7 +51,9 @@ async def switch_timeline(call: Call[ServedLog]) -> Response:
     return json_response(await finish(call.state, storages, switching), 201)
 
 
-@_endpoint("GET", "/event-types/{name}/timelines/switch", "The newest switch", Switch)
+@_endpoint(
+    "GET", "/event-types/{name}/timelines/switch", "The newest switch, and the nodes it waits for", RunningSwitch
+)
 async def current_switch(call: Call[Log]) -> Response:
     name = call.path("name")
     switch = await call.run(call.room.admin.current_switch, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from catalog_place import CatalogPlace
@@ -12,13 +11,9 @@ from strandline.clock import ManualClock
 from strandline.log.catalog import Catalog
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CatalogPlace]:
-    if request.param == "sqlite":
-        made = CatalogPlace(f"sqlite:{tmp_path / 'catalog.db'}")
-    else:
-        server = request.getfixturevalue("postgres")
-        made = CatalogPlace(server.url(server.new_database()))
+@pytest.fixture
+def place(database_url: str) -> Iterator[CatalogPlace]:
+    made = CatalogPlace(database_url)
     yield made
     made.close()
 

@@ -92,6 +92,14 @@ class Calls:
         until(lambda: self.count > before, "the watcher's call")
 
 
+def is_unlocked(coordination: Coordination) -> bool:
+    """Whether nobody holds a lock; a session that reconnects does not know it for a while."""
+    try:
+        return coordination.locks() == {}
+    except errors.Unavailable:
+        return False
+
+
 def succeeds(call: Callable[[], object]) -> bool:
     """Whether the call succeeded; a session that reconnects refuses calls for a while."""
     try:

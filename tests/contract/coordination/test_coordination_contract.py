@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from coordination_place import LONG_MS, TIMEOUT_MS, Calls, Place
+from coordination_place import LONG_MS, TIMEOUT_MS, Calls, Place, is_unlocked
 
 from services import until
 from strandline.clock import boot_ms
@@ -85,7 +85,7 @@ def test_an_id_is_taken_over_from_an_earlier_session(place: Place, coordination:
     coordination.join("me", "new")
     assert coordination.members() == {"me": "new"}
     former.kill()
-    until(lambda: coordination.locks() == {})
+    until(lambda: is_unlocked(coordination))
     assert coordination.members() == {"me": "new"}
     coordination.update("newer")
     assert coordination.members() == {"me": "newer"}

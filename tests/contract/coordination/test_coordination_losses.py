@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from coordination_place import TIMEOUT_MS, Calls, Place, succeeds
+from coordination_place import TIMEOUT_MS, Calls, Place, is_unlocked, succeeds
 
 from peers import Peer
 from services import until
@@ -76,7 +76,7 @@ def test_a_sleeper_is_not_sure_when_it_wakes(coordination: Coordination, owner: 
 def test_a_sleeper_cannot_act_on_what_it_lost(coordination: Coordination, owner: Peer):
     """Its calls raise LeaseLost and do not change the lock of the new owner."""
     owner.stop()
-    until(lambda: coordination.locks() == {})
+    until(lambda: is_unlocked(coordination))
     assert coordination.lock("orders", "mine")
     owner.wake()
     with pytest.raises(LeaseLost):
@@ -107,7 +107,7 @@ def test_a_sleeper_is_told_of_its_loss(coordination: Coordination, owner: Peer):
     owner.call("watch")
     until(lambda: owner.call("last_call"), "the first call, which comes without a change")
     owner.stop()
-    until(lambda: coordination.locks() == {})
+    until(lambda: is_unlocked(coordination))
     woken_ms = boot_ms()
     owner.wake()
     until(lambda: owner.call("last_call") >= woken_ms, "a call after the process resumed")

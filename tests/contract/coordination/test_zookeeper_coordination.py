@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from coordination_place import TIMEOUT_MS, Calls, Place, succeeds
+from coordination_place import TIMEOUT_MS, Calls, Place, is_unlocked, succeeds
 from kazoo.client import KazooClient
 
 from lossy_proxy import LossyProxy
@@ -154,7 +154,7 @@ def test_a_lock_whose_answer_got_lost_is_not_held(
     with pytest.raises(OutcomeUnknown):
         lossy.lock("orders", "1")
     until(lossy.sure)
-    until(lambda: coordination.locks() == {})
+    until(lambda: is_unlocked(coordination))
     assert coordination.lock("orders", "2")
     with pytest.raises(LeaseLost):
         lossy.relock("orders", "3")
@@ -183,7 +183,7 @@ def test_an_unlock_whose_answer_got_lost_is_made_up_for(
     getattr(wire, lose)(b"orders")
     lossy.unlock("orders")
     assert wire.lost.wait(60)
-    until(lambda: coordination.locks() == {})
+    until(lambda: is_unlocked(coordination))
     until(lossy.sure)
 
 
@@ -200,7 +200,7 @@ def test_an_unlock_that_ends_with_an_unexpected_error_is_repeated(
         patch.setattr(coordination._zk, "write", breaking)
         with pytest.raises(RuntimeError):
             coordination.unlock("orders")
-    until(lambda: coordination.locks() == {})
+    until(lambda: is_unlocked(coordination))
     assert coordination.lock("orders", "2")
 
 

@@ -9,13 +9,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from databases import open_database
 from services import environment
-from services.postgres import PostgresServer
 from strandline.engine.database import Database
 from strandline.engine.layouts import create_file, migrate, migrate_file
 from strandline.engine.sqlite import FileLock, SqliteConnection
@@ -39,17 +37,9 @@ migrate(open_database(sys.argv[1]), "notes", THIRD)
 """
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:{tmp_path / 'notes.db'}"
-    server: PostgresServer = request.getfixturevalue("postgres")
-    return server.url(server.new_database())
-
-
 @pytest.fixture
-def database(address: str) -> Iterator[Database]:
-    with closing(open_database(address)) as opened:
+def database(database_url: str) -> Iterator[Database]:
+    with closing(open_database(database_url)) as opened:
         yield opened
 
 
@@ -119,30 +109,30 @@ def test_a_migration_that_fails_changes_nothing(database):
     assert version(database) == 3
 
 
-def test_processes_that_start_at_once_migrate_once(address):
+def test_processes_that_start_at_once_migrate_once(database_url):
     """One process migrates; the others wait and find the migration done."""
-    with closing(open_database(address)) as first:
+    with closing(open_database(database_url)) as first:
         migrate(first, "notes", FIRST)
     together = threading.Barrier(4)
 
     def start(_: int) -> None:
-        with closing(open_database(address)) as opened:
+        with closing(open_database(database_url)) as opened:
             together.wait(30)
             migrate(opened, "notes", THIRD)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(start, range(4)))
-    with closing(open_database(address)) as last:
+    with closing(open_database(database_url)) as last:
         assert notes(last) == [("third", "me")]
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_a_kill_in_the_middle_is_harmless(address, step):
+def test_a_kill_in_the_middle_is_harmless(database_url, step):
     """The start after a crash finds the old layout and migrates it."""
-    with closing(open_database(address)) as database:
+    with closing(open_database(database_url)) as database:
         migrate(database, "notes", FIRST)
     done = subprocess.run(
-        [sys.executable, "-c", _KILLED, address],
+        [sys.executable, "-c", _KILLED, database_url],
         env=environment(
             STRANDLINE_TEST_FAILPOINT=f"layouts.migrated:kill:{step}",
             PYTHONPATH=os.pathsep.join(sys.path),
@@ -151,7 +141,7 @@ def test_a_kill_in_the_middle_is_harmless(address, step):
         capture_output=True,
     )
     assert done.returncode == -9, done.stderr
-    with closing(open_database(address)) as database:
+    with closing(open_database(database_url)) as database:
         migrate(database, "notes", THIRD)
         assert notes(database) == [("third", "me")]
 

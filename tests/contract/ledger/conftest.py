@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from ledger_place import LedgerPlace
@@ -11,13 +10,9 @@ from ledger_place import LedgerPlace
 from strandline.archive.ledger import Ledger
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LedgerPlace]:
-    if request.param == "sqlite":
-        made = LedgerPlace(f"sqlite:{tmp_path / 'archive.db'}")
-    else:
-        server = request.getfixturevalue("postgres")
-        made = LedgerPlace(server.url(server.new_database()))
+@pytest.fixture
+def place(database_url: str) -> Iterator[LedgerPlace]:
+    made = LedgerPlace(database_url)
     yield made
     made.close()
 

@@ -111,7 +111,7 @@ def test_kept_leases_belong_to_their_owners(place, kept):
     assert place.execute("SELECT name, owner FROM archive_leases") == []
 
 
-@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_foreign_keys_follow_the_renamed_tables(place, kept):
     """The foreign keys in SQLite name the new tables; PostgreSQL's tables keep their names."""
     place.open()

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
+from raw_records import append
 from services import until
 from strandline.errors import Conflict, Invalid
 from strandline.log import StorageInfo
@@ -67,7 +68,7 @@ def test_an_existing_topic_is_adopted_with_its_records(raw, cluster):
     assert raw.create("accounts", kafka_topic=theirs) == raw.create("accounts") == (made, False)
     (partition,) = hash_partitions([KEYS[0]], 3)
     before = raw.end("accounts", partition)
-    assert raw.append("accounts", partition, NewRecords(1, [None], [KEYS[0]])) == [
+    assert append(raw, "accounts", partition, NewRecords(1, [None], [KEYS[0]])) == [
         Position(before.order, before.offset + 1)
     ]
     found = [key for b in raw.read("accounts", partition, None, before) for key in b.records["key"].to_pylist()]
@@ -123,6 +124,16 @@ def test_one_topic_belongs_to_one_event_type(raw, cluster):
         raw.create("others", kafka_topic=theirs)
 
 
+def test_writers_of_an_adopted_topic_do_not_use_what_was_known(opened, raw, cluster):
+    """Their appends are checked before they are written, so a refusal of the write would be too late."""
+    theirs = cluster.topic()
+    raw.create("accounts", kafka_topic=theirs)
+    other = opened()
+    other.log.delete("accounts")
+    created, _ = other.log.raw.create("accounts", kafka_topic=theirs)
+    assert raw.known("accounts") == created
+
+
 def test_an_adopted_topic_is_never_changed(platform, raw, cluster, clock):
     """Not by switches, growth, trimming or upkeep; deleting the event type only forgets it."""
     theirs = cluster.topic(retention_ms="3600000")
@@ -155,12 +166,12 @@ def test_an_adopted_topic_that_has_grown_is_refused(raw, cluster, clock):
     """Its keys have moved to other partitions, so nothing is written or read any more."""
     theirs = cluster.topic()
     raw.create("accounts", kafka_topic=theirs)
-    raw.append("accounts", 0, NewRecords(1, [b"x"]))
+    append(raw, "accounts", 0, NewRecords(1, [b"x"]))
     cluster.admin.create_partitions([NewPartitions(theirs, 4)])[theirs].result(20)
     until(lambda: len(cluster.partitions(theirs)) == 4, "the new partition")
     clock.advance(1000)
     for call in (
-        lambda: raw.append("accounts", 0, NewRecords(1, [b"x"])),
+        lambda: append(raw, "accounts", 0, NewRecords(1, [b"x"])),
         lambda: raw.end("accounts", 0),
         lambda: [*raw.read("accounts", 0, None, Position(1, 0))],
     ):

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from raw_records import append
 from services import until
 from strandline import EventType
 from strandline.errors import Conflict, Gap, Invalid, NotFound, OutcomeUnknown
@@ -66,7 +67,7 @@ def test_an_ordinary_event_type_holds_no_actions(platform, raw):
     platform.log.create(EventType("orders"))
     with pytest.raises(Conflict, match="ordinary event type"):
         raw.create("orders", 1)
-    for call in (raw.topic, lambda name: raw.end(name, 0), lambda name: raw.append(name, 0, record(b"x"))):
+    for call in (raw.topic, lambda name: raw.end(name, 0), lambda name: append(raw, name, 0, record(b"x"))):
         with pytest.raises(NotFound, match="holds no journals"):
             call("orders")
     assert raw.topics() == []
@@ -101,12 +102,12 @@ def test_it_is_no_ordinary_event_type(platform, raw):
 def test_records_are_stored_as_they_are(raw):
     """With keys, headers, and values that may be missing, which is not the same as empty."""
     raw.create("accounts", 3)
-    assert raw.append("accounts", 1, record(b"first")) == [Position(1, 0)]
+    assert append(raw, "accounts", 1, record(b"first")) == [Position(1, 0)]
     several = NewRecords(
         2000, [None, b"", b"second", None], [b"a", b"b", None, b"d"], [None, HEADERS, None, HEADERS]
     )
-    assert raw.append("accounts", 1, several) == [Position(1, offset) for offset in (1, 2, 3, 4)]
-    assert raw.append("accounts", 1, NewRecords(3000, [None])) == [Position(1, 5)]
+    assert append(raw, "accounts", 1, several) == [Position(1, offset) for offset in (1, 2, 3, 4)]
+    assert append(raw, "accounts", 1, NewRecords(3000, [None])) == [Position(1, 5)]
     (batch,) = raw.read("accounts", 1, None, raw.end("accounts", 1))
     assert batch.records["value"].to_pylist() == [b"first", None, b"", b"second", None, None]
     assert batch.records["key"].to_pylist() == [b"one", b"a", b"b", None, b"d", None]
@@ -124,8 +125,8 @@ def test_missing_values_survive_reopening(opened):
     raw = opened().log.raw
     raw.create("accounts", 1)
     for value in (None, b"", None):
-        raw.append("accounts", 0, record(value))
-    raw.append("accounts", 0, NewRecords(1, many))
+        append(raw, "accounts", 0, record(value))
+    append(raw, "accounts", 0, NewRecords(1, many))
     assert values(opened().log.raw) == [None, b"", None, *many]
 
 
@@ -133,32 +134,42 @@ def test_the_end_and_the_first_record(raw):
     raw.create("accounts", 2)
     assert raw.end("accounts", 0) == Position(1, -1)
     assert raw.first("accounts", 0) == Position(1, 0)
-    raw.append("accounts", 0, record(b"x"))
+    append(raw, "accounts", 0, record(b"x"))
     assert (raw.end("accounts", 0), raw.end("accounts", 1)) == (Position(1, 0), Position(1, -1))
     assert raw.first("accounts", 0) == Position(1, 0)
     with pytest.raises(NotFound, match="no partition 2"):
         raw.end("accounts", 2)
     with pytest.raises(NotFound, match="no partition 2"):
-        raw.append("accounts", 2, record(b"x"))
+        append(raw, "accounts", 2, record(b"x"))
 
 
 def test_a_read_has_the_records_between_two_positions(raw):
     raw.create("accounts", 1)
-    places = [raw.append("accounts", 0, record(b"%d" % number))[0] for number in range(5)]
+    places = [append(raw, "accounts", 0, record(b"%d" % number))[0] for number in range(5)]
     assert values(raw, places[1], until_=places[3]) == [b"2", b"3"]
     assert values(raw, places[3], until_=places[3]) == []
     batches = [*raw.read("accounts", 0, None, places[4], max_bytes=1)]
     assert [len(batch) for batch in batches] == [1] * 5
 
 
+def test_creation_is_repeated_after_a_switch(platform, raw):
+    raw.create("accounts", 3, "first")
+    platform.log.admin.switch("accounts", "second")
+    for storage in (None, "first", "second"):
+        topic, created = raw.create("accounts", 3, storage)
+        assert (topic.storage_id, created) == ("second", False)
+    with pytest.raises(Conflict):
+        raw.create("accounts", 4, "first")
+
+
 def test_reads_go_on_through_timeline_switches(platform, raw):
     """Positions rise from timeline to timeline, and an empty timeline is skipped."""
     raw.create("accounts", 2)
-    places = [raw.append("accounts", 0, record(b"0"))[0]]
+    places = [append(raw, "accounts", 0, record(b"0"))[0]]
     for number, storage in enumerate(["second", "first", "second"], start=1):
         platform.log.admin.switch("accounts", storage)
         if number != 2:
-            places += raw.append("accounts", 0, record(b"%d" % number))
+            places += append(raw, "accounts", 0, record(b"%d" % number))
         assert raw.end("accounts", 0) == places[-1]
     assert [place.order for place in places] == [1, 2, 4]
     assert raw.end("accounts", 1) == Position(1, -1)
@@ -176,7 +187,7 @@ def test_appends_of_several_threads_go_through_switches(platform, raw):
     def work(thread: int) -> None:
         while not stop.is_set():
             value = b"%d %d" % (thread, len(sent[thread]))
-            (place,) = raw.append("accounts", 0, record(value))
+            (place,) = append(raw, "accounts", 0, record(value))
             assert raw.end("accounts", 0) >= place
             sent[thread].append((place, value))
 
@@ -202,7 +213,7 @@ def test_appends_of_several_threads_go_through_switches(platform, raw):
 def test_appends_at_the_same_time_share_a_commit(platform, raw, monkeypatch):
     """Those that wait while another one is stored are stored together."""
     raw.create("accounts", 1)
-    raw.append("accounts", 0, record(b"first"))
+    append(raw, "accounts", 0, record(b"first"))
     file = platform.log._storages.get("first")._open[platform.log.timelines("accounts")[0].topic].file
     groups: list[int] = []
     commits = file._commits
@@ -210,7 +221,7 @@ def test_appends_at_the_same_time_share_a_commit(platform, raw, monkeypatch):
     monkeypatch.setattr(commits, "_act", lambda group: groups.append(len(group)) or act(group))
     with ThreadPoolExecutor(8) as threads:
         with file._lock:
-            working = [threads.submit(raw.append, "accounts", 0, record(b"%d" % at)) for at in range(8)]
+            working = [threads.submit(append, raw, "accounts", 0, record(b"%d" % at)) for at in range(8)]
             until(lambda: sum(groups) + len(commits._queue) == 8, "the appends that wait")
         places = [thread.result(20)[0] for thread in working]
     assert sorted(places) == [Position(1, offset) for offset in range(1, 9)]
@@ -221,9 +232,9 @@ def test_appends_at_the_same_time_share_a_commit(platform, raw, monkeypatch):
 def test_a_record_that_is_gone_is_a_gap(platform, raw):
     """Also if a whole timeline is gone. Reads after the gap work."""
     raw.create("accounts", 1)
-    before, *_ = raw.append("accounts", 0, record(b"0"))
+    before, *_ = append(raw, "accounts", 0, record(b"0"))
     platform.log.admin.switch("accounts", "second")
-    after, *_ = raw.append("accounts", 0, record(b"1"))
+    after, *_ = append(raw, "accounts", 0, record(b"1"))
     timeline = platform.log.timelines("accounts")[0]
     platform.log._storages.get("first").delete_topic(timeline.topic)
     with pytest.raises(Gap, match="removed before they were replicated") as raised:
@@ -239,7 +250,7 @@ def test_an_unknown_outcome_is_an_error(platform, raw, monkeypatch):
     unknown = {0: Placed([UNKNOWN], OutcomeUnknown("no answer"))}
     monkeypatch.setattr(storage, "try_append", lambda *_: unknown)
     with pytest.raises(OutcomeUnknown):
-        raw.append("accounts", 0, record(b"x"))
+        append(raw, "accounts", 0, record(b"x"))
 
 
 def test_a_watch_follows_a_switch(platform, raw):
@@ -251,7 +262,7 @@ def test_a_watch_follows_a_switch(platform, raw):
     def is_called(number: int) -> None:
         until(called.is_set, "the first call")
         called.clear()
-        raw.append("accounts", 0, record(b"%d" % number))
+        append(raw, "accounts", 0, record(b"%d" % number))
         until(called.is_set, "a call after the append")
 
     is_called(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raw_records import append
 from services import until
 from strandline.clock import ManualClock
 from strandline.errors import Gap
@@ -15,7 +16,7 @@ DAY_MS = 86_400_000
 
 def add(raw, clock: ManualClock, *values: bytes, partition: int = 0) -> list[Position]:
     """Append each value in an append of its own, in a form in which it can be deleted alone."""
-    return [raw.append("accounts", partition, NewRecords(clock.now_ms(), [value]))[0] for value in values]
+    return [append(raw, "accounts", partition, NewRecords(clock.now_ms(), [value]))[0] for value in values]
 
 
 def values(raw, after: Position | None, partition: int = 0) -> list[bytes]:

@@ -12,9 +12,10 @@ import strandline
 from services import Server, free_port
 from strandline import EventType
 from strandline.cli import cli, failures
-from strandline.errors import Unavailable
+from strandline.errors import Conflict, Unavailable
 from strandline.log.model import StorageInfo
 from strandline.log.storage import kafka_topics
+from strandline.log.storage.kafka import KafkaStorage
 from strandline.log.storage.registry import KafkaConfiguration, SqliteConfiguration
 
 
@@ -106,6 +107,22 @@ def test_a_switch_to_dead_brokers_says_what_to_do(data, monkeypatch):
         with pytest.raises(Unavailable, match="the brokers do not answer; start them"):
             platform.log.admin.switch("orders", "nobody")
         assert platform.log.admin.current_switch("orders").state == "aborted"
+
+
+@pytest.mark.parametrize("stays_dead", [True, False])
+def test_a_storage_that_never_answered_can_be_removed(data, monkeypatch, stays_dead):
+    """A switch to it has created nothing. If it fails later, the topic is deleted first."""
+    monkeypatch.setattr(kafka_topics.Topics._brokers, "__defaults__", (0.2,))
+    with strandline.open(data) as platform:
+        if not stays_dead:
+            monkeypatch.setattr(KafkaStorage, "check_ready", lambda _: None)
+        with pytest.raises(Unavailable, match="the brokers do not answer"):
+            platform.log.admin.switch("orders", "nobody")
+        if stays_dead:
+            platform.log.admin.remove_storage("nobody")
+            return
+        with pytest.raises(Conflict, match="is in use"):
+            platform.log.admin.remove_storage("nobody")
 
 
 def test_a_dry_run_asks_both_storages(data):

@@ -232,6 +232,7 @@ def test_the_client_has_it(served, monkeypatch):
     transport = Transport("http://server", 5)
     transport.close()
     monkeypatch.setattr(transport, "_client", served)
+    monkeypatch.setattr(transport, "_wire", served._transport)
     with WiderRemote(transport, retry_unknown=False) as remote:
         assert list(remote.rooms)[-1] == "greetings"
         assert remote.greetings.greet("bob") == "good morning, bob"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from subscriptions_place import SubscriptionsPlace
@@ -11,13 +10,9 @@ from subscriptions_place import SubscriptionsPlace
 from strandline.log.subscriptions.port import SubscriptionStore
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SubscriptionsPlace]:
-    if request.param == "sqlite":
-        made = SubscriptionsPlace(f"sqlite:{tmp_path / 'catalog.db'}")
-    else:
-        server = request.getfixturevalue("postgres")
-        made = SubscriptionsPlace(server.url(server.new_database()))
+@pytest.fixture
+def place(database_url: str) -> Iterator[SubscriptionsPlace]:
+    made = SubscriptionsPlace(database_url)
     yield made
     made.close()
 

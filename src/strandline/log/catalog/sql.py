@@ -68,7 +68,9 @@ class SqlSwitchBook(SwitchBook):
                 definition=rows.text(switch),
             )
             if not begun:
-                raise Conflict(f"another switch of {switch.event_type!r} is under way")
+                raise Conflict(
+                    f"another switch of {switch.event_type!r} is under way; wait until it ends, or abort it"
+                )
 
         self._tables.write(work)
 
@@ -164,7 +166,7 @@ class SqlStorageBook(StorageBook):
 
         def work(tx: Transaction) -> None:
             if not tx.run("add_storage", id=storage.id, definition=rows.text(storage)):
-                raise Conflict(f"storage {storage.id!r} exists already")
+                raise Conflict(f"storage {storage.id!r} exists already; choose another id")
 
         self._tables.write(work)
 
@@ -180,7 +182,10 @@ class SqlStorageBook(StorageBook):
             if _existing(tx, storage_id):
                 raise Conflict(f"storage {storage_id!r} is the default; make another one the default first")
             if tx.run("storage_in_use", id=storage_id)[0][0]:
-                raise Conflict(f"storage {storage_id!r} is in use by a timeline, a switch or a marked topic")
+                raise Conflict(
+                    f"storage {storage_id!r} is in use by a timeline, a switch or a marked topic; "
+                    "switch its event types to another one, and wait until their old topics are removed"
+                )
             tx.run("remove_storage", id=storage_id)
 
         self._tables.write(work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from strandline.engine import kafka
 from strandline.engine.watcher import Watcher
 from strandline.errors import NotFound, Unavailable
 from strandline.log.records import NewRecords
+from strandline.log.settings import LogSettings
 from strandline.log.storage import kafka_properties
 from strandline.log.storage.kafka_appends import Appender
 from strandline.log.storage.kafka_fences import KafkaFences
@@ -45,6 +46,40 @@ class KafkaOptions:
     max_open_reads: int = 64
     permitted_secrets: str = ""
 
+    @classmethod
+    def of(cls, settings: LogSettings) -> KafkaOptions:
+        return cls(
+            max_event_bytes=settings.max_event_bytes,
+            poll_interval_ms=settings.poll_interval_ms,
+            max_open_reads=settings.max_open_reads,
+            permitted_secrets=settings.kafka_secrets,
+        )
+
+    @property
+    def message_bytes(self) -> int:
+        return 2 * self.max_event_bytes + _FRAME_BYTES
+
+    def producers(self, connection: kafka.KafkaConnection) -> partial[kafka.Producer]:
+        """Creates producers; it takes their other arguments."""
+        return partial(
+            connection.producer, message_bytes=self.message_bytes, delivery_timeout_ms=self.delivery_timeout_ms
+        )
+
+
+def check_properties(bootstrap_servers: str, properties: Mapping[str, str], options: KafkaOptions) -> None:
+    """Raise Invalid if a storage with these properties cannot be opened. Asks no broker."""
+    Replication.of(properties)
+    alone = replace(_connection(bootstrap_servers, properties, options), bootstrap_servers="")
+    for client in (alone.admin, alone.consumer, options.producers(alone)):
+        client()
+
+
+def _connection(
+    bootstrap_servers: str, properties: Mapping[str, str], options: KafkaOptions
+) -> kafka.KafkaConnection:
+    plain, secrets = kafka_properties.resolve(bootstrap_servers, properties, options.permitted_secrets)
+    return kafka.KafkaConnection(bootstrap_servers, plain, secrets)
+
 
 class KafkaStorage(AdoptingStorage, FencingStorage):
     """A Kafka cluster, which cannot seal a topic (see `SealableStorage`) and expires records by itself.
@@ -56,16 +91,12 @@ class KafkaStorage(AdoptingStorage, FencingStorage):
         self, bootstrap_servers: str, properties: Mapping[str, str], options: KafkaOptions | None = None
     ) -> None:
         options = options or KafkaOptions()
-        plain, secrets = kafka_properties.resolve(bootstrap_servers, properties, options.permitted_secrets)
-        connection = kafka.KafkaConnection(bootstrap_servers, plain, secrets)
-        message_bytes = 2 * options.max_event_bytes + _FRAME_BYTES
+        connection = _connection(bootstrap_servers, properties, options)
         self._close_seconds = options.close_timeout_ms / 1000
         self._admin = connection.admin()
-        self._topics = Topics(self._admin, Replication.of(properties), message_bytes)
+        self._topics = Topics(self._admin, Replication.of(properties), options.message_bytes)
         self._consumers = ConsumerCache(connection.consumer, options.max_open_reads)
-        new_producer = partial(
-            connection.producer, message_bytes=message_bytes, delivery_timeout_ms=options.delivery_timeout_ms
-        )
+        new_producer = options.producers(connection)
         self._fences = KafkaFences(
             lambda name: new_producer(transactional_id=name), self._topics, options.delivery_timeout_ms / 1000
         )

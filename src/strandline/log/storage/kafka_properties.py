@@ -30,6 +30,8 @@ _PLAIN = frozenset(
 #: Every property that a storage may have.
 ALLOWED = _OF_TOPICS | _SECRETS | _PLAIN
 _REFERENCE = "env:"
+# Certificates have several lines.
+_LINE_BREAKS = "\r\n"
 
 
 def check(bootstrap_servers: str, properties: Mapping[str, str], permitted: str) -> None:
@@ -37,6 +39,8 @@ def check(bootstrap_servers: str, properties: Mapping[str, str], permitted: str)
     for name, value in properties.items():
         if name not in ALLOWED:
             raise Invalid(f"the Kafka property {name!r} cannot be set for a storage{nearest(name, ALLOWED)}")
+        if not all(char.isprintable() or char in _LINE_BREAKS for char in value):
+            raise Invalid(f"the Kafka property {name!r} has a control character in its value; remove it")
         if name in _SECRETS:
             _check_secret(name, value, bootstrap_servers, permitted)
         elif value.startswith(_REFERENCE):

@@ -15,7 +15,6 @@ import msgspec
 
 from strandline.errors import Invalid
 from strandline.log.settings import LogSettings
-from strandline.log.storage import kafka_properties
 from strandline.log.storage.port import Storage
 
 # The path of a topic adds up to 170 bytes and the data directory; SQLite opens paths of up to 512 bytes.
@@ -79,6 +78,8 @@ class SqliteConfiguration(StorageConfiguration, frozen=True):
                 f"{path!r} is outside of the data directory; use a path in it, or allow this one with "
                 "the setting log.storage_directories of the node"
             )
+        if any(part.is_file() for part in (place, *place.parents)):
+            raise Invalid(f"{path!r} is a file, or in one; write the path of a directory")
 
     def open(self, data: Path, settings: LogSettings) -> Storage:
         from strandline.log.storage.sqlite import SqliteStorage  # noqa: PLC0415 - clients need no driver
@@ -106,18 +107,14 @@ class KafkaConfiguration(StorageConfiguration, frozen=True):
             match = _SERVER(server.strip())
             if not match or int(match[1] or 1) not in _PORTS:
                 raise Invalid(f"{server!r:.100} is not a bootstrap server; write host:port, separated by commas")
-        kafka_properties.check(self.bootstrap_servers, self.properties, settings.kafka_secrets)
+        from strandline.log.storage.kafka import KafkaOptions, check_properties  # noqa: PLC0415 - its driver is an extra
+
+        check_properties(self.bootstrap_servers, self.properties, KafkaOptions.of(settings))
 
     def open(self, data: Path, settings: LogSettings) -> Storage:  # noqa: ARG002 - it is not in the data directory
         from strandline.log.storage.kafka import KafkaOptions, KafkaStorage  # noqa: PLC0415 - its driver is an extra
 
-        options = KafkaOptions(
-            max_event_bytes=settings.max_event_bytes,
-            poll_interval_ms=settings.poll_interval_ms,
-            max_open_reads=settings.max_open_reads,
-            permitted_secrets=settings.kafka_secrets,
-        )
-        return KafkaStorage(self.bootstrap_servers, self.properties, options)
+        return KafkaStorage(self.bootstrap_servers, self.properties, KafkaOptions.of(settings))
 
 
 def _resolved(directory: Path) -> Path:
