@@ -409,6 +409,20 @@ def test_a_body_that_is_not_utf8_fails_alone(room):
     assert codes(answer) == ["invalid", "ok"]
 
 
+def test_a_text_with_half_a_surrogate_pair_fails_alone(room):
+    """Cut texts have one. It is JSON, but no Unicode text."""
+    items = [{"producer_group": "g", "body": body} for body in ("a", "\ud83d", "b", "\\ud83d", ["\ude00 ]},{"])]
+
+    def post(body: dict[str, Any]) -> httpx.Response:
+        json_type = {"Content-Type": "application/json"}
+        return CLIENT.post(f"{room.url}/messages", content=json.dumps(body), headers=json_type)
+
+    answer = post({"items": items})
+    assert (answer.status_code, codes(answer)) == (207, ["ok", "invalid", "ok", "ok", "invalid"])
+    assert sorted(lease["body"] for lease in room.pull()) == ["\\ud83d", "a", "b"]
+    assert_problem(post({"items": items, "more": 1}), 400, "malformed")
+
+
 @pytest.mark.parametrize(
     "message_id",
     ["a/b", "/", "//x//", "a b", "ü€\U0001f600", "?#&=+%", "%2F", "\n\t", "..", ".", "x" * 255, "'\"\\;--"],
@@ -555,9 +569,10 @@ def test_chosen_messages_are_answered_one_by_one(room):
     """Those that are available are leased; 200 if all are, 207 if some are, 422 if none is."""
     (a, b, _) = room.create({"id": "a"}, {"id": "b"}, {"id": "later", "in_ms": 60_000})
     asked = [{"id": "a"}, {"id": "b", "version": 1}, {"id": "later"}, {"id": "none"}, {"id": 7}, {}]
+    asked.append({"id": "b", "versoin": 1})  # not taken for an item without a version
     some = room.post("leases", *asked, consumer="c", lease_ms=60_000)
     assert some.status_code == 207
-    assert codes(some) == ["ok", "stale_version", "not_available", "not_found", "invalid", "invalid"]
+    assert codes(some) == ["ok", "stale_version", "not_available", "not_found", *["invalid"] * 3]
     lease = some.json()["items"][0]
     assert lease.items() >= {"id": "a", "version": a["version"] + 1, "delivery_count": 1, "body": 1}.items()
     all_of_them = room.post("leases", {"id": "b", "version": b["version"]}, consumer="c", lease_ms=60_000)
@@ -784,8 +799,12 @@ def test_dead_messages_are_looked_at_and_put_back(server):
         dead.post("extend", {"id": "x", "consumer": "c", "version": 1, "in_ms": 100}),
         dead.post("move", {"id": "x", "producer_group": "g", "in_ms": 100}),
         room.post("put-back", {"id": "x", "producer_group": "g"}),
+        *(dead.post(path, {}) for path in ("messages", "extend", "move")),  # also if all items are malformed
+        room.post("put-back", {}),
     ):
         assert_problem(refused, 409, "conflict")
+    bad = [7, {"id": "x"}, *({"id": "x", "producer_group": "g", moment: 60_000} for moment in ("in_ms", "at_ms"))]
+    assert codes(dead.post("put-back", *bad)) == ["invalid"] * 4  # they are put back now, not later
     back = dead.post(
         "put-back", {"id": "x", "producer_group": "g"}, {"id": "y", "producer_group": "h"}, {"id": "z"}
     )
@@ -811,15 +830,31 @@ def test_clocks_are_reported(server):
 
 def test_leases_are_counted_in_the_metrics(server):
     """By schedule: given, expired, late, and messages that became dead."""
-    room = Room(server, "counted", max_attempts=1)
-    room.create({"id": "x"})
-    assert len(room.pull(lease_ms=500)) == 1
+    room = Room(server, "counted", max_attempts=2)
+    room.create({"id": "x", "in_ms": -1_000})
+    for _ in range(2):
+        until(lambda: room.pull(lease_ms=500), "the lease")
     until(lambda: not room.pull() and not room.get("/messages").json()["items"], "the death of the message")
     text = CLIENT.get(f"{server.url}/metrics").text
-    assert 'strandline_schedule_leased_total{schedule="counted"} 1.0' in text
-    assert 'strandline_schedule_dead_total{schedule="counted"} 1.0' in text
-    for name in ("expired_leases", "late"):
-        assert f"# TYPE strandline_schedule_{name}_total counter" in text
+    for name, count in {"leased": 2, "expired_leases": 1, "dead": 1}.items():
+        assert f'strandline_schedule_{name}_total{{schedule="counted"}} {count}.0' in text
+    late = float(text.split('strandline_schedule_late_total{schedule="counted"} ')[1].split()[0])
+    assert late >= 1  # the message was due for a second before the first pull
+
+
+def test_leases_of_chosen_messages_are_counted_in_the_metrics(server):
+    """Like other leases: given, after a lease that had expired, and messages that became dead instead."""
+    room = Room(server, "counted-choice", max_attempts=2)
+    room.create({"id": "x"}, {"id": "later", "in_ms": 60_000})
+
+    def counted(name: str) -> float:
+        text = CLIENT.get(f"{server.url}/metrics").text
+        return float(text.split(f'strandline_schedule_{name}_total{{schedule="counted-choice"}} ')[1].split()[0])
+
+    for expected in (["ok", "not_available"], ["ok", "not_available"], ["not_available"] * 2):
+        assert codes(room.post("leases", {"id": "x"}, {"id": "later"}, consumer="c", lease_ms=6)) == expected
+        until(lambda: room.get("/messages", state="processing").json()["items"] == [], "the end of the lease")
+    assert [counted(name) for name in ("leased", "expired_leases", "dead")] == [2, 1, 1]
 
 
 def test_due_messages_and_clocks_are_in_the_metrics(server):
@@ -841,6 +876,44 @@ def test_due_messages_and_clocks_are_in_the_metrics(server):
     until(lambda: "idle" not in "".join(shown("due")), "the end of the gauge of a deleted schedule")
 
 
+class DegradedServer(Server):
+    """It is never ready, so its start waits until it is alive."""
+
+    def answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health", timeout=2).status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False
+
+
+def test_a_degraded_node_says_so_and_gives_no_leases(tmp_path, postgres):
+    """Its clock is 2 s ahead of the database's. It still creates, extends and deletes; the other node goes on."""
+    flags = {"schedule_url": postgres.url(postgres.new_database()), "logs_level": "error"}
+    ahead = DegradedServer(tmp_path / "ahead", env={"STRANDLINE_TEST_CLOCK": "+2000,1"}, **flags)
+    with Server(tmp_path / "right", **flags) as right, ahead:
+        room, there = Room(right, "shared"), Room.__new__(Room)
+        there.url = f"{ahead.url}/schedules/shared"
+        room.create({"id": "x"})
+        (lease,) = room.pull(lease_ms=60_000)
+        holder = {"id": "x", "consumer": "c", "in_ms": 60_000}
+        assert codes(there.post("messages", {"id": "y", "producer_group": "g", "body": 1})) == ["ok"]
+        for asked in ({"limit": 1}, {"items": [{"id": "y"}]}):
+            refused = there.post("leases", consumer="d", lease_ms=60_000, **asked)
+            assert_problem(refused, 503, "unavailable")
+            assert "gives no leases: the clock of this node is" in refused.json()["detail"]
+            assert refused.headers["Retry-After"] == "1"
+        assert CLIENT.get(f"{ahead.url}/ready").status_code == 503
+        report = CLIENT.get(f"{ahead.url}/clocks").json()
+        assert "the clock of this node is" in report["degraded"]
+        assert 1_000 < report["node"]["offset_ms"] < 3_000
+        assert codes(there.post("extend", {**holder, "version": lease["version"]})) == ["ok"]
+        deleted = {"id": "x", "consumer": "c", "version": lease["version"] + 1}
+        assert codes(there.post("delete", deleted)) == ["ok"]
+        assert [one["id"] for one in room.pull(wait_ms=60_000)] == ["y"]
+        assert CLIENT.get(f"{right.url}/ready").status_code == 200
+        assert CLIENT.get(f"{right.url}/clocks").json()["degraded"] is None
+
+
 def test_all_routes_are_in_the_openapi_document(server):
     """A client can be generated from it."""
     paths = CLIENT.get(f"{server.url}/openapi.json").json()["paths"]
@@ -853,6 +926,7 @@ def test_all_routes_are_in_the_openapi_document(server):
         f"{one}/messages/{{message_id}}": {"get"},
         f"{one}/counts": {"get"},
         f"{one}/subscribe": {"get"},
+        f"{one}/relay-dead-letters": {"get"},
         **{f"{one}/{path}": {"post"} for path in ("leases", "extend", "release", "delete", "move", "put-back")},
     }
     found = {path: {*methods} for path, methods in paths.items() if path.startswith(("/schedules", "/clocks"))}

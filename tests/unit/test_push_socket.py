@@ -66,3 +66,25 @@ def test_leases_that_come_after_the_end_hold_no_memory():
         assert held.held == 0
 
     asyncio.run(run())
+
+
+def test_no_lease_is_written_while_the_consumer_wants_none():
+    """Otherwise one could cross the close frame of a consumer that leaves, and nobody would have it."""
+
+    async def run():
+        room, state = (
+            SimpleNamespace(now_ms=lambda: NOW),
+            SimpleNamespace(buffered=ByteBudget(1_000, "the streams")),
+        )
+        outbox = _Outbox(SimpleNamespace(room=room, state=state))
+        outbox.hold_leases(hold=True)
+        outbox.leased([lease("a")])
+        outbox.reply("pong")
+        assert [text for text, _ in await outbox.next()] == ["pong"]
+        next_frames = asyncio.create_task(outbox.next())
+        await asyncio.sleep(0)
+        assert not next_frames.done()
+        outbox.hold_leases(hold=False)
+        assert [one.message.id for _, one in await next_frames] == ["a"]
+
+    asyncio.run(run())

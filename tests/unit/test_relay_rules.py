@@ -51,6 +51,9 @@ def test_a_fixed_delay_counts_from_the_publication():
     [
         (b'{"at": "2024-05-01T12:00:00Z"}', NOON),
         (b'{"at": "2024-05-01T14:00:00.250+02:00"}', NOON + 250),
+        (b'{"at": "2024-05-01T12:00:00.250000Z"}', NOON + 250),
+        (b'{"at": "2024-05-01T12:00:00.250001Z"}', NOON + 251),
+        (b'{"at": "2024-05-01T12:00:00.999000001Z"}', NOON + 1000),
         (b'{"at": 1714564800000}', NOON),
         (b'{"at": 0}', 0),
     ],
@@ -151,6 +154,24 @@ def test_the_origin_of_an_event_is_found_in_its_headers():
 def test_a_dead_letter_names_the_place_in_the_source():
     one = letter(RelayMessage(message_id(ID, 4, Position(2, 9)), 1, b"{}"), "why")
     assert (one.partition, one.cursor, one.reason, one.value) == (4, Position(2, 9), "why", b"{}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "foreign",
+        "a/b/c",
+        f"{ID}/1",
+        f"{ID}/9999999999/001-0001-{0:018d}",
+        f"{ID}/1/BEGIN",
+        f"{ID}/1/001-0001-{10**18}",
+    ]
+    + [f"{ID}/1/001-{order}-{0:018d}" for order in ("00001", "ffffffff", "10000000000000000")],
+)
+def test_a_message_of_another_producer_has_no_place(name):
+    one = letter(RelayMessage(name, 1, b"{}"), "why")
+    assert (one.id, one.partition, one.cursor) == (name, 0, Position(1, -1))
+    assert one.reason == "another producer has created the message: why"
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_frames_of_the_server():
 def test_a_batch_answers_malformed_items_in_their_places():
     """The accepted ones are answered by the room."""
     body = b'{"items": [{"id": "a", "producer_group": "g"}, 7, {"id": "b", "producer_group": "g", "version": "x"}, {"id": "c", "producer_group": "g"}]}'  # noqa: E501
-    batch = items.read_batch(body, items.OwnerItem, items.owner_act)
+    batch = items.read_batch(body, items.PutBackItem, items.put_back)
     assert batch.accepted == [OwnerAct("a", "g"), OwnerAct("c", "g")]
     found = batch.answers([ItemAnswer("a", "ok"), ItemAnswer("c", "ok")])
     assert [(answer.id, answer.code) for answer in found] == [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,7 +96,15 @@ def test_ids_are_unique_and_sorted_by_time():
     first, second, later = rules.new_id(NOW), rules.new_id(NOW), rules.new_id(NOW + 1)
     assert first != second
     assert max(first, second) < later
-    assert {len(first), len(later)} == {26}
+    assert {len(first), len(later)} == {32}
+
+
+def test_programs_with_the_same_seed_make_different_ids():
+    """Otherwise messages of two workers that begin alike would be taken for the same message."""
+    random.seed(7)
+    first = rules.new_id(NOW)
+    random.seed(7)
+    assert rules.new_id(NOW) != first
 
 
 @pytest.mark.parametrize(

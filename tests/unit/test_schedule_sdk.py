@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta, timezone
 import msgspec
 import pytest
 
+from strandline.client.schedule import _in_parts
 from strandline.client.schedule_feed import ServerTime
 from strandline.clock import ManualClock
-from strandline.errors import BadTimestamp, Conflict, Forbidden, Invalid, LeaseLost, NotFound
+from strandline.errors import BadTimestamp, Conflict, Forbidden, Invalid, LeaseLost, NotFound, OutcomeUnknown
 from strandline.schedule import Message, Retry, moment_of, raise_for_failed
 from strandline.schedule.message import value_of
-from strandline.schedule.model import NOW, Body, ItemAnswer, Moment
+from strandline.schedule.model import NOW, Body, ChosenMessage, ItemAnswer, Moment
+from strandline.schedule.rules import MAX_ITEMS
 
 NOON = 1_714_564_800_000
 
@@ -53,6 +55,8 @@ def test_every_message_has_an_id():
     made = [Message({}).id for _ in range(100)]
     assert len(set(made)) == 100
     assert Message({}, id="user-7", group="signup").id == "user-7"
+    with pytest.raises(Invalid):  # perhaps a variable that was not set: a new id would hide that
+        Message({}, id="")
 
 
 def test_a_refused_item_is_an_error_of_its_family():
@@ -140,3 +144,18 @@ def test_a_slow_network_gets_few_pings():
         clock.advance(150)
         estimate.pong(sent["client_ms"], clock.now_ms())
     assert estimate.until_ping_ms() > 1_000
+
+
+def test_a_batch_that_fails_after_its_first_part_has_an_unknown_outcome():
+    """Whatever the error is: it alone would say that nothing was done."""
+    items = [ChosenMessage(f"m{number}") for number in range(MAX_ITEMS + 1)]
+
+    def send(part):
+        if len(part) == 1:
+            raise NotFound("the schedule was deleted")
+        return part
+
+    with pytest.raises(OutcomeUnknown, match="a part of the batch was stored: the schedule was deleted"):
+        _in_parts(items, send)
+    with pytest.raises(NotFound):
+        _in_parts(items[:1], send)

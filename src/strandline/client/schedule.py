@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
 from strandline.client import schedule_wire as wire
+from strandline.client.pages import read_pages
 from strandline.client.retries import persistent
 from strandline.client.transport import Transport, check
 from strandline.clock import system_clock
-from strandline.errors import Conflict, Invalid, NotFound
+from strandline.errors import Conflict, NotFound, OutcomeUnknown, StrandlineError
 from strandline.schedule import rules
 from strandline.schedule.model import (
     ChosenMessage,
@@ -28,9 +30,14 @@ from strandline.schedule.model import (
     Schedule,
     StoredMessage,
 )
+from strandline.schedule.relay.values import RelayLetter, RelayLetterList
 from strandline.schedule.room import LeaseFeed, ScheduleMessages, Schedules
 
 _LARGEST_PAGE = 1000
+# What the bodies of one request may have together: far below what a node accepts, also in base64.
+_MOST_BYTES = 8 << 20
+_I = TypeVar("_I", bound=rules.Item)
+_A = TypeVar("_A")
 
 
 class HttpSchedules(Schedules):
@@ -38,6 +45,7 @@ class HttpSchedules(Schedules):
         self._transport = transport
 
     def put(self, schedule: Schedule) -> bool:
+        rules.check_schedule(schedule)
         settings = msgspec.to_builtins(schedule)
         path = _path(settings.pop("name"))
         response = self._transport.repeatable("PUT", path, body=msgspec.json.encode(settings))
@@ -47,7 +55,6 @@ class HttpSchedules(Schedules):
         try:
             existing = self.get(schedule.name)
         except NotFound:
-            rules.check_schedule(schedule)
             self.put(schedule)
         else:
             if existing != schedule:
@@ -68,6 +75,11 @@ class HttpSchedules(Schedules):
         if not rules.is_name(rules.split_view(name)[0]):
             raise _no_schedule(name)
         return HttpMessages(name, self._transport)
+
+    def relay_letters(self, name: str, *, limit: int = 100, after: str = "") -> list[RelayLetter]:
+        path, place = f"{_path(name)}/relay-dead-letters", attrgetter("id")
+        found = read_pages(self._transport, path, RelayLetterList, limit, after, place)
+        return [view.to_letter() for view in found]
 
     def clocks(self) -> ClockReport:
         return self._transport.get("/clocks", ClockReport)
@@ -96,47 +108,55 @@ class HttpMessages(ScheduleMessages):
         # A message without an id would be stored twice if the request is sent twice.
         now_ms = system_clock().now_ms()
         named = [item if item.id else msgspec.structs.replace(item, id=rules.new_id(now_ms)) for item in items]
-        return self._change("messages", wire.new_items(named))
+        return self._change("messages", named, wire.new_items)
 
     def extend(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]:
-        return self._change("extend", wire.act_items(items, moments=True))
+        return self._change("extend", items, wire.timed_acts)
 
     def release(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]:
-        return self._change("release", wire.act_items(items, moments=True))
+        return self._change("release", items, wire.timed_acts)
 
     def delete(self, items: Sequence[LeaseAct | OwnerAct]) -> list[ItemAnswer]:
-        return self._change("delete", wire.act_items(items, moments=False))
+        return self._change("delete", items, wire.acts)
 
     def move(self, items: Sequence[OwnerAct]) -> list[ItemAnswer]:
-        return self._change("move", wire.act_items(items, moments=True))
+        return self._change("move", items, wire.timed_acts)
 
     def put_back(self, items: Sequence[OwnerAct]) -> list[ItemAnswer]:
-        return self._change("put-back", wire.act_items(items, moments=False))
+        return self._change("put-back", items, wire.acts)
 
-    def _change(self, verb: str, items: Sequence[Any]) -> list[ItemAnswer]:
-        if not items:
-            return []
-        body = msgspec.json.encode({"items": items})
+    def _change(
+        self, verb: str, items: Sequence[_I], encode: Callable[[Sequence[_I]], list[dict[str, Any]]]
+    ) -> list[ItemAnswer]:
+        def change(asked: Sequence[_I]) -> list[ItemAnswer]:
+            body = msgspec.json.encode({"items": encode(asked)})
 
-        def send() -> httpx.Response:
-            return self._transport.repeatable("POST", f"{self._path}/{verb}", body=body, answers=(422,))
+            def send() -> httpx.Response:
+                return self._transport.repeatable("POST", f"{self._path}/{verb}", body=body, answers=(422,))
 
-        response = persistent(send, self._transport.timeout)
-        return msgspec.json.decode(response.content, type=wire.AnswerPage).items
+            response = persistent(send, self._transport.timeout)
+            return msgspec.json.decode(response.content, type=wire.AnswerPage).items
+
+        return _each(items, change)
 
     # -- leases
 
     def lease(self, consumer: str, lease_ms: int, items: Sequence[ChosenMessage]) -> list[Lease | ItemAnswer]:
-        if not items:
-            return []
-        asked = [msgspec.to_builtins(item) for item in items]
-        request = msgspec.json.encode({"consumer": consumer, "lease_ms": lease_ms, "items": asked})
-        # Not sent again: the second answer would be that the message is not available.
-        response = self._transport.write("POST", f"{self._path}/leases", request)
-        check(response, writes=True, answers=(422,))
-        return [_lease_or_answer(item, consumer) for item in _raw_items(response)]
+        rules.check_consumer(consumer)
+
+        def take(asked: Sequence[ChosenMessage]) -> list[Lease | ItemAnswer]:
+            named = [msgspec.to_builtins(item) for item in asked]
+            request = msgspec.json.encode({"consumer": consumer, "lease_ms": lease_ms, "items": named})
+            # Not sent again: the second answer would be that the message is not available.
+            response = self._transport.write("POST", f"{self._path}/leases", request)
+            check(response, writes=True, answers=(422,))
+            return [_lease_or_answer(item, consumer) for item in _raw_items(response)]
+
+        return _each(items, take)
 
     def pull(self, consumer: str, lease_ms: int, limit: int, wait_ms: int = 0) -> list[Lease]:
+        rules.check_consumer(consumer)
+        rules.check_pull(limit, wait_ms)
         request = {"consumer": consumer, "lease_ms": lease_ms, "limit": limit, "wait_ms": wait_ms}
         response = self._transport.repeatable(
             "POST", f"{self._path}/leases", body=msgspec.json.encode(request), wait_s=wait_ms / 1000
@@ -148,6 +168,8 @@ class HttpMessages(ScheduleMessages):
     def subscribe(self, consumer: str, lease_ms: int, credit: int) -> LeaseFeed:
         from strandline.client.schedule_feed import WebSocketFeed  # noqa: PLC0415 - slow to load
 
+        rules.check_consumer(consumer)
+        rules.check_credit(credit)
         path = f"{self._path}/subscribe"
         return WebSocketFeed(self._transport, path, consumer, lease_ms, credit, self.release)
 
@@ -167,8 +189,7 @@ class HttpMessages(ScheduleMessages):
         return f"{self._path}/messages/{quote(message_id, safe='').replace('.', '%2E')}"
 
     def list(self, query: ListQuery) -> Iterator[StoredMessage]:
-        if query.limit < 1:
-            raise Invalid(f"the limit of a list must be at least 1, not {query.limit}")
+        rules.check_query(query)
         return self._pages(query, self._page(query))
 
     def _pages(self, query: ListQuery, page: wire.MessagePage) -> Iterator[StoredMessage]:
@@ -180,7 +201,9 @@ class HttpMessages(ScheduleMessages):
 
     def _page(self, query: ListQuery) -> wire.MessagePage:
         given = msgspec.to_builtins(query) | {"limit": min(query.limit, _LARGEST_PAGE)}
-        wanted = {name: value for name, value in given.items() if value not in {None, ""}}
+        wanted = {name: value for name, value in given.items() if value is not None}
+        if not query.after:
+            del wanted["after"]
         return self._transport.get(f"{self._path}/messages", wire.MessagePage, wanted)
 
     def counts(self, from_ms: int, to_ms: int, step_ms: int | None = None) -> LoadCounts:
@@ -196,6 +219,44 @@ def _path(name: str) -> str:
 
 def _no_schedule(name: str) -> NotFound:
     return NotFound(f"there is no schedule {name!r:.80}; create it first")
+
+
+def _each(items: Sequence[_I], send: Callable[[list[_I]], Sequence[_A]]) -> list[_A | ItemAnswer]:
+    """The answers to all items. Malformed ones are not sent: JSON would change some of them, such as NaN."""
+    problems = [rules.malformed(item) for item in items]
+    asked = [item for item, problem in zip(items, problems, strict=True) if problem is None]
+    answers = iter(_in_parts(asked, send))
+    return [
+        next(answers) if problem is None else ItemAnswer(item.id, "error", code="invalid", detail=problem)
+        for item, problem in zip(items, problems, strict=True)
+    ]
+
+
+def _in_parts(items: Sequence[_I], send: Callable[[list[_I]], Sequence[_A]]) -> list[_A]:
+    """The answers to all items, which may be more than one request can have."""
+    answers: list[_A] = []
+    for part in _parts(items):
+        try:
+            answers += send(part)
+        except StrandlineError as error:
+            if not answers:
+                raise
+            raise OutcomeUnknown(f"only a part of the batch was stored: {error}") from error
+    return answers
+
+
+def _parts(items: Sequence[_I]) -> Iterator[list[_I]]:
+    part: list[_I] = []
+    size = 0
+    for item in items:
+        weight = len(item.body.content) if isinstance(item, NewMessage) else 0
+        if part and (len(part) == rules.MAX_ITEMS or size + weight > _MOST_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += weight
+    if part:
+        yield part
 
 
 def _raw_items(response: httpx.Response) -> Sequence[msgspec.Raw]:

@@ -84,13 +84,15 @@ class ServerTime:
         self._sent_ms, self._open = self._clock.steady_ms(), self._clock.now_ms()
         return {"client_ms": self._open}
 
-    def pong(self, client_ms: int, server_ms: int) -> None:
+    def pong(self, client_ms: int, server_ms: int) -> bool:
+        """Whether this is the answer to the newest ping. The start of older ones is not known any more."""
         if client_ms != self._open:
-            return  # a late answer to an older ping, whose start is not known any more
+            return False
         self._open = None
         steady_ms = self._clock.steady_ms()
         took_ms = steady_ms - self._sent_ms
         self._samples.append((took_ms, server_ms + took_ms // 2 - steady_ms))
+        return True
 
     def now_ms(self) -> int:
         """By the ping with the fastest answer, which has the smallest error."""
@@ -132,8 +134,10 @@ class WebSocketFeed:
         self._closing = False
         self._opened = ExitStack()
         self._socket = self._opened.enter_context(_connected(transport, path, query))
+        # Set when the newest ping was answered; both change together, under the lock.
         self._in_time = threading.Event()
-        self._send({"ping": self._time.ping()})
+        self._pinging = threading.Lock()
+        self._ping()
         self._reader = threading.Thread(target=self._read, name="strandline-leases", daemon=True)
         self._reader.start()
         if not self._in_time.wait(self._timeout) or not self._time.is_known:
@@ -181,6 +185,7 @@ class WebSocketFeed:
         with suppress(StrandlineError):
             if was_open:
                 self.stop()  # what is released now must not come back
+                self._receive_rest()
                 self._release_untaken(partial(self._act, "release", timeout=_CLOSE_S))
         with suppress(WebSocketException, OSError):
             self._opened.close()
@@ -189,6 +194,17 @@ class WebSocketFeed:
         with suppress(StrandlineError):
             if was_open:
                 self._release_untaken(self._release)  # what the server wrote before it closed, too
+
+    def _receive_rest(self) -> None:
+        """Wait for the leases that are on their way: a close frame would drop them. The pong comes after them."""
+        self._ping()
+        self._in_time.wait(_CLOSE_S)
+
+    def _ping(self) -> None:
+        with self._pinging:
+            self._in_time.clear()
+            ping = self._time.ping()
+        self._send({"ping": ping})
 
     def _release_untaken(self, release: _Release) -> None:
         soon = Moment(SHORTEST_MS + 1, relative=True)
@@ -205,12 +221,15 @@ class WebSocketFeed:
     # -- acts
 
     def _act(self, verb: _Verb, items: Sequence[LeaseAct], timeout: float | None = None) -> list[ItemAnswer]:
+        if not items:
+            return []
         ref = next(self._refs)
+        encode = wire.acts if verb == "delete" else wire.timed_acts
         answers = self._waiting[ref] = Future()
         try:
             if self._ended is not None:
                 raise self._ended
-            self._send({verb: {"ref": ref, "items": wire.act_items(items, moments=verb != "delete")}})
+            self._send({verb: {"ref": ref, "items": encode(items)}})
             return answers.result(timeout or self._timeout)
         except TooLate:
             raise OutcomeUnknown(f"the server did not answer to {verb} in time; it may be done") from None
@@ -255,7 +274,7 @@ class WebSocketFeed:
         elif now_ms - self._heard_ms > _SILENCE_MS:
             raise Unavailable("the server does not answer pings; the connection of the push session is dead")
         if self._time.until_ping_ms() <= 0:
-            self._send({"ping": self._time.ping()})
+            self._ping()
 
     def _take(self, frame: _Frame) -> None:
         if frame.lease is not None:
@@ -263,8 +282,9 @@ class WebSocketFeed:
         elif frame.results is not None:
             self._answer(frame.results.ref, frame.results.items)
         elif frame.pong is not None:
-            self._time.pong(frame.pong.client_ms, frame.pong.server_ms)
-            self._in_time.set()
+            with self._pinging:
+                if self._time.pong(frame.pong.client_ms, frame.pong.server_ms):
+                    self._in_time.set()
         elif frame.error is not None:
             self._fail(frame.error)
         elif frame.fenced:

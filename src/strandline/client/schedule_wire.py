@@ -126,9 +126,13 @@ def _sent_moment(moment: Moment) -> dict[str, int]:
     return {"in_ms" if moment.relative else "at_ms": moment.ms}
 
 
-def act_items(items: Iterable[LeaseAct | OwnerAct], *, moments: bool) -> list[dict[str, Any]]:
-    """`moments`: whether the operation has them; extend, release and move do."""
-    return [_who(item) | (_sent_moment(item.moment) if moments else {}) for item in items]
+def acts(items: Iterable[LeaseAct | OwnerAct]) -> list[dict[str, Any]]:
+    return [_who(item) for item in items]
+
+
+def timed_acts(items: Iterable[LeaseAct | OwnerAct]) -> list[dict[str, Any]]:
+    """With their moments, which an extend, a release and a move have."""
+    return [_who(item) | _sent_moment(item.moment) for item in items]
 
 
 def _who(item: LeaseAct | OwnerAct) -> dict[str, Any]:

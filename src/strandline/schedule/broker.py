@@ -11,7 +11,7 @@ from strandline.errors import NotFound, StrandlineError, Unavailable
 from strandline.room import CounterMetric, CounterValues
 from strandline.schedule.context import LATE_MS, DeliveryContext
 from strandline.schedule.leaser import Leaser
-from strandline.schedule.model import ItemAnswer, LeaseAct, Schedule
+from strandline.schedule.model import ItemAnswer, LeaseAct, Leased, Schedule
 from strandline.schedule.news import LOOK_SECONDS
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,9 @@ class Broker:
 
     def leaser(self, schedule: str) -> Leaser:
         """The leaser for consumers of a schedule."""
+        found = self._leasers.get(schedule)
+        if found is not None and found.delivery.ended is None:  # the broker was started with it
+            return found
         self.start()
         with self._lock:
             found = self._leasers.get(schedule)
@@ -99,6 +102,10 @@ class Broker:
                 leaser.dropped(act, answer.version or act.version)
             elif answer.version is not None and answer.at_ms is not None:
                 leaser.extended(act, answer.version, answer.at_ms)
+
+    def chosen(self, schedule: str, leased: Leased) -> None:
+        """Chosen messages were leased."""
+        self._context.count(schedule, leased)
 
     def changed(self, schedule: str) -> None:
         """The settings of a schedule were replaced."""

@@ -111,6 +111,8 @@ class PullClaim:
     done: Pulled
     #: Whether the store was asked for it at least once.
     tried: bool = False
+    #: Whether it waits longer than it was asked to, for messages that are reserved for others.
+    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -236,8 +238,12 @@ class Claims:
                 self.pulls.remove(pull)
         return leases
 
+    def ending_pulls(self, now_ms: int) -> list[PullClaim]:
+        """The pulls whose time is over; a pull is tried at least once."""
+        return [pull for pull in self.pulls if pull.tried and pull.ends_ms <= now_ms]
+
     def ended_pulls(self, now_ms: int) -> list[PullClaim]:
-        """Remove and return the pulls whose time is over; a pull is tried at least once."""
-        ended = {pull for pull in self.pulls if pull.tried and pull.ends_ms <= now_ms}
+        """Remove and return the pulls whose time is over."""
+        ended = {*self.ending_pulls(now_ms)}
         self.pulls = [pull for pull in self.pulls if pull not in ended]
         return [*ended]

@@ -27,15 +27,14 @@ class ClockSamples:
 
     def __init__(self) -> None:
         self._samples: deque[ClockOffset] = deque(maxlen=_SAMPLES)
+        #: There is none before the first measurement.
+        self.best: ClockOffset
 
     def add(self, sample: ClockOffset) -> None:
         if self._samples and abs(sample.offset_ms - self.best.offset_ms) > sample.error_ms + self.best.error_ms:
             self._samples.clear()  # the clock was set
         self._samples.append(sample)
-
-    @property
-    def best(self) -> ClockOffset:
-        return min(reversed(self._samples), key=lambda sample: sample.error_ms)
+        self.best = min(reversed(self._samples), key=lambda one: one.error_ms)
 
 
 class ClientSamples:
@@ -68,6 +67,7 @@ class StoreTime:
         self._lock = threading.Lock()
         self._last: tuple[int, int] | None = None
         self._ahead = (float("-inf"), float("inf"))
+        self._ahead_ms = 0
         self._jump_ms = 0
         self._jumped_at = 0
 
@@ -91,10 +91,11 @@ class StoreTime:
         drift = (received - self._last[1]) * _DRIFT + _RESOLUTION_MS if self._last is not None else 0.0
         least, most = max(low, self._ahead[0] - drift), min(high, self._ahead[1] + drift)
         self._ahead = (least, most) if least <= most else (low, high)  # otherwise the time was set
+        self._ahead_ms = round(sum(self._ahead) / 2)
 
     def now_ms(self) -> int:
         """Wrong before the first observation."""
-        return self._steady() + round(sum(self._ahead) / 2)
+        return self._steady() + self._ahead_ms
 
     def held_ms(self, longest_ms: int) -> int:
         """For how long no leases may be given because the time was set back."""

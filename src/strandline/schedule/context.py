@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,12 +29,14 @@ class DeliveryContext:
     expired: Counter[str] = field(default_factory=Counter)
     dead: Counter[str] = field(default_factory=Counter)
     late: Counter[str] = field(default_factory=Counter)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, schedule: str, leased: Leased) -> None:
-        self.leased[schedule] += len(leased.leases)
-        self.expired[schedule] += leased.expired
-        self.dead[schedule] += leased.dead
-        self.late[schedule] += sum(waited > LATE_MS for waited in leased.waited_ms)
+        with self._counting:
+            self.leased[schedule] += len(leased.leases)
+            self.expired[schedule] += leased.expired
+            self.dead[schedule] += leased.dead
+            self.late[schedule] += sum(waited > LATE_MS for waited in leased.waited_ms)
 
     def problem(self, longest_ms: int) -> str | None:
         """Why this node is degraded: it gives no leases."""

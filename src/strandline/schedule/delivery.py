@@ -83,6 +83,8 @@ class LeaseDelivery:
 
     def expect(self, at_ms: int) -> None:
         """A message becomes available at that time."""
+        if not self._hungry:  # a leaser that becomes hungry looks at the store after that
+            return
         with self.changed:
             if self._hungry and self.agenda.expect(at_ms):
                 self.changed.notify()
@@ -145,6 +147,7 @@ class LeaseDelivery:
         for push in returning:
             self._hand_back(push)
         leased = self._lease_due(takers) if takers and leasing else None
+        self._keep_pulls()
         self._end_pulls(())
         if leased is not None and leased.leases:
             self._plan_more()
@@ -233,7 +236,21 @@ class LeaseDelivery:
         failpoints.hit("schedule.delivered")
         self.give_back(placed.unwanted)
 
+    def _keep_pulls(self) -> None:
+        """A pull does not end without messages that are reserved for others: it waits until they are not."""
+        if not self.claims.pulls:
+            return
+        with self.changed:
+            ending = [pull for pull in self.claims.ending_pulls(self.context.clocks.steady()) if not pull.kept]
+        if ending and self._store.due.next_due(self.name).oldest_ms is not None:
+            with self.changed:
+                for pull in ending:
+                    pull.kept = True
+                    pull.ends_ms = self.context.clocks.steady() + 2 * GRACE_MS
+
     def _end_pulls(self, answer: Sequence[Lease] | StrandlineError) -> None:
+        if not self.claims.pulls:
+            return
         with self.changed:
             if isinstance(answer, StrandlineError):
                 for pull in self.claims.pulls:

@@ -13,6 +13,8 @@ from strandline.schedule.model import LoadCounts, LoadStep
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 MAX_STEPS = 10_000
+# Later than any message, and sums with it fit in 64 bits.
+_END_MS = 2**62
 
 
 class CountPlan(msgspec.Struct, frozen=True):
@@ -31,12 +33,15 @@ class CountPlan(msgspec.Struct, frozen=True):
 
 
 def plan(from_ms: int, to_ms: int, step_ms: int | None, now_ms: int) -> CountPlan:
-    """Invalid if the range is empty or has too many steps."""
+    """Invalid if the range is empty or has too many steps. It may end later than any message can be due."""
     step = max(1, to_ms - from_ms) if step_ms is None else step_ms
-    if from_ms >= to_ms or step <= 0:
-        raise Invalid(f"from ({from_ms}) must be before to ({to_ms}), and the step ({step}) more than 0")
+    if not 0 <= from_ms < to_ms or step <= 0:
+        raise Invalid(
+            f"from ({from_ms}) must be at least 0 and before to ({to_ms}), and the step ({step}) more than 0"
+        )
     if to_ms - from_ms > MAX_STEPS * step:
         raise Invalid(f"the range has more than {MAX_STEPS} steps; ask for longer steps or a shorter range")
+    from_ms, to_ms, step = (min(ms, _END_MS) for ms in (from_ms, to_ms, step))
     inside = {now_ms + 1} if from_ms < now_ms + 1 < to_ms else set()
     cuts = sorted({*range(from_ms, to_ms, step), *inside, to_ms})
     hours = sorted({cut - cut % HOUR_MS for cut in cuts if cut % HOUR_MS})

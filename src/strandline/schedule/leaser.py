@@ -111,7 +111,7 @@ class Leaser:
     def _check(self, lease_ms: int) -> None:
         """Refuse only after a look at the current settings."""
         known = self.delivery.known_settings()
-        if known is None or not rules.SHORTEST_MS < lease_ms <= known.max_lease_ms:
+        if known is None or not rules.is_lease_ms(known, lease_ms):
             rules.check_lease_ms(self.delivery.read_settings(), lease_ms)
 
     def check(self, lease_ms: int) -> None:
@@ -130,6 +130,8 @@ class Leaser:
 
     def dropped(self, act: LeaseAct, version: int) -> None:
         """The consumer does not hold the message any more."""
+        if act.consumer not in self.delivery.claims.pushes:  # most holders pull: without the lock
+            return
         with self.delivery.changed:
             push = self.delivery.claims.pushes.get(act.consumer)
             if push is None or act.id not in push.held:
@@ -215,6 +217,6 @@ class Leaser:
             return float("inf")
         clocks = self._context.clocks
         left = self.delivery.agenda.seconds_left(now, clocks.now_ms())
-        if not self.delivery.claims.pulls or now < self.delivery.agenda.not_before:
+        if left <= 0 or not self.delivery.claims.pulls or now < self.delivery.agenda.not_before:
             return left
         return min(left, (min(pull.ends_ms for pull in self.delivery.claims.pulls) - clocks.steady()) / 1000)

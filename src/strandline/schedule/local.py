@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias
 from weakref import WeakSet
@@ -14,7 +15,7 @@ import msgspec
 
 from strandline.clock import Clock
 from strandline.engine.connect import Databases
-from strandline.errors import Conflict, Invalid, NotFound, Unavailable
+from strandline.errors import Conflict, NotFound, Unavailable
 from strandline.log.node import Node
 from strandline.room import Chore, CounterValues, GaugeValues, Room
 from strandline.schedule import rules
@@ -75,6 +76,8 @@ class LocalSchedules(ServedSchedules, Room):
 
     @property
     def parts(self) -> ScheduleParts:
+        if self._parts is not None:
+            return self._parts
         with self._lock:
             if self._parts is None:
                 self._parts = self._open()
@@ -127,7 +130,7 @@ class LocalSchedules(ServedSchedules, Room):
         return LocalMessages(name, self)
 
     def relay_letters(self, name: str, *, limit: int = 100, after: str = "") -> list[RelayLetter]:
-        """Events that the relay of a schedule could not relay, ordered by id. To continue, pass the last id."""
+        self.get(name)  # or NotFound
         return self.parts.store.relays.dead_letters(name, limit, after)
 
     def clocks(self) -> ClockReport:
@@ -216,7 +219,8 @@ class LocalMessages(ServedMessages):
     def lease(self, consumer: str, lease_ms: int, items: Sequence[ChosenMessage]) -> list[Lease | ItemAnswer]:
         rules.check_consumer(consumer)
         self._leaser("lease").check(lease_ms)
-        return self._store.messages.lease(self.name, consumer, lease_ms, items)
+        counted = partial(self._parts.broker.chosen, self.name)
+        return self._store.messages.lease(self.name, consumer, lease_ms, items, counted)
 
     def extend(self, items: Sequence[LeaseAct]) -> list[ItemAnswer]:
         answers = self._store.messages.extend(self.name, items)
@@ -303,8 +307,7 @@ class LocalMessages(ServedMessages):
         return NotFound(f"there is no message {message_id!r:.80} in the schedule {self.name}")
 
     def list(self, query: ListQuery) -> Iterator[StoredMessage]:
-        if query.limit < 1:
-            raise Invalid(f"the limit of a list must be at least 1, not {query.limit}")
+        rules.check_query(query)
         return self._pages(query, self._store.messages.list(self.name, query))
 
     def _pages(self, query: ListQuery, page: Sequence[StoredMessage]) -> Iterator[StoredMessage]:

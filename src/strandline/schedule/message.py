@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -12,6 +13,9 @@ from strandline.engine import json_values
 from strandline.errors import Invalid
 from strandline.schedule.model import NOW, Body, Moment, NewMessage
 from strandline.schedule.rules import new_id
+
+# Made once: it reads the environment, and every message without an id needs it.
+_clock = cache(system_clock)
 
 
 def Message(  # noqa: N802 - users read it as a class: it makes the value that `create` takes
@@ -29,8 +33,10 @@ def Message(  # noqa: N802 - users read it as a class: it makes the value that `
     Without an `id` the message gets a unique one here, so that the same message can be created again after a lost
     answer and is stored once.
     """
+    if id == "":  # the room would make one, and a repeated create would not be noticed
+        raise Invalid("the id of the message is empty; leave it out to get a new one")
     moment = NOW if at is None and in_ms is None else moment_of(at=at, in_ms=in_ms)
-    return NewMessage(new_id(system_clock().now_ms()) if id is None else id, group, body_of(body), moment)
+    return NewMessage(new_id(_clock().now_ms()) if id is None else id, group, body_of(body), moment)
 
 
 def moment_of(*, at: datetime | int | None = None, in_ms: int | None = None) -> Moment:

@@ -26,6 +26,7 @@ from strandline.schedule.model import (
     Schedule,
     StoredMessage,
 )
+from strandline.schedule.relay.values import RelayLetter
 from strandline.schedule.rules import MAX_CREDIT, MAX_PULLED, MAX_WAIT_MS
 from strandline.schedule.worker import DEFAULT_RETRY, Handler, MessageWorker, Retry
 
@@ -166,6 +167,13 @@ class Schedules(ABC):
     @abstractmethod
     def of(self, name: str) -> ScheduleMessages:
         """The messages of a schedule. Does not check that it exists."""
+
+    @abstractmethod
+    def relay_letters(self, name: str, *, limit: int = 100, after: str = "") -> list[RelayLetter]:
+        """Events that the relay of a schedule could not relay, ordered by id. To continue, pass the last id.
+
+        NotFound if there is no such schedule.
+        """
 
     @abstractmethod
     def clocks(self) -> ClockReport:

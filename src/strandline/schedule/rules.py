@@ -7,9 +7,9 @@ a refused item broke, in this order: existence, holder or owner, lease, version,
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-import secrets
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import msgspec
 
@@ -21,6 +21,7 @@ from strandline.schedule.model import (
     ChosenMessage,
     Code,
     LeaseAct,
+    ListQuery,
     MessageState,
     Moment,
     NewMessage,
@@ -37,13 +38,14 @@ MAX_WAIT_MS = 60_000
 MAX_PULLED = 1_000
 #: The most leases that a push session holds.
 MAX_CREDIT = 10_000
-#: Moments and settings are at most this large, so that sums of two fit in 64 bits and JSON numbers stay exact.
+#: The most items of one request to a node.
+MAX_ITEMS = 10_000
+#: Settings are at most this large, so that sums of two fit in 64 bits and JSON numbers stay exact.
 MAX_MS = 2**52
-_MAX_VERSION = 2**63 - 1
+# The largest version, and the largest moment that is not malformed.
+_MOST = 2**63 - 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-_CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
-_TIME_CHARACTERS, _RANDOM_CHARACTERS = 10, 16
 
 Item: TypeAlias = NewMessage | LeaseAct | OwnerAct | ChosenMessage
 
@@ -73,9 +75,8 @@ def state(at_ms: int, consumer: str | None, now_ms: int) -> MessageState:
 
 def new_id(now_ms: int) -> str:
     """A unique id; ids of later milliseconds are larger."""
-    number = now_ms << 5 * _RANDOM_CHARACTERS | secrets.randbits(5 * _RANDOM_CHARACTERS)
-    length = _TIME_CHARACTERS + _RANDOM_CHARACTERS
-    return "".join(_CROCKFORD[number >> 5 * place & 31] for place in reversed(range(length)))
+    # Not from `random`: programs that seed it alike would make the same ids.
+    return f"{now_ms:012x}{os.urandom(10).hex()}"
 
 
 def body_hash(body: Body) -> str:
@@ -127,9 +128,15 @@ def check_change(before: Schedule, after: Schedule) -> None:
         )
 
 
+def is_lease_ms(schedule: Schedule, lease_ms: int) -> bool:
+    """Whether a lease can have this length."""
+    return _is_integer(lease_ms) and SHORTEST_MS < lease_ms <= schedule.max_lease_ms
+
+
 def check_lease_ms(schedule: Schedule, lease_ms: int) -> None:
     """BadTimestamp if a lease cannot have this length."""
-    if not SHORTEST_MS < lease_ms <= schedule.max_lease_ms:
+    _check_integer("lease_ms", lease_ms)
+    if not is_lease_ms(schedule, lease_ms):
         raise BadTimestamp(
             f"lease_ms must be more than {SHORTEST_MS} and at most {schedule.max_lease_ms}, not {lease_ms}"
         )
@@ -138,6 +145,21 @@ def check_lease_ms(schedule: Schedule, lease_ms: int) -> None:
 def check_consumer(consumer: str) -> None:
     if problem := _bad_text("consumer", consumer):
         raise Invalid(problem)
+
+
+def check_query(query: ListQuery) -> None:
+    """Invalid if messages cannot be listed like this."""
+    _check_integer("limit", query.limit)
+    if query.limit < 1:
+        raise Invalid(f"the limit of a list must be at least 1, not {query.limit}")
+    texts = {"producer_group": query.producer_group, "consumer": query.consumer, "after": query.after or None}
+    for what, text in texts.items():
+        if text is not None and (problem := _bad_text(what, text)):
+            raise Invalid(problem)
+    if query.producer_group is not None and query.consumer is not None:
+        raise Invalid("messages are listed by producer_group or by consumer, not by both")
+    if query.state not in {None, *get_args(MessageState)}:
+        raise Invalid(f"{query.state!r:.60} is not a state; use {', '.join(get_args(MessageState))}")
 
 
 def check_credit(credit: int) -> None:
@@ -150,8 +172,19 @@ def check_pull(limit: int, wait_ms: int) -> None:
 
 
 def _check_range(what: str, value: int, least: int, most: int) -> None:
+    _check_integer(what, value)
     if not least <= value <= most:
         raise Invalid(f"{what} must be from {least} to {most}, not {value}")
+
+
+def _check_integer(what: str, value: int) -> None:
+    if not _is_integer(value):
+        raise Invalid(f"{what} must be an integer, not {value!r:.60}")
+
+
+def _is_integer(value: object) -> bool:
+    """Python counts true and false as integers."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def malformed(item: Item) -> str | None:
@@ -161,12 +194,19 @@ def malformed(item: Item) -> str | None:
         problem = problem or _bad_text("producer_group", item.producer_group)
     elif isinstance(item, LeaseAct):
         problem = problem or _bad_text("consumer", item.consumer)
-    if not isinstance(item, NewMessage) and item.version is not None and not 0 <= item.version <= _MAX_VERSION:
-        return problem or "the version must be from 0 to 2^63 - 1"
+    if not isinstance(item, NewMessage):
+        problem = problem or _bad_version(item.version)
     return problem or (None if isinstance(item, ChosenMessage) else _bad_moment(item.moment))
 
 
-def _bad_text(what: str, text: str) -> str | None:
+def _bad_version(version: int | None) -> str | None:
+    good = version is None or (_is_integer(version) and 0 <= version <= _MOST)
+    return None if good else f"the version must be an integer from 0 to 2^63 - 1, not {version!r:.60}"
+
+
+def _bad_text(what: str, text: object) -> str | None:
+    if not isinstance(text, str):
+        return f"{what} must be a text, not {text!r:.60}"
     if not 1 <= len(text) <= MAX_ID_CHARACTERS:
         return f"{what} must have 1 to {MAX_ID_CHARACTERS} characters, not {len(text)}"
     if _UNSTORABLE.search(text):
@@ -175,9 +215,11 @@ def _bad_text(what: str, text: str) -> str | None:
 
 
 def _bad_moment(moment: Moment) -> str | None:
-    least = -MAX_MS if moment.relative else 0
-    if not least <= moment.ms <= MAX_MS:
-        return f"the moment must be from {least} to {MAX_MS} milliseconds, not {moment.ms}"
+    if not _is_integer(moment.ms):
+        return f"the moment must be an integer, not {moment.ms!r:.60}"
+    least = -_MOST if moment.relative else 0
+    if not least <= moment.ms <= _MOST:
+        return f"the moment must be from {least} to {_MOST} milliseconds, not {moment.ms!r:.60}"
     return None
 
 

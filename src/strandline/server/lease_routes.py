@@ -12,7 +12,7 @@ from msgspec import Meta, Raw
 from starlette.responses import Response
 
 from strandline.errors import Invalid
-from strandline.schedule.model import ChosenMessage, Lease
+from strandline.schedule.model import Lease
 from strandline.schedule.room import MAX_PULLED, MAX_WAIT_MS
 from strandline.schedule.serving import Pulled, ServedMessages, ServedSchedules
 from strandline.server import bodies
@@ -39,7 +39,7 @@ class LeaseRequest(msgspec.Struct, Generic[_T], frozen=True, forbid_unknown_fiel
 @_endpoint(
     "POST", "/schedules/{schedule}/leases", "Lease due messages, or chosen ones",
     {200: items.LeaseList, 207: dict[str, list[dict[str, Any]]], 422: items.AnswerList},
-    body=RAW(LeaseRequest[ChosenMessage]), problems=(409, 507),
+    body=RAW(LeaseRequest[items.ChosenItem]), problems=(409, 507),
 )  # fmt: skip
 async def lease_messages(call: Call[ServedSchedules]) -> Response:
     refuse_if_draining(call.state)
@@ -54,7 +54,7 @@ async def lease_messages(call: Call[ServedSchedules]) -> Response:
 
 
 def _lease_chosen(messages: ServedMessages, request: LeaseRequest[Raw]) -> Response:
-    batch = items.read_items(request.items or (), ChosenMessage, items.chosen)
+    batch = items.read_items(request.items or (), items.ChosenItem, items.chosen)
     found = messages.lease(request.consumer, request.lease_ms, batch.accepted)
     answers = [items.lease_view(one, "ok") if isinstance(one, Lease) else one for one in batch.answers(found)]
     return json_response({"items": answers}, items.status_of(answers))

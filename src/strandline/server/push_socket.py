@@ -172,6 +172,7 @@ class PushSocket(Response):
             self._reply(frames.pong(found, server_ms))
         else:
             self._session.set_credit(found)
+            self._outbox.hold_leases(hold=found == 0)
 
     def _reply(self, text: str) -> None:
         self._waiting += len(text)
@@ -266,6 +267,7 @@ class _Outbox:
         self._replies: deque[str] = deque()
         self._leases: deque[Lease] = deque()
         self._with_leases = True
+        self._held = False
         self._fenced = self._closed = False
         self.fencing = asyncio.Event()
         #: Whether the last frame was taken.
@@ -316,6 +318,11 @@ class _Outbox:
         """Write no more leases."""
         self._with_leases = False
 
+    def hold_leases(self, *, hold: bool) -> None:
+        """Write no leases while the consumer wants none. If it leaves, they are given back."""
+        self._held = hold
+        self._changed.set()
+
     async def next(self) -> list[_Frame]:
         """The next frames to write, in a short burst. The last one of a fenced session says so."""
         while True:
@@ -333,7 +340,7 @@ class _Outbox:
         while len(found) < _BURST_FRAMES and size < _BURST_SIZE:
             if self._replies:
                 found.append((self._replies.popleft(), None))
-            elif self._leases and self._with_leases and not self._fenced:
+            elif self._leases and self._with_leases and not (self._held or self._fenced):
                 found += self._lease()
             else:
                 break

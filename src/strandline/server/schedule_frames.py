@@ -21,7 +21,7 @@ Ref: TypeAlias = str | int | None
 _ACTS: tuple[ActKind, ...] = ("extend", "release", "delete")
 
 
-class ActBody(msgspec.Struct, frozen=True):
+class ActBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     items: Annotated[list[Raw], Meta(min_length=1, max_length=items.MAX_ITEMS)]
     ref: Ref = None
 
@@ -49,12 +49,17 @@ class Act(msgspec.Struct, frozen=True):
     size: int
 
 
-class LeaseItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An item of an act. The consumer is the one of the session, so it may be left out."""
+class DeletedLease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An item of a delete. The consumer is the one of the session, so it may be left out."""
 
     id: str
     version: int
     consumer: str | None = None
+
+
+class MovedLease(DeletedLease, frozen=True, forbid_unknown_fields=True):
+    """An item of an extend or a release."""
+
     at_ms: int | None = None
     in_ms: int | None = None
 
@@ -72,13 +77,14 @@ def read(text: str, consumer: str) -> Act | PingBody | int:
         found: PingBody | int = value
         return found
 
-    def convert(item: LeaseItem) -> LeaseAct:
-        holder = item.consumer or consumer
-        if name == "delete":
-            return LeaseAct(item.id, holder, item.version)
-        return items.holder_act(items.HolderItem(item.id, item.version, holder, item.at_ms, item.in_ms))
+    def convert(item: DeletedLease) -> LeaseAct:
+        holder = consumer if item.consumer is None else item.consumer
+        if isinstance(item, MovedLease):
+            return items.holder_act(items.HolderItem(item.id, item.version, holder, item.at_ms, item.in_ms))
+        return LeaseAct(item.id, holder, item.version)
 
-    return Act(name, value.ref, items.read_items(value.items, LeaseItem, convert), len(text))
+    kind = DeletedLease if name == "delete" else MovedLease
+    return Act(name, value.ref, items.read_items(value.items, kind, convert), len(text))
 
 
 def lease(found: Lease) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from strandline.errors import Invalid
+from strandline.errors import Invalid, Malformed
+from strandline.log import event_json
 from strandline.schedule.model import (
     NOW,
     Body,
@@ -20,13 +23,14 @@ from strandline.schedule.model import (
     NewMessage,
     OwnerAct,
 )
+from strandline.schedule.rules import MAX_ITEMS
 from strandline.server import bodies
 
-#: The most items of one request.
-MAX_ITEMS = 10_000
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
 _Given = TypeVar("_Given")
+# A body that has items only, as a text.
+_ITEMS = re.compile(rb'\s*\{\s*"items"\s*:\s*(\[.*\])\s*\}\s*', re.DOTALL)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
@@ -74,6 +78,21 @@ class OwnerItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     in_ms: int | None = None
 
 
+class PutBackItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A dead message that its owner makes available, now. Without a version the newest is meant."""
+
+    id: str
+    producer_group: str
+    version: int | None = None
+
+
+class ChosenItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message to lease. Without a version the newest is meant."""
+
+    id: str
+    version: int | None = None
+
+
 class DeleteItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """By the holder with `consumer` and `version`, or by the owner with `producer_group`."""
 
@@ -93,7 +112,7 @@ def holder_act(item: HolderItem) -> LeaseAct:
     return LeaseAct(item.id, item.consumer, item.version, _required(item))
 
 
-def owner_act(item: OwnerItem) -> OwnerAct:
+def put_back(item: PutBackItem) -> OwnerAct:
     return OwnerAct(item.id, item.producer_group, item.version)
 
 
@@ -111,8 +130,8 @@ def delete_act(item: DeleteItem) -> LeaseAct | OwnerAct:
     raise Invalid("a delete needs either a consumer with a version, or a producer_group")
 
 
-def chosen(item: ChosenMessage) -> ChosenMessage:
-    return item
+def chosen(item: ChosenItem) -> ChosenMessage:
+    return ChosenMessage(item.id, item.version)
 
 
 def _body(item: CreateItem) -> Body:
@@ -159,8 +178,28 @@ def read_batch(body: bytes | Raw, kind: type[_Given], convert: Callable[[_Given]
     try:
         items: Sequence[_Given | Raw] = _decoder(kind).decode(body).items
     except _UNREADABLE:  # find out which item it is
-        items = bodies.decode(bytes(body), ItemList[Raw]).items
+        items = _raw_items(bytes(body))
     return read_items(items, kind, convert)
+
+
+def _raw_items(body: bytes) -> Sequence[Raw]:
+    try:
+        items: Sequence[Raw] = bodies.decode(body, ItemList[Raw]).items
+    except Malformed:
+        found = _ITEMS.fullmatch(body)
+        if found is None or not _is_json(body):
+            raise
+        items = [Raw(text) for text in event_json.to_items(found[1], MAX_ITEMS)]
+    return items
+
+
+def _is_json(body: bytes) -> bool:
+    """Whether it is JSON, apart from NaN and half a surrogate pair, as in a text that was cut."""
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def read_items(

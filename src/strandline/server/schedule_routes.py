@@ -22,6 +22,7 @@ from strandline.schedule.model import (
     Schedule,
     StoredMessage,
 )
+from strandline.schedule.relay.values import RelayLetterList, RelayLetterView
 from strandline.schedule.rules import MAX_ID_CHARACTERS, MAX_MS, split_view
 from strandline.schedule.serving import ServedMessages, ServedSchedules
 from strandline.server import schedule_items as items
@@ -34,7 +35,6 @@ _MESSAGE = "/schedules/{schedule}/messages/{message_id}"
 
 #: A consumer, a producer group or an id.
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARACTERS, pattern=r"^[^\x00]+$")]
-_Ms = Annotated[int, Meta(ge=0, le=MAX_MS)]
 _Version = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Given = TypeVar("_Given")
 _Item = TypeVar("_Item")
@@ -97,6 +97,25 @@ async def delete_schedule(call: Call[ServedSchedules]) -> Response:
     return Response(status_code=204)
 
 
+class RelayLetterQuery(msgspec.Struct, frozen=True):
+    """`after` is the id of the last dead letter that is known."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: Annotated[str, Meta(pattern=r"^[^\x00]*$")] = ""
+
+
+@_endpoint(
+    "GET", "/schedules/{schedule}/relay-dead-letters", "Events that the relay of a schedule has set aside",
+    RelayLetterList, query=RelayLetterQuery,
+)  # fmt: skip
+async def list_relay_letters(call: Call[ServedSchedules]) -> Response:
+    def read() -> RelayLetterList:
+        found = call.room.relay_letters(call.path("schedule"), limit=call.query.limit, after=call.query.after)
+        return RelayLetterList([RelayLetterView.of(letter) for letter in found])
+
+    return json_response(await call.run(read))
+
+
 @_endpoint("GET", "/clocks", "How far the clocks of nodes and clients are from the database's", ClockReport)
 async def get_clocks(call: Call[ServedSchedules]) -> Response:
     return json_response(await call.run(call.room.clocks))
@@ -129,6 +148,7 @@ async def _change(
         pool, key = call.state.pool_of_room(call.room_name), (messages.name, change.__name__)
         found = await call.state.shared_calls.run(pool, key, change, batch.accepted)
     else:
+        await call.run(operation(messages), ())  # Conflict if the view of dead messages refuses it
         await call.run(call.room.get, split_view(messages.name)[0])  # NotFound if there is no such schedule
     answers = batch.answers(found)
     return json_response(items.AnswerList(answers), items.status_of(answers))
@@ -160,9 +180,9 @@ async def move_messages(call: Call[ServedSchedules]) -> Response:
     return await _change(call, items.OwnerItem, items.owner_move, lambda messages: messages.move)
 
 
-@_changing("put-back", "Make dead messages available again; the name ends with `.dead`", items.OwnerItem)
+@_changing("put-back", "Make dead messages available again; the name ends with `.dead`", items.PutBackItem)
 async def put_back_messages(call: Call[ServedSchedules]) -> Response:
-    return await _change(call, items.OwnerItem, items.owner_act, lambda messages: messages.put_back)
+    return await _change(call, items.PutBackItem, items.put_back, lambda messages: messages.put_back)
 
 
 # -- reads
@@ -226,8 +246,6 @@ class MessagesQuery(msgspec.Struct, frozen=True):
 )  # fmt: skip
 async def list_messages(call: Call[ServedSchedules]) -> Response:
     given, messages = call.query, call.room.of(call.path("schedule"))
-    if given.producer_group is not None and given.consumer is not None:
-        raise Invalid("messages are listed by producer_group or by consumer, not by both")
     # One more than asked for shows whether there are more.
     query = ListQuery(
         given.producer_group, given.consumer, given.state or None, given.after or "", given.limit + 1
@@ -242,9 +260,9 @@ async def list_messages(call: Call[ServedSchedules]) -> Response:
 
 
 class CountsQuery(msgspec.Struct, frozen=True, rename={"from_ms": "from", "to_ms": "to", "step_ms": "step"}):
-    from_ms: _Ms
-    to_ms: _Ms
-    step_ms: Annotated[int, Meta(ge=1, le=MAX_MS)] | UnsetType = UNSET
+    from_ms: Annotated[int, Meta(ge=0, le=MAX_MS)]
+    to_ms: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    step_ms: Annotated[int, Meta(ge=1, le=2**63 - 1)] | UnsetType = UNSET
 
 
 class StepView(msgspec.Struct, frozen=True, rename={"from_ms": "from"}):

@@ -15,7 +15,7 @@ from strandline.errors import Conflict, Gap, Invalid, NotFound, OutcomeUnknown
 from strandline.log import Options, Schema
 from strandline.log.fenced_publish import FencedLog
 from strandline.pipeline.relay import JOB
-from strandline.schedule import Schedule
+from strandline.schedule import Message, Schedule
 
 
 def letters(node):
@@ -152,6 +152,24 @@ def test_events_that_the_target_refuses_become_dead_letters(node):
     assert len(letters(node)) == 1
 
 
+def test_a_message_of_another_producer_does_not_stop_the_relay(node):
+    """Nobody should create one in the schedule of a relay. It is published, or becomes a dead letter."""
+    publish(node, 1)
+    relay(node).once()
+    schedule = node.schedule(SCHEDULE)
+    bodies = {"event": {"n": 2}, "list": [1], "a/b/c": b"\xff"}
+    assert all(
+        one.status == "ok" for one in schedule.create([Message(body, id=name) for name, body in bodies.items()])
+    )
+    publish(node, 3)
+    relay(node).once()
+    assert sorted(relayed(node)) == [1, 2, 3]
+    assert [one.id for one in letters(node)] == ["a/b/c", "list"]
+    assert all(
+        one.reason.startswith("another producer has created the message: the target") for one in letters(node)
+    )
+
+
 def test_an_event_whose_fault_names_a_zero_byte_stops_nothing(node):
     """PostgreSQL stores no such text."""
     strict = Schema.json({"properties": {"n": {}}, "additionalProperties": False})
@@ -237,6 +255,19 @@ def test_what_a_relay_needs(node):
         relay(node, schedule="limited")
 
 
+def test_a_schedule_of_a_relay_cannot_get_a_limit_of_deliveries(node):
+    """Its events would become dead. Other settings can be changed."""
+    publish(node, 1)
+    relay(node).once()
+    [used] = node.schedules.all()
+    with pytest.raises(Conflict, match="a relay must not lose events"):
+        node.schedules.put(msgspec.structs.replace(used, max_attempts=3))
+    assert node.schedules.all() == [used]
+    changed = msgspec.structs.replace(used, max_lease_ms=60_000)
+    node.schedules.put(changed)
+    assert node.schedules.all() == [changed]
+
+
 def test_a_source_that_was_deleted_and_created_again(node):
     """Its cursors would name other events."""
     publish(node, 1)
@@ -250,9 +281,10 @@ def test_a_source_that_was_deleted_and_created_again(node):
     assert sorted(relayed(node)) == [1, 2]
 
 
-def test_events_that_expired_before_they_were_filled(node):
-    """The relay has lost them, and stops with an error that says so."""
-    publish(node, *range(20))
+@pytest.mark.parametrize("before", [20, 1, 0])
+def test_events_that_expired_before_they_were_filled(node, before):
+    """The relay has lost them, and stops with an error that says so, also if they are the first of a partition."""
+    publish(node, *range(before))
     relay(node).once()
     node.log.update(EventType("orders", partitions=2, options=Options(retention_time=1)))
     publish(node, *range(20))

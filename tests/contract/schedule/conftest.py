@@ -12,13 +12,9 @@ from schedule_place import SchedulePlace, made
 from strandline.schedule.storage import ScheduleStore
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SchedulePlace]:
-    if request.param == "sqlite":
-        opened = SchedulePlace(f"sqlite:{tmp_path / 'schedule.db'}")
-    else:
-        server = request.getfixturevalue("postgres")
-        opened = SchedulePlace(server.url(server.new_database()))
+@pytest.fixture
+def place(database_url: str) -> Iterator[SchedulePlace]:
+    opened = SchedulePlace(database_url)
     yield opened
     opened.close()
 

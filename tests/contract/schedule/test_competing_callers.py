@@ -14,7 +14,9 @@ from schedule_place import MEGABYTE, NOON, act, created, everything, made, messa
 
 from peers import Peer
 from strandline.clock import SystemClock
+from strandline.errors import Unavailable
 from strandline.schedule.model import ChosenMessage, ItemAnswer, ListQuery
+from strandline.schedule.storage import writes
 from strandline.schedule.storage.sql import SqlSchedules
 
 WORKER = Path(__file__).with_name("schedule_worker.py")
@@ -188,11 +190,113 @@ def test_concurrent_single_operations_share_a_commit(tmp_path):
         pool = ThreadPoolExecutor(THREADS)
         asked = [pool.submit(store.messages.create, "s", [message(f"m{n}")]) for n in range(THREADS)]
         done = threading.Event()
-        while len(store._writes._group._queue) < THREADS - 1:
+        while len(store._writes._line._queue) < THREADS - 1:
             done.wait(0.001)
     answers = [one.result(30)[0] for one in asked]
     assert [answer.status for answer in answers] == ["ok"] * THREADS
     assert len(commits) == 2
     pool.shutdown()
+    store.close()
+    database.close()
+
+
+def test_concurrent_single_operations_share_a_statement(postgres):
+    """On PostgreSQL a statement costs more than its rows. An error is the answer to its own operations only."""
+    address = postgres.url(postgres.new_database())
+    database = open_database(address)
+    store = SqlSchedules(database, lambda: NOON)
+    made(store)
+    other = next(name for name in map(str, range(100)) if hash(name) % 4 == hash("s") % 4)
+    made(store, other)
+    stored = []
+    blocked, free = threading.Event(), threading.Event()
+    original = database.change
+
+    def counted(statement, values):
+        stored.append(values["ids"])
+        if len(stored) == 1:
+            blocked.set()
+            free.wait(30)
+        if values["schedule"] == other:
+            raise Unavailable("the server is away")
+        return original(statement, values)
+
+    database.change = counted
+    with ThreadPoolExecutor(2 * THREADS) as pool:
+        first = pool.submit(store.messages.create, "s", [message("first")])
+        blocked.wait(30)
+        new = [pool.submit(store.messages.create, "s", [message(f"m{n}")]) for n in range(THREADS - 1)]
+        lost = [pool.submit(store.messages.create, other, [message(f"m{n}")]) for n in range(THREADS)]
+        done = threading.Event()
+        line = next(iter(store._writes._lines.values()))
+        while len(line._queue) < len(new) + len(lost):
+            done.wait(0.001)
+        free.set()
+        assert {one.result(30)[0].status for one in [first, *new]} == {"ok"}
+        assert {type(one.exception(30)) for one in lost} == {Unavailable}
+    assert sorted(map(len, stored)) == [1, THREADS - 1, THREADS]
+    store.close()
+    database.close()
+
+
+def test_large_bodies_do_not_share_a_statement(postgres, monkeypatch):
+    """Its size is limited: one that is too large would fail for all callers."""
+    monkeypatch.setattr(writes, "_GROUP_BYTES", 10_000)
+    address = postgres.url(postgres.new_database())
+    database = open_database(address)
+    store = SqlSchedules(database, lambda: NOON)
+    made(store)
+    stored = []
+    blocked, free = threading.Event(), threading.Event()
+    original = database.change
+
+    def counted(statement, values):
+        stored.append(sum(map(len, values["bodies"])))
+        blocked.set()
+        free.wait(30)
+        return original(statement, values)
+
+    database.change = counted
+    with ThreadPoolExecutor(THREADS) as pool:
+        asked = [
+            pool.submit(store.messages.create, "s", [message(f"m{n}", body=b"x" * 4_000)]) for n in range(THREADS)
+        ]
+        blocked.wait(30)
+        done = threading.Event()
+        while sum(len(line._queue) for line in store._writes._lines.values()) < THREADS - 1:
+            done.wait(0.001)
+        free.set()
+        assert {one.result(30)[0].status for one in asked} == {"ok"}
+    assert max(stored) == 12_000
+    assert sum(stored) == THREADS * 4_000
+    store.close()
+    database.close()
+
+
+def test_a_batch_of_more_than_16_items_does_not_wait_for_others(postgres):
+    """On PostgreSQL it is a statement of its own. A smaller one is stored after the one that is under way."""
+    address = postgres.url(postgres.new_database())
+    database = open_database(address)
+    store = SqlSchedules(database, lambda: NOON)
+    made(store)
+    blocked, free = threading.Event(), threading.Event()
+    original = database.change
+
+    def held(statement, values):
+        if values["ids"] == ["first"]:
+            blocked.set()
+            free.wait(30)
+        return original(statement, values)
+
+    database.change = held
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(store.messages.create, "s", [message("first")])
+        blocked.wait(30)
+        small = pool.submit(store.messages.create, "s", [message(f"small{n}") for n in range(16)])
+        large = store.messages.create("s", [message(f"large{n}") for n in range(17)])
+        assert {answer.status for answer in large} == {"ok"}
+        assert not small.done()
+        free.set()
+        assert {answer.status for one in (first, small) for answer in one.result(30)} == {"ok"}
     store.close()
     database.close()

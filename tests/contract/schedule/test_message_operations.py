@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from schedule_place import MEGABYTE, NOON, act, created, everything, leased, made, message, own
 
-from strandline.errors import Conflict, Forbidden, NotFound
+from strandline.errors import Conflict, Forbidden, NotFound, Unavailable
 from strandline.schedule.model import (
     Body,
     ChosenMessage,
@@ -15,6 +15,7 @@ from strandline.schedule.model import (
     ListQuery,
     Moment,
     NewMessage,
+    Schedule,
 )
 
 MINUTE = 60_000
@@ -350,6 +351,54 @@ def test_one_bad_item_does_not_fail_the_others(store):
     assert [answer.id for answer in answers] == [item.id for item in items]
     strange = [own("a", group=""), own("a", version=-1), own("a", version=2**63), own("a", -1), own("a", NOON + 1)]
     assert codes(store.messages.move("s", strange)) == ["invalid"] * 4 + ["ok"]
+
+
+@pytest.mark.parametrize("ms", [2**53, 2**63 - 1])
+def test_every_moment_of_64_bits_can_be_compared_with_the_horizon(store, ms):
+    """Also in a schedule with the furthest horizon. In the past, any moment is possible."""
+    store.put(Schedule("s", max_future_ms=2**52, max_lease_ms=2**52))
+    ahead = [Moment(ms), Moment(ms, relative=True)]
+    items = [NewMessage(f"far{n}", "shop", Body(b"x"), moment) for n, moment in enumerate(ahead)]
+    assert codes(store.messages.create("s", items)) == ["too_far"] * 2
+    before = NewMessage("before", "shop", Body(b"x"), Moment(-ms, relative=True))
+    assert [answer.at_ms for answer in store.messages.create("s", [before])] == [0]
+    (lease,) = store.due.lease("s", [everything()], MEGABYTE).leases
+    held = [LeaseAct("before", lease.message.consumer, lease.message.version, moment) for moment in ahead]
+    assert codes(store.messages.extend("s", held)) == ["bad_timestamp"] * 2
+    assert codes(store.messages.release("s", held)) == ["too_far"] * 2
+
+
+@pytest.mark.parametrize("end", [2**63 - 1, 2**70])
+def test_messages_are_counted_in_any_range(store, end):
+    """Also one that begins later than any message, or whose numbers a database does not have."""
+    created(store, "a")
+    for step in (None, 2**62, end):
+        assert store.messages.counts("s", 0, end, step).total == 1
+        assert store.messages.counts("s", end - 1, end, step).total == 0
+
+
+def test_a_repeated_id_does_not_split_the_rest_of_a_batch(store, monkeypatch):
+    """Only the repetitions need statements of their own; each item keeps its body."""
+    writes, sizes = store.messages._tables.writes, []
+    run = writes.run
+    monkeypatch.setattr(writes, "run", lambda change: sizes.append(len(change.rows)) or run(change))
+    items = [NewMessage(f"m{n % 1_200}", "shop", Body(b"%d" % n)) for n in range(1_202)]
+    answers = store.messages.create("s", items)
+    assert codes(answers) == ["ok"] * 1_200 + ["already_exists"] * 2
+    assert sizes == [500, 500, 200, 2]
+    assert [store.messages.read("s", own(f"m{n}")).body.content for n in (0, 1, 1_199)] == [b"0", b"1", b"1199"]
+
+
+def test_a_store_that_is_away_at_first_has_stored_nothing(store, monkeypatch):
+    """A malformed item is answered without the store, so it does not count as a part that was stored."""
+    writes = store.messages._tables.writes
+
+    def fail(_change):
+        raise Unavailable("away")
+
+    monkeypatch.setattr(writes, "run", fail)
+    with pytest.raises(Unavailable, match="away"):
+        store.messages.create("s", [message(""), message("a")])
 
 
 def test_items_with_the_same_id_are_done_one_after_the_other(store):

@@ -36,6 +36,19 @@ def test_the_oldest_come_first_whoever_else_is_there(nodes):
     assert names(messages.pull("ada", MINUTE, 20)) == expected[21:]
 
 
+def test_a_pull_that_does_not_wait_gets_what_is_reserved_for_others(nodes):
+    """Only while other consumers could take a message at once: a pull is not empty while a message is due."""
+    here, there = nodes.node().schedule("s"), nodes.node().schedule("s")
+    consumers = ("ada", here), ("bob", here), ("cy", there)
+    for consumer, messages in consumers:
+        messages.pull(consumer, MINUTE, 1)
+    for number in range(12):
+        consumer, messages = consumers[number % 3]
+        add(messages, f"m{number}")
+        assert names(messages.pull(consumer, MINUTE, 1)) == [f"m{number}"]
+        assert messages.pull(consumer, MINUTE, 1) == []
+
+
 def test_a_pull_waits_until_a_message_is_due(nodes):
     """It is never early, and the lease begins when it is given."""
     messages = nodes.messages()

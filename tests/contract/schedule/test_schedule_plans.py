@@ -68,6 +68,17 @@ def counting(from_ms: int, to_ms: int, step_ms: int) -> dict[str, object]:
     return {"schedule": "s", **times, "hours": plan.hours, "minutes": plan.minutes}
 
 
+@pytest.mark.parametrize("name", ["lease", "hand_back"])
+def test_the_body_of_a_leased_message_is_found_by_its_id(server, name):
+    """Once for both of its columns, and with either index of the bodies."""
+    values = {"schedule": "s", "now_ms": None, "offset_ms": 0, **columns(GIVEN, [Given("a", 0)])}
+    with closing(open_database(server)) as database:
+        plan = [row[0] for row in database.fetch(f"EXPLAIN {POSTGRES[name]}", values)]
+    (place,) = [number for number, line in enumerate(plan) if "on message_bodies" in line]
+    assert "Index Scan" in plan[place]
+    assert "(id = changed.id)" in plan[place + 1]
+
+
 def test_counts_find_held_messages_and_new_parts_by_their_indexes(server):
     """Also in an empty table: with the plan of another index, counts would read every message as it grows."""
     values = counting(NOON + 1, NOON + YEAR, 30 * DAY)

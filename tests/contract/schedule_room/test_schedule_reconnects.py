@@ -236,6 +236,17 @@ def test_leases_on_their_way_to_a_consumer_that_closes_are_released(server, mess
     assert (counts.total, counts.processing) == (500 - 4 * 60, 0)
 
 
+def test_a_consumer_that_closes_without_waiting_leaves_no_lease_behind(server, messages):
+    """A lease that crossed its close frame would be nobody's until it expires."""
+    rounds = 40
+    for number in range(rounds):
+        put(messages, 2 * number, 2 * number + 1)
+        with messages.consume(f"ada-{number}", lease_ms=LEASE_MS) as ada:
+            while (lease := ada.receive(0)) is not None:
+                lease.delete()
+    until(lambda: messages.counts(0, MAX_MS).processing == 0, "the leases that nobody got")
+
+
 def test_a_paused_consumer_cannot_change_what_it_lost(server, messages):
     """An old version is refused after the lease was given to another consumer."""
     put(messages, 1)

@@ -70,8 +70,18 @@ def test_what_is_not_a_name_is_no_schedule(rooms, name):
     for act in (rooms.schedules.get, rooms.schedules.delete, rooms.schedule):
         with pytest.raises(NotFound):
             act(name)
-    with pytest.raises((Invalid, NotFound)):
-        rooms.schedules.create(Schedule(name))
+    for make in (rooms.schedules.create, rooms.schedules.put):
+        with pytest.raises(Invalid, match="is not a name"):
+            make(Schedule(name))
+
+
+@pytest.mark.parametrize("settings", [{"max_attempts": 1.5}, {"max_lease_ms": "100"}, {"dedupe_ms": True}])
+def test_settings_are_integers(rooms, settings):
+    """Another type is refused before anything is stored."""
+    with pytest.raises(Invalid, match=r"must be an integer, not (1\.5|'100'|True)"):
+        rooms.schedules.put(Schedule("typed", **settings))
+    with pytest.raises(NotFound):
+        rooms.schedules.get("typed")
 
 
 def test_every_operation_on_an_unknown_schedule_is_not_found(rooms):
@@ -153,7 +163,7 @@ def test_one_bad_item_does_not_fail_the_others(make):
         Message("x" * 100, id="large"),
         Message({}, in_ms=2 * HOUR_MS, id="far"),
         Message({}, id="a" * 256),
-        Message({}, at=MAX_MS + 1, id="never"),
+        Message({}, at=2**63, id="never"),
     ]
     expected = ["body_too_large", "too_far", "invalid", "invalid"]
     assert codes(messages.create([Message({}, id="good"), *bad])) == [None, *expected]
@@ -161,6 +171,57 @@ def test_one_bad_item_does_not_fail_the_others(make):
     with pytest.raises(BadTimestamp, match=r"'far'.*\(2 more items failed\)"):
         raise_for_failed(messages.create(bad[1:]))
     assert messages.create([]) == []
+
+
+def test_a_batch_may_have_more_items_and_bytes_than_one_request(messages):
+    """Over HTTP the client splits it. The answers are in the order asked."""
+    large = [Message(b"x" * 2**20, id=f"large-{n}", in_ms=HOUR_MS) for n in range(10)]
+    many = [Message(n, id=f"m-{n}", in_ms=HOUR_MS) for n in range(10_002)]
+    answers = messages.create([*large, *many[:-1], large[0], many[-1]])
+    assert [one.id for one in answers] == [*(one.id for one in [*large, *many[:-1]]), "large-0", "m-10001"]
+    assert codes(answers) == [*[None] * 10_011, "already_exists", None]
+    assert codes(messages.delete([OwnerAct(one.id, "default") for one in many])) == [None] * 10_002
+    taken = messages.lease("ada", LEASE_MS, [ChosenMessage(one.id) for one in many])
+    assert {one.code for one in taken} == {"not_found"}
+
+
+def test_items_of_other_types_are_malformed(messages):
+    """A moment such as `time.time() * 1000` is refused, not stored; nor is it changed on its way to a server."""
+    strange = [
+        *(Message({}, at=at) for at in (time.time() * 1000, True, "now", float("nan"))),
+        *(Message({}, in_ms=in_ms) for in_ms in (1.5, False)),
+        *(Message({}, id=ident) for ident in (5, b"x", "\ud800")),
+        Message({}, group=None),
+    ]
+    answers = messages.create([Message({}, id="good", in_ms=HOUR_MS), *strange])
+    assert codes(answers) == [None, *["invalid"] * len(strange)]
+    assert [one.id for one in messages.list(ListQuery())] == ["good"]
+    version = answers[0].version
+    assert codes(messages.delete([OwnerAct("good", "default", float(version))])) == ["invalid"]
+    assert codes(messages.move([OwnerAct("good", "default", moment=Moment(2.5, relative=True))])) == ["invalid"]
+    assert codes(messages.lease("ada", LEASE_MS, [ChosenMessage(b"good"), ChosenMessage("good", True)])) == [
+        "invalid",
+        "invalid",
+    ]
+    assert messages.get("good").version == version
+
+
+def test_arguments_of_other_types_are_invalid(messages):
+    """Also when the settings of the schedule are known already."""
+    assert messages.pull("ada", LEASE_MS, 1) == []
+    for act in (
+        lambda: messages.pull("ada", str(LEASE_MS), 1),
+        lambda: messages.pull(5, LEASE_MS, 1),
+        lambda: messages.pull("ada", LEASE_MS, 1.0),
+        lambda: messages.pull("ada", 1000.5, 1),
+        lambda: messages.pull("ada", LEASE_MS, 1, 1.5),
+        lambda: messages.lease(None, LEASE_MS, [ChosenMessage("a")]),
+        lambda: messages.subscribe(5, LEASE_MS, 1),
+        lambda: messages.subscribe("ada", LEASE_MS, 1.5),
+        lambda: messages.read(LeaseAct("a", "ada", -1)),
+    ):
+        with pytest.raises(Invalid):
+            act()
 
 
 def test_an_owner_moves_and_cancels(messages):
@@ -220,8 +281,25 @@ def test_lists_go_over_pages(messages):
         assert [one.id for one in messages.list(ListQuery(limit=limit))] == ids
     assert [one.id for one in messages.list(ListQuery(after="m-0020"))] == ids[21:]
     assert [one.id for one in messages.list(ListQuery(state="waiting", limit=4))] == ids
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"limit": 0},
+        {"limit": 1.5},
+        {"state": "dead"},
+        {"producer_group": ""},
+        {"consumer": ""},
+        {"producer_group": "g", "consumer": "c"},
+        {"after": "a\0"},
+    ],
+)
+def test_a_list_that_is_not_possible_is_refused(messages, query):
+    """An empty group does not mean all groups."""
+    raise_for_failed(messages.create([Message({}, id="one")]))
     with pytest.raises(Invalid):
-        messages.list(ListQuery(limit=0))
+        [*messages.list(ListQuery(**query))]
 
 
 def test_the_load_ahead_is_counted(messages):
@@ -239,8 +317,11 @@ def test_the_load_ahead_is_counted(messages):
         (HOUR_MS, 0, 0),
         (2 * HOUR_MS, 1, 1),
     ]
-    with pytest.raises(Invalid):
-        messages.counts(0, MAX_MS, 1)
+    for end in (2**53, 2**63 - 1):
+        assert messages.counts(0, end).total == messages.counts(0, end, end).total == 4
+    for impossible in ((0, MAX_MS, 1), (0, 10, 0), (-1, 10), (10, 10)):
+        with pytest.raises(Invalid):
+            messages.counts(*impossible)
 
 
 # -- consumers
@@ -262,6 +343,14 @@ def test_a_lease_is_extended_released_and_deleted_by_its_version(messages):
     assert codes(messages.delete([newer])) == ["not_holder"]
     assert codes(messages.delete([held(second)])) == [None]
     assert codes(messages.delete([held(second)])) == ["already_deleted"]
+
+
+def test_acts_without_items_have_no_answers(messages):
+    """Also in a push session, at once."""
+    feed = messages.subscribe("ada", LEASE_MS, 1)
+    for room in (messages, feed):
+        assert room.extend([]) == room.release([]) == room.delete([]) == []
+    feed.close()
 
 
 def test_chosen_messages_are_leased(messages):

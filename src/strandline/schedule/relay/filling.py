@@ -89,7 +89,7 @@ def decode(batch: Batch, source_id: str, rule: DueRule) -> tuple[list[RelayMessa
 
 @dataclass(frozen=True)
 class FillPlan:
-    """The lag of every partition, and a task for each that is behind."""
+    """The lag of every partition, and a task for each that is behind or new."""
 
     lag: Mapping[int, int]
     tasks: Mapping[int, FillTask]
@@ -119,7 +119,8 @@ class FillPlanner:
             position = positions.get(partition)
             start, end = self._start(partition, spans, position), cursors.end_index(spans)
             lag[partition] = max(0, end - start)
-            if start < end:
+            # A partition without events gets a position, too: then it is noticed if its first ones expire unread.
+            if start < end or position is None:
                 between = start, min(start + _TASK_RECORDS, end)
                 tasks[partition] = self._task(snapshot, partition, position, between)
         return FillPlan(lag, tasks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.clock import parse_rfc3339
-from strandline.errors import Invalid
+from strandline.errors import Invalid, InvalidCursor
 from strandline.log import cursors
 from strandline.log.cursors import Position
 from strandline.log.event_json import UNDECODED
@@ -31,6 +32,10 @@ class _AnyObject(msgspec.Struct, gc=False):
     """Any JSON object; all of its fields are skipped."""
 
 
+_is_place = re.compile(r"[^/]+/([0-9]{1,9})/([^/]+)", re.ASCII).fullmatch
+# Of a message that is no event of the source.
+_NO_PLACE = 0, Position(1, -1)
+_finer_than_ms = re.compile(r"\.\d{3}0*[1-9]", re.ASCII).search
 _check_object = msgspec.json.Decoder(_AnyObject).decode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _value = msgspec.json.Decoder(Any).decode
@@ -41,16 +46,21 @@ def message_id(source_id: str, partition: int, position: Position) -> str:
     return f"{source_id}/{partition}/{position}"
 
 
-def place_of(message: str) -> tuple[int, Position]:
-    """Partition and position in the source of a message's event."""
-    _, partition, cursor = message.split("/")
-    position = cursors.parse(cursor)
-    assert position is not None  # noqa: S101 - `message_id` has written it
-    return int(partition), position
+def place_of(message: str) -> tuple[int, Position] | None:
+    """Partition and position in the source of a message's event; None if the relay did not create the message."""
+    found = _is_place(message)
+    try:
+        position = cursors.parse(found[2]) if found else None
+    except InvalidCursor:
+        return None
+    return (int(found[1]), position) if found and position else None
 
 
 def letter(message: RelayMessage, reason: str) -> RelayLetter:
-    return RelayLetter(message.id, *place_of(message.id), reason, message.value)
+    place = place_of(message.id)
+    if place is None:
+        place, reason = _NO_PLACE, f"another producer has created the message: {reason}"
+    return RelayLetter(message.id, *place, reason, message.value)
 
 
 @dataclass(frozen=True)
@@ -91,7 +101,8 @@ def _found(value: bytes, path: str) -> Any:
 def _moment(found: Any, path: str) -> int:
     if isinstance(found, str):
         try:
-            return parse_rfc3339(found)
+            # A part of a millisecond counts as a whole one, so that no event is early.
+            return parse_rfc3339(found) + (_finer_than_ms(found) is not None)
         except ValueError as error:
             raise Invalid(f"the field {path!r}: {error}") from None
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= MAX_MS:

@@ -9,6 +9,7 @@ import msgspec
 
 from strandline.config import setting
 from strandline.errors import Invalid
+from strandline.log import cursors
 from strandline.log.cursors import Position
 
 #: What to do with messages if it cannot be known whether they were published: see `RelayOptions.unsure`.
@@ -76,6 +77,27 @@ class RelayLetter(msgspec.Struct, frozen=True):
     cursor: Position
     reason: str
     value: bytes | None
+
+
+class RelayLetterView(msgspec.Struct, frozen=True):
+    """A `RelayLetter` in JSON; `value` is base64."""
+
+    id: str
+    partition: int
+    cursor: str
+    reason: str
+    value: bytes | None
+
+    @classmethod
+    def of(cls, letter: RelayLetter) -> RelayLetterView:
+        return cls(letter.id, letter.partition, str(letter.cursor), letter.reason, letter.value)
+
+    def to_letter(self) -> RelayLetter:
+        return RelayLetter(self.id, self.partition, cursors.stored(self.cursor), self.reason, self.value)
+
+
+class RelayLetterList(msgspec.Struct, frozen=True):
+    items: list[RelayLetterView]
 
 
 class FilledRange(msgspec.Struct, frozen=True):

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from strandline.engine.database import Tables, Transaction
-from strandline.errors import Conflict, Forbidden, NotFound, OutcomeUnknown, Unavailable
+from strandline.errors import Conflict, Forbidden, Invalid, NotFound, OutcomeUnknown, Unavailable
 from strandline.schedule import forecast, rules
 from strandline.schedule.dealing import hash_of
 from strandline.schedule.model import (
     DEAD,
-    Body,
     ChosenMessage,
     Code,
     ItemAnswer,
     Lease,
     LeaseAct,
+    Leased,
     ListQuery,
     LoadCounts,
     NewMessage,
@@ -25,7 +25,7 @@ from strandline.schedule.model import (
 )
 from strandline.schedule.rules import Found, Item
 from strandline.schedule.storage import rows
-from strandline.schedule.storage.port import Messages
+from strandline.schedule.storage.port import Messages, uncounted
 from strandline.schedule.storage.rows import Given, Row
 from strandline.schedule.storage.writes import Change, StoreClock, Writes
 
@@ -75,15 +75,10 @@ class SqlMessages(Messages):
 
     def create(self, schedule: str, items: Sequence[NewMessage]) -> list[ItemAnswer]:
         name = _live(schedule, "create")
-        bodies = {item.id: item.body for item in items}
-        if len(bodies) < len(items):  # the bodies of a statement are found by their ids
-            return [answer for item in items for answer in self._create(name, [item], {item.id: item.body})]
-        return self._create(name, items, bodies)
 
-    def _create(self, name: str, items: Sequence[NewMessage], bodies: dict[str, Body]) -> list[ItemAnswer]:
         def store(asked: Sequence[NewMessage]) -> list[Row]:
             new = [rows.new_row(item, self._tables.lanes) for item in asked]
-            return self._tables.writes.run(Change("add", name, new, bodies))
+            return self._tables.writes.run(Change("add", name, new, {item.id: item.body for item in asked}))
 
         def explain(item: NewMessage, found: Found) -> ItemAnswer | None:
             code = rules.refused_create(item, found)
@@ -94,7 +89,12 @@ class SqlMessages(Messages):
         return _answered(self._settle(name, items, store, explain))
 
     def lease(
-        self, schedule: str, consumer: str, lease_ms: int, items: Sequence[ChosenMessage]
+        self,
+        schedule: str,
+        consumer: str,
+        lease_ms: int,
+        items: Sequence[ChosenMessage],
+        counted: Callable[[Leased], None] = uncounted,
     ) -> list[Lease | ItemAnswer]:
         name = _live(schedule, "lease")
 
@@ -105,6 +105,8 @@ class SqlMessages(Messages):
             return rules.refused_lease(item, lease_ms, found)
 
         settled = self._settle(name, items, self._storing("lease", name, given), _explained(refused))
+        changed = [row for row in settled if not isinstance(row, ItemAnswer)]
+        counted(rows.leased(changed))
         return [
             answer
             if isinstance(answer, ItemAnswer)
@@ -176,19 +178,23 @@ class SqlMessages(Messages):
         self, schedule: str, items: Sequence[_I], store: _Store[_I], explain: _Explain[_I]
     ) -> list[Row | ItemAnswer]:
         """The changed row of every accepted item, and the answer to every refused one."""
+        if not items:
+            return []
         answers: dict[int, Row | ItemAnswer] = {}
         for number, item in enumerate(items):
             if problem := rules.malformed(item):
                 answers[number] = rows.refused(item.id, "invalid", problem)
-        left = (number for number in range(len(items)) if number not in answers)
-        for numbers in rows.rounds([*left], [item.id for item in items]):
+        left = [number for number in range(len(items)) if number not in answers]
+        stored = False
+        for numbers in rows.rounds(left, [item.id for item in items]):
             try:
                 found = self._settle_round(schedule, [items[number] for number in numbers], store, explain)
             except Unavailable as error:
-                if not answers:
+                if not stored:
                     raise
                 raise OutcomeUnknown(f"only a part of the batch was stored: {error}") from error
             answers |= {number: found[items[number].id] for number in numbers}
+            stored = True
         return [answers[number] for number in range(len(items))]
 
     def _settle_round(
@@ -218,8 +224,10 @@ class SqlMessages(Messages):
 
     def read(self, schedule: str, claim: LeaseAct | OwnerAct) -> Lease | None:
         name, dead = rules.split_view(schedule)
-        if rules.malformed(claim):
+        if rules.malformed(ChosenMessage(claim.id)):
             return None
+        if problem := rules.malformed(claim):
+            raise Invalid(problem)
         found = self._tables.fetch("read", schedule=name, lane=self._tables.lane(claim.id), id=claim.id)
         if not found or found[0][1] != int(dead):
             self._require(name)
@@ -249,7 +257,7 @@ class SqlMessages(Messages):
     def counts(self, schedule: str, from_ms: int, to_ms: int, step_ms: int | None = None) -> LoadCounts:
         name, dead = rules.split_view(schedule)
         plan = forecast.plan(from_ms, to_ms, step_ms, self._require(name))
-        values = {"from_ms": from_ms, "to_ms": to_ms, "step_ms": plan.step_ms, "at_ms": plan.now_ms}
+        values = {"from_ms": plan.from_ms, "to_ms": plan.to_ms, "step_ms": plan.step_ms, "at_ms": plan.now_ms}
         if dead:
             found = self._tables.tables.fetch("counts_dead", schedule=name, **values)
         else:

@@ -34,6 +34,10 @@ from strandline.schedule.model import (
 from strandline.schedule.relay.values import OpenRecord, RelayLetter, RelayMessage, RelayRoute, TargetMark
 
 
+def uncounted(leased: Leased) -> None:
+    """For callers of a lease that count nothing."""
+
+
 class Messages(ABC):
     """Operations on the messages of a schedule, by its name.
 
@@ -51,11 +55,17 @@ class Messages(ABC):
 
     @abstractmethod
     def lease(
-        self, schedule: str, consumer: str, lease_ms: int, items: Sequence[ChosenMessage]
+        self,
+        schedule: str,
+        consumer: str,
+        lease_ms: int,
+        items: Sequence[ChosenMessage],
+        counted: Callable[[Leased], None] = uncounted,
     ) -> list[Lease | ItemAnswer]:
         """Lease chosen messages that are available. Each is a lease, or the answer that refuses it.
 
-        A message with `max_attempts` deliveries becomes dead instead and is `not_available`.
+        A message with `max_attempts` deliveries becomes dead instead and is `not_available`. `counted` gets the
+        leases and the numbers of expired leases and of messages that became dead.
         """
 
     @abstractmethod
@@ -192,6 +202,10 @@ class RelayBook(ABC):
     @abstractmethod
     def begin(self, route: RelayRoute) -> None:
         """Register a relay. Conflict if the schedule has another one, or a setting that a relay cannot have."""
+
+    @abstractmethod
+    def check_settings(self, schedule: Schedule) -> None:
+        """Conflict if a relay uses the schedule and would lose events with these settings."""
 
     @abstractmethod
     def take_over(self, schedule: str) -> int:

@@ -10,11 +10,11 @@ import msgspec
 from strandline import failpoints
 from strandline.engine.database import LeaseClock, Rows, Tables, Transaction
 from strandline.engine.process_leases import ProcessLeases
-from strandline.errors import Conflict, Fenced, Invalid, NotFound
+from strandline.errors import Conflict, Fenced, NotFound
 from strandline.log import cursors
 from strandline.log.cursors import Position
 from strandline.schedule import rules
-from strandline.schedule.model import Body, Moment, NewMessage
+from strandline.schedule.model import Body, Moment, NewMessage, Schedule
 from strandline.schedule.relay.rules import in_order, letter
 from strandline.schedule.relay.values import OpenRecord, RelayLetter, RelayMessage, RelayRoute, TargetMark
 from strandline.schedule.storage import rows
@@ -46,8 +46,7 @@ class SqlRelays(RelayBook):
             return tx.run("relay", schedule=route.schedule)
 
         name = route.schedule
-        if self._shared.look(name, ["-"])["-"].schedule.max_attempts is not None:
-            raise Conflict(f"the schedule {name} has max_attempts; a relay must not lose events: leave it out")
+        _refuse_attempts(self._shared.look(name, ["-"])["-"].schedule)
         found = self._tables.transaction(work)
         if not found:
             raise no_schedule(name)
@@ -60,6 +59,10 @@ class SqlRelays(RelayBook):
                 "use another schedule"
             )
 
+    def check_settings(self, schedule: Schedule) -> None:
+        if self._tables.fetch("relay", schedule=schedule.name):
+            _refuse_attempts(schedule)
+
     def take_over(self, schedule: str) -> int:
         found = self._tables.store("take_over", schedule=schedule)
         if not found:
@@ -70,7 +73,7 @@ class SqlRelays(RelayBook):
 
     def positions(self, schedule: str) -> dict[int, Position]:
         found = self._tables.fetch("positions", schedule=schedule)
-        return {partition: _position(text) for partition, text in found}
+        return {partition: cursors.stored(text) for partition, text in found}
 
     def fill(
         self,
@@ -172,7 +175,7 @@ class SqlRelays(RelayBook):
         if not found:
             return None
         number, target_id, ends, ids = found[0]
-        mark = TargetMark(target_id, {partition: _position(text) for partition, text in _ends(ends).items()})
+        mark = TargetMark(target_id, {partition: cursors.stored(text) for partition, text in _ends(ends).items()})
         contents: Rows = []
         for part in _parts(_ids(ids)):
             given = [Given(name, self._shared.lane(name)) for name in part]
@@ -195,7 +198,7 @@ class SqlRelays(RelayBook):
     def dead_letters(self, schedule: str, limit: int, after: str = "") -> list[RelayLetter]:
         found = self._tables.fetch("dead_letters", schedule=schedule, limit=limit, after=after)
         return [
-            RelayLetter(name, partition, _position(text), reason, None if value is None else bytes(value))
+            RelayLetter(name, partition, cursors.stored(text), reason, None if value is None else bytes(value))
             for name, partition, text, reason, value in found
         ]
 
@@ -218,11 +221,11 @@ def _message(row: rows.Row) -> RelayMessage:
     return RelayMessage(lease.message.id, lease.message.due_ms, lease.body.content)
 
 
-def _position(text: str) -> Position:
-    found = cursors.parse(text)
-    if found is None:
-        raise Invalid("BEGIN is not a position of a relay")
-    return found
+def _refuse_attempts(schedule: Schedule) -> None:
+    if schedule.max_attempts is not None:
+        raise Conflict(
+            f"the schedule {schedule.name} has max_attempts; a relay must not lose events: leave it out"
+        )
 
 
 def _keep(own: Transaction, schedule: str, dead: Sequence[RelayLetter]) -> None:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from strandline.schedule.dealing import hash_of
-from strandline.schedule.model import Body, Code, ItemAnswer, Lease, Moment, NewMessage, Schedule, StoredMessage
+from strandline.schedule.model import (
+    Body,
+    Code,
+    ItemAnswer,
+    Lease,
+    Leased,
+    Moment,
+    NewMessage,
+    Schedule,
+    StoredMessage,
+)
 from strandline.schedule.rules import Found, body_hash
 
 #: The columns of the parts `given` and `new` in the statements.
 GIVEN = ("ids", "lanes", "actors", "versions", "moments", "delays", "epochs")
 NEW = ("ids", "lanes", "actors", "moments", "delays", "hashes", "body_bytes", "body_hashes")
 _DEAD, _DELETED = 1, 2
+# Beyond the horizon of every schedule; sums with it fit in 64 bits.
+_TOO_FAR_MS = 2**53
 #: Larger statements would hold their locks, and on SQLite the whole file, for too long.
 _MOST_IN_STATEMENT = 500
 
@@ -47,7 +60,8 @@ class Given(NamedTuple):
 
 def moment_values(moment: Moment) -> tuple[int | None, int | None]:
     """`moment` and `delay` of a statement."""
-    return (None, moment.ms) if moment.relative else (moment.ms, None)
+    ms = max(-_TOO_FAR_MS, min(moment.ms, _TOO_FAR_MS))
+    return (None, ms) if moment.relative else (ms, None)
 
 
 def new_row(item: NewMessage, lanes: int) -> Row:
@@ -62,20 +76,24 @@ def columns(names: Sequence[str], rows: Sequence[Row]) -> dict[str, list[Any]]:
 
 
 def rounds(numbers: Iterable[int], ids: Sequence[str]) -> Iterator[list[int]]:
-    """Split the items into statements, in which an id occurs once."""
+    """Split the items into statements, in which an id occurs once. Items of one id keep their order."""
     left = [*numbers]
-    while left:
-        seen: set[str] = set()
-        taken: list[int] = []
-        later: list[int] = []
-        for number in left:
-            if ids[number] in seen or len(taken) == _MOST_IN_STATEMENT:
-                later.append(number)
-            else:
-                seen.add(ids[number])
-                taken.append(number)
-        yield taken
-        left = later
+    turns = [left] if len({ids[number] for number in left}) == len(left) else _turns(left, ids)
+    for taken in turns:
+        for start in range(0, len(taken), _MOST_IN_STATEMENT):
+            yield taken[start : start + _MOST_IN_STATEMENT]
+
+
+def _turns(numbers: Iterable[int], ids: Sequence[str]) -> list[list[int]]:
+    turns: list[list[int]] = []
+    seen: Counter[str] = Counter()
+    for number in numbers:
+        turn = seen[ids[number]]
+        seen[ids[number]] += 1
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(number)
+    return turns
 
 
 # -- rows of `changed`: the message, mark, left_ms, schedule, lane, and for leases is_json and body
@@ -96,6 +114,12 @@ def was_held(row: Row) -> bool:
 
 def lease(row: Row) -> Lease:
     return Lease(StoredMessage(*row[:9]), Body(bytes(row[14]), bool(row[13])))
+
+
+def leased(changed: Sequence[Row]) -> Leased:
+    """What a lease did, in the order of its rows."""
+    given = [row for row in changed if not is_dead(row)]
+    return Leased(0, [*map(lease, given)], dead=len(changed) - len(given), expired=sum(map(was_held, given)))
 
 
 def accepted(row: Row) -> ItemAnswer:

@@ -73,6 +73,20 @@ messages.id, messages.bucket, messages.at_ms, messages.due_ms, messages.producer
 (SELECT b.body FROM message_bodies b WHERE b.schedule = messages.schedule AND b.lane = messages.lane
     AND b.producer_group = messages.producer_group AND b.id = messages.id) AS body
 
+-- part: with_body (sqlite)
+, {body}
+
+-- part: with_body (postgres)
+-- `delivered` reads it once, not once for each column.
+
+-- part: delivered (sqlite)
+
+-- part: delivered (postgres)
+{moved}
+SELECT changed.*, b.is_json, b.body FROM changed LEFT JOIN message_bodies b
+    ON b.schedule = changed.schedule AND b.lane = changed.lane AND b.producer_group = changed.producer_group
+        AND b.id = changed.id;
+
 -- part: atomically (sqlite)
 -- The caller counts what has changed, in the same transaction.
 
@@ -84,6 +98,10 @@ WITH changed AS (
 -- part: counted (sqlite)
 
 -- part: counted (postgres)
+{moved}
+SELECT * FROM changed;
+
+-- part: moved (postgres)
 ), counted AS (
     INSERT INTO schedule_slots (schedule, size_ms, start_ms, part, count)
     SELECT schedule, 60000, start_ms, 1 + floor(random() * 4611686018427387904)::bigint, sum(change)
@@ -93,9 +111,8 @@ WITH changed AS (
         SELECT schedule, at_ms - at_ms % 60000, 1 FROM changed WHERE consumer IS NULL AND mark = 0
     ) AS moves
     GROUP BY schedule, start_ms HAVING sum(change) <> 0
-    ON CONFLICT (schedule, size_ms, start_ms, part) DO UPDATE SET count = schedule_slots.count + excluded.count
 )
-SELECT * FROM changed;
+
 
 -- The planner of SQLite has no statistics, and prefers the primary key.
 
@@ -225,7 +242,9 @@ ON CONFLICT (name) DO NOTHING RETURNING number;
 -- name: change
 UPDATE schedules SET max_future_ms = :max_future_ms, max_lease_ms = :max_lease_ms, max_body_bytes = :max_body_bytes,
     dedupe_ms = :dedupe_ms, max_attempts = :max_attempts
-WHERE name = :name AND buckets = :buckets RETURNING number;
+WHERE name = :name AND buckets = :buckets
+    AND (CAST(:max_attempts AS bigint) IS NULL OR NOT EXISTS (SELECT 1 FROM relays r WHERE r.schedule = schedules.number))
+RETURNING number;
 
 -- name: schedule
 SELECT name, buckets, max_future_ms, max_lease_ms, max_body_bytes, dedupe_ms, max_attempts
@@ -266,9 +285,8 @@ RETURNING {changed}
 -- part: added (postgres)
 ), stored AS (
     INSERT INTO message_bodies (schedule, lane, id, producer_group, is_json, body)
-    SELECT schedule, lane, id, producer_group, (:jsons::boolean[])[array_position(:ids::text[], id)],
-        (:bodies::bytea[])[array_position(:ids::text[], id)]
-    FROM changed
+    SELECT schedule, lane, id, producer_group, (:jsons::boolean[])[place], (:bodies::bytea[])[place]
+    FROM (SELECT *, array_position(:ids::text[], id) AS place FROM changed OFFSET 0) AS placed
     ON CONFLICT (schedule, lane, id) DO UPDATE SET producer_group = excluded.producer_group,
         is_json = excluded.is_json, body = excluded.body
 {counted}
@@ -297,8 +315,8 @@ WHERE {is_asked} AND {live} AND messages.at_ms <= g.now_ms
     AND (g.version IS NULL OR messages.version = g.version)
     AND g.new_ms > g.now_ms + 5 AND g.new_ms <= g.now_ms + g.max_lease_ms
     AND (g.epoch IS NULL OR EXISTS (SELECT 1 FROM fence f WHERE f.consumer = g.actor AND f.epoch = g.epoch))
-RETURNING {changed}, {body}
-{counted}
+RETURNING {changed}{with_body}
+{delivered}
 
 -- name: hand_back
 {atomically}
@@ -313,8 +331,8 @@ FROM asked g
 WHERE {is_asked} AND {live} AND messages.consumer = g.actor AND messages.at_ms > g.now_ms
     AND messages.version = g.version AND messages.delivery_count < g.attempts
     AND EXISTS (SELECT 1 FROM fence f WHERE f.consumer = g.actor AND f.epoch = g.epoch)
-RETURNING {changed}, {body}
-{counted}
+RETURNING {changed}{with_body}
+{delivered}
 
 -- name: give_back
 -- The version is the proof that no other session has seen the lease.

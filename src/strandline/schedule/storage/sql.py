@@ -54,6 +54,7 @@ class SqlSchedules(ScheduleStore):
                 return False
             if (before := self.get(schedule.name)) is not None:  # otherwise it was deleted in between
                 rules.check_change(before, schedule)
+                self.relays.check_settings(schedule)
 
     def get(self, name: str) -> Schedule | None:
         found = self._tables.fetch("schedule", name=name)
