@@ -94,6 +94,7 @@ def test_headers_of_all_versions_are_read(header, expected):
         b'{"delete":{"to":"3"}}',
         b'{"delete":{"to":3,"strandline":{"since":"x"}}}',
         b'{"mark":{}}',
+        b'{"append":{"range":{"from":1,"to":1},"payloadType":"json","strandline":{"expire_after":9223372036855}}}',
     ],
 )
 def test_a_malformed_header_is_refused(header):
@@ -168,6 +169,7 @@ GOLDEN_EVENTS = [
     golden_event(3, 3, b"text"),
     golden_event(4, 2, b'"json"'),
 ]
+EXPIRING = b'{"events":[{"seqNr":1,"tags":[]}],"metadata":{"expireAfter":%b}}'
 METADATA = b'{"expireAfter":"1 day","data":{"key":"value"}}'
 
 
@@ -193,8 +195,9 @@ def test_binary_values_of_other_versions_have_no_metadata(version):
     assert payloads.decode("binary", golden) == (triples(MIXED), None, None)
 
 
-def test_a_binary_value_with_broken_metadata_is_read_without_them():
-    golden = b"\x01" + int32(4) + b"".join(GOLDEN_EVENTS) + b"{"
+@pytest.mark.parametrize("metadata", [b"{", b'{"expireAfter":"1e99999999 days"}', b'{"data":"\xff"}'])
+def test_a_binary_value_with_broken_metadata_is_read_without_them(metadata):
+    golden = b"\x01" + int32(4) + b"".join(GOLDEN_EVENTS) + metadata
     assert payloads.decode("binary", golden) == (triples(MIXED), None, None)
 
 
@@ -222,12 +225,13 @@ def test_json_payloads_keep_their_bytes(data):
         ('"5000 milliseconds"', 5000),
         ('"10ms"', 10),
         ('"3000000 nanoseconds"', 3),
+        ('"106751 days"', 9_223_286_400_000),
+        ("9223372036854", 9_223_372_036_854),
         ("null", None),
     ],
 )
 def test_durations_are_read_as_scala_reads_them(text, expected):
-    value = b'{"events":[{"seqNr":1,"tags":[]}],"metadata":{"expireAfter":%b}}' % text.encode()
-    assert payloads.decode("json", value).expire_after_ms == expected
+    assert payloads.decode("json", EXPIRING % text.encode()).expire_after_ms == expected
 
 
 @pytest.mark.parametrize(
@@ -240,6 +244,12 @@ def test_durations_are_read_as_scala_reads_them(text, expected):
         ("json", b'{"events":[{"seqNr":1}]}'),
         ("json", b'{"events":[{"seqNr":1,"tags":[],"payloadType":"text","payload":1}]}'),
         ("json", b'{"events":[{"seqNr":1,"tags":[]}],"metadata":{"expireAfter":"soon"}}'),
+        ("json", b'{"events":[{"seqNr":1,"tags":[],"payload":"\xff"}]}'),
+        ("json", b'{"events":[{"seqNr":1,"tags":[]}],"metadata":{"data":"\xff"}}'),
+        ("json", EXPIRING % b'"106752 days"'),
+        ("json", EXPIRING % b'"1e999999999 days"'),
+        ("json", EXPIRING % b"9223372036855"),
+        ("json", EXPIRING % b"99999999999999999999"),
         ("binary", b""),
         ("binary", b"\x01\x00\x00\x00\x00{}"),
         ("binary", b"\x01\x00\x00\x00\x01"),
@@ -247,6 +257,10 @@ def test_durations_are_read_as_scala_reads_them(text, expected):
         ("binary", b"\x01\x7f\xff\xff\xff\x00\x00\x00\x00"),
         ("binary", b"\x01" + int32(1) + golden_event(1, 4, b"") + b"{}"),
         ("binary", b"\x01" + int32(1) + golden_event(1, 3, b"\xff") + b"{}"),
+        ("binary", b"\x01" + int32(1) + golden_event(1, 2, b"") + b"{}"),
+        ("binary", b"\x01" + int32(1) + golden_event(1, 2, b"{bad") + b"{}"),
+        ("binary", b"\x01" + int32(1) + golden_event(1, 2, b'1}\n{"problem":1') + b"{}"),
+        ("binary", b"\x01" + int32(1) + golden_event(1, 2, b'"\xff"') + b"{}"),
     ],
 )
 def test_malformed_values_are_refused(encoding, value):
@@ -305,6 +319,11 @@ def test_a_record_keeps_its_other_headers_and_the_value_of_an_append():
     assert record().value is None
 
 
-def test_a_key_that_is_not_text_is_malformed():
+@pytest.mark.parametrize("key", [b"\xff", b"", b"x" * 256])
+def test_a_key_that_is_no_id_is_malformed(key):
     with pytest.raises(Malformed):
-        record(key=b"\xff")
+        record(key=key)
+
+
+def test_an_id_has_at_most_255_characters():
+    assert record(key="é".encode() * 255).entity == "é" * 255

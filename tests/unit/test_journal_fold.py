@@ -27,7 +27,7 @@ class MemoryStore:
         for change in plan.changes:
             entity = change.entity
             assert change.before == self.heads.get(entity)
-            if change.purged:
+            if change.purged and change.before is not None:
                 self.rows = {
                     key: row for key, row in self.rows.items() if key[:2] != (entity, change.before.since)
                 }
@@ -98,7 +98,7 @@ def test_everything_before_the_last_purge_is_dropped():
     steps = (("append", 2), ("purge", 0), ("append", 1), ("delete", 1), ("purge", 0), ("append", 2))
     plan = plan_batch({}, logged(steps))
     [change] = plan.changes
-    assert change.purged is None
+    assert (change.before, change.purged.offset) == (None, 40)  # snapshots of the lives before it are deleted
     assert change.deleted is None
     assert [row.cursor.offset for row in change.rows] == [50, 50]
 
@@ -197,6 +197,12 @@ def test_an_append_sets_or_removes_the_expiry():
     assert (head.expire_after_ms, head.expire_on_ms) == (50, 1050)
     head, _ = fold(head, LoggedAction("a", Position(1, 3), 2000, Append(2, 2)))
     assert (head.expire_after_ms, head.expire_on_ms) == (None, None)
+
+
+def test_an_expiry_beyond_64_bits_ends_with_them():
+    """A record of an adopted Kafka topic has the time that its producer gave."""
+    head, _ = fold(None, LoggedAction("a", Position(1, 1), 2**63 - 10, Append(1, 1, expire_after_ms=50)))
+    assert (head.expire_after_ms, head.expire_on_ms) == (50, 2**63 - 1)
 
 
 def test_times_and_origin_of_a_head():

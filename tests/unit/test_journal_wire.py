@@ -57,6 +57,15 @@ def test_dead_letters_survive_the_way(key, value, headers):
     assert wire.parse_place(wire.place_of(letter)) == (3, Position(2, 17))
 
 
+@pytest.mark.parametrize("time_ms", [253_402_300_799_999, 253_402_300_800_000, 1_700_000_000_000_000, 2**63 - 1])
+def test_a_time_that_rfc_3339_cannot_express_is_the_last_one_that_it_can(time_ms):
+    """A producer of Kafka may write microseconds, or any number. The event must stay readable."""
+    line = wire.to_line(JournalEvent(1, None, (), time_ms))
+    assert b'"timestamp":"9999-12-31T23:59:59.999Z"' in line
+    letter = DeadLetter(0, Position(1, 1), time_ms, "malformed", None, None)
+    assert wire.DeadLetterView.of(letter).timestamp == "9999-12-31T23:59:59.999Z"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -96,8 +96,13 @@ class HttpJournal(Journal):
         metadata: Any = None,
         append_id: str | None = None,
     ) -> Appended:
+        complete = rules.numbered(events, expected)
+        rules.check_expiry(expire_after_ms)
+        rules.life(since)
+        if append_id is not None:
+            rules.check_append_id(append_id)
         request = wire.AppendRequest(
-            [wire.EventItem.of(rules.event(event)) for event in events],
+            [wire.EventItem.of(event) for event in complete],
             expected=expected,
             expire_after=expire_after_ms,
             metadata=UNSET if metadata is None else Raw(rules.json_of(metadata, "the metadata")),
@@ -116,6 +121,7 @@ class HttpJournal(Journal):
     def read(
         self, entity: str, first: int = 1, last: int | None = None, *, limit: int | None = None
     ) -> Iterator[JournalEvent]:
+        rules.check_range(first, last, limit)
         query = {"from": first}
         query |= {} if last is None else {"to": last}
         query |= {} if limit is None else {"limit": limit}
@@ -137,7 +143,9 @@ class HttpJournal(Journal):
         return self._transport.get(self._path(entity, "pointer"), Pointer)
 
     def delete(self, entity: str, to: int, *, since: str | None = None) -> None:
-        query: dict[str, int | str] = {"to": to} if since is None else {"to": to, "since": since}
+        rules.life(since)
+        query: dict[str, int | str] = {"to": rules.seq_nr(to)}
+        query |= {} if since is None else {"since": since}
         self._change("DELETE", self._path(entity, "events"), params=query)
 
     def purge(self, entity: str) -> None:
@@ -146,11 +154,14 @@ class HttpJournal(Journal):
     # -- snapshots
 
     def save_snapshot(self, entity: str, seq_nr: int, payload: Payload | Any, *, since: str | None = None) -> None:
+        rules.life(since)
         body = wire.SnapshotRequest(since=since, **wire.to_members(rules.payload(payload)))
-        path = self._path(entity, "snapshots", str(seq_nr))
+        path = self._path(entity, "snapshots", str(rules.seq_nr(seq_nr)))
         self._change("PUT", path, body=msgspec.json.encode(body))
 
     def snapshot(self, entity: str, at_most: int | None = None) -> Snapshot | None:
+        if at_most is not None:
+            rules.check_number("at_most", at_most)
         query = {} if at_most is None else {"at_most": at_most}
         try:
             path = self._path(entity, "snapshots", "latest")
@@ -161,7 +172,7 @@ class HttpJournal(Journal):
             raise
 
     def delete_snapshot(self, entity: str, seq_nr: int) -> None:
-        self._change("DELETE", self._path(entity, "snapshots", str(seq_nr)))
+        self._change("DELETE", self._path(entity, "snapshots", str(rules.seq_nr(seq_nr))))
 
     def _change(self, method: str, path: str, **request: Any) -> httpx.Response:
         def send() -> httpx.Response:

@@ -12,7 +12,8 @@ from typing import Any, Literal
 import msgspec
 
 from strandline.errors import InvalidCursor, Malformed
-from strandline.journal.model import Action, Append, Delete, LoggedAction, Mark, Purge, SeqNr
+from strandline.journal import nesting
+from strandline.journal.model import MAX_ID, Action, Append, Delete, ExpireAfter, LoggedAction, Mark, Purge, SeqNr
 from strandline.log import cursors
 from strandline.log.cursors import Position
 
@@ -25,7 +26,7 @@ class _Extra(msgspec.Struct, omit_defaults=True, gc=False):
     id: str | None = None
     expected: int | None = None
     since: str | None = None
-    expire_after: int | None = None
+    expire_after: ExpireAfter | None = None
     if_cursor: str | None = None
 
 
@@ -86,29 +87,33 @@ def encode(action: Action, origin: str | None = None) -> bytes:
 
 
 def _encoded_extra(action: Action) -> _Extra | None:
-    extra = _Extra()
+    extra = _NO_EXTRA
     if isinstance(action, Append):
-        extra.id, extra.expected, extra.expire_after = action.id, action.expected, action.expire_after_ms
-    if isinstance(action, Append | Delete) and action.since is not None:
-        extra.since = str(action.since)
-    if isinstance(action, Purge) and action.if_cursor is not None:
-        extra.if_cursor = str(action.if_cursor)
-    return None if extra == _Extra() else extra
+        extra = _Extra(action.id, action.expected, _text(action.since), action.expire_after_ms)
+    elif isinstance(action, Delete):
+        extra = _Extra(since=_text(action.since))
+    elif isinstance(action, Purge):
+        extra = _Extra(if_cursor=_text(action.if_cursor))
+    return None if extra == _NO_EXTRA else extra
+
+
+def _text(cursor: Position | None) -> str | None:
+    return None if cursor is None else str(cursor)
 
 
 def decode(header: bytes) -> tuple[Action, str | None, str | None] | None:
     """The action, its origin and its version; None if kafka-journal does not know the action either."""
     try:
         if header.startswith(_APPEND):
-            body = _decode_append(header).append
+            body = nesting.decoded(_decode_append, header).append
             return _action("append", body, body.strandline or _NO_EXTRA), body.origin, body.version
-        members = _split.decode(header)
+        members = nesting.decoded(_split.decode, header)
         for name, decoder in _decoders.items():
             member = members.get(name)
             if member is not None and bytes(member).lstrip()[:1] == b"{":
                 body = decoder.decode(member)  # type: ignore[assignment]  # has the members that `_action` needs
                 return _action(name, body, body.strandline or _NO_EXTRA), body.origin, body.version
-    except (msgspec.MsgspecError, InvalidCursor, ValueError, RecursionError) as error:
+    except (msgspec.MsgspecError, InvalidCursor, ValueError) as error:
         raise Malformed(f"the header {HEADER} cannot be decoded: {error}") from None
     return None
 
@@ -185,6 +190,9 @@ def from_header(
 
 def _entity(key: bytes) -> str:
     try:
-        return key.decode()
+        entity = key.decode()
     except UnicodeDecodeError as error:
         raise Malformed(f"the key is not UTF-8: {error}") from None
+    if not 1 <= len(entity) <= MAX_ID:  # nobody can ask for it, and a database may have no place for it
+        raise Malformed(f"the key has {len(entity)} characters; the id of a journal has 1 to {MAX_ID}")
+    return entity

@@ -7,12 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
 from strandline.errors import Conflict, NotFound, Unavailable
 from strandline.journal import rules
 from strandline.journal.model import NewEvent, Payload, Pointer
 from strandline.journal.room import Journal
+from strandline.log.event_json import decode_event
 
 _State = TypeVar("_State")
 # How often `load` starts again if the journal is purged and created again while it is read.
@@ -124,5 +123,5 @@ def _value(payload: Payload | None) -> Any:
     if payload is None:
         return None
     if payload.kind == "json":
-        return msgspec.json.decode(payload.data)
+        return decode_event(payload.data)
     return payload.data.decode() if payload.kind == "text" else payload.data

@@ -20,6 +20,8 @@ from strandline.journal import payloads
 from strandline.journal.model import Append, Delete, Head, LoggedAction, Mark, Purge, StoredEvent
 from strandline.log.cursors import Position
 
+_MAX_MS = 2**63 - 1
+
 
 class Verdict(Enum):
     """The effect of an action."""
@@ -65,7 +67,7 @@ def is_void(head: Head | None, action: Append | Delete | Purge) -> bool:
 
 def _appended(head: Head | None, logged: LoggedAction, action: Append, *, adopted: bool) -> Head:
     after = action.expire_after_ms
-    expire_on = None if after is None else logged.timestamp_ms + after
+    expire_on = _expire_on(logged, after)
     if head is None:
         return Head(
             since=logged.cursor,
@@ -86,6 +88,11 @@ def _appended(head: Head | None, logged: LoggedAction, action: Append, *, adopte
         expire_after_ms=after,
         expire_on_ms=expire_on,
     )
+
+
+def _expire_on(logged: LoggedAction, after: int | None) -> int | None:
+    """The end of the expiry. A record of Kafka has any timestamp, and the stores have 64 bits for a time."""
+    return None if after is None else min(logged.timestamp_ms + after, _MAX_MS)
 
 
 def _deleted(head: Head | None, logged: LoggedAction, action: Delete) -> Head:
@@ -116,10 +123,11 @@ def _deleted(head: Head | None, logged: LoggedAction, action: Delete) -> Head:
 class JournalChange(msgspec.Struct, frozen=True):
     """What a batch of actions changes in one journal of the store.
 
-    The steps, in this order: if `purged`, delete all rows of the life `before.since`; if `deleted`, delete the
-    rows of the life `head.since` up to and including `head.delete_to`; write `rows`, replacing rows of the same
-    seqNr; write `head` as a whole, or delete the head if it is None. `purged` and `deleted` are cursors of
-    actions, for engines that order writes by them.
+    The steps, in this order: if `purged`, delete all rows of the life `before.since`, if there is one, and the
+    snapshots of all lives that began before `purged`; if `deleted`, delete the rows of the life `head.since` up to
+    and including `head.delete_to`; write `rows`, replacing rows of the same seqNr; write `head` as a whole, or
+    delete the head if it is None. `purged` and `deleted` are cursors of actions, for engines that order writes by
+    them.
     """
 
     entity: str
@@ -127,7 +135,7 @@ class JournalChange(msgspec.Struct, frozen=True):
     head: Head | None
     #: Events of the life `head.since`, each seqNr once, without those that a later action of the batch deleted.
     rows: list[StoredEvent]
-    #: The last action that ended the life of `before`; None if that life goes on.
+    #: The last action that ended a life: that of `before`, or one that began in this batch.
     purged: Position | None = None
     #: The last delete in the life of `head`. It is also set if `before` includes that delete already: on an engine
     #: without transactions the head may have been written and the rows not yet deleted.
@@ -173,7 +181,7 @@ class _Journal:
 
     @property
     def changed(self) -> bool:
-        return self._head is not self._before or self._deleted is not None
+        return self._head is not self._before or self._deleted is not None or self._purged is not None
 
     def add(self, logged: LoggedAction, *, adopted: bool) -> None:
         head = self._head
@@ -191,9 +199,7 @@ class _Journal:
         elif isinstance(logged.action, Delete):
             self._deleted = logged.cursor
         else:
-            self._appends, self._deleted = [], None
-            if self._before is not None:
-                self._purged = logged.cursor
+            self._appends, self._deleted, self._purged = [], None, logged.cursor
 
     def change(self, malformed: list[tuple[LoggedAction, str]], *, adopted: bool) -> JournalChange:
         rows: dict[int, StoredEvent] = {}
@@ -216,6 +222,4 @@ class _Journal:
         """kafka-journal keeps the expiry of an append in its value."""
         last = self._appends[-1]
         after = payloads.expire_after_ms(last)
-        return msgspec.structs.replace(
-            head, expire_after_ms=after, expire_on_ms=None if after is None else last.timestamp_ms + after
-        )
+        return msgspec.structs.replace(head, expire_after_ms=after, expire_on_ms=_expire_on(last, after))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -40,6 +41,7 @@ from strandline.journal.storage.connect import connect
 from strandline.journal.storage.port import JournalStore
 from strandline.journal.upkeep import JournalUpkeep
 from strandline.journal.writer import JournalWriter
+from strandline.log.cursors import Position
 from strandline.log.local import LocalLog
 from strandline.log.raw import RawTopic
 from strandline.room import Chore, CounterMetric, CounterValues, GaugeValues, Room
@@ -59,7 +61,7 @@ class LocalJournals(ServedJournals, Room):
         self._settings = settings.journal
         self._lock = threading.Lock()
         self._opened: JournalStore | None = None
-        self.action_log = ActionLog(log.raw, settings.journal, settings.log.max_event_bytes, clock)
+        self.action_log = ActionLog(log.raw, settings.journal, settings.log, clock)
         self._marks = Marks(self.action_log)
         self.reader = JournalReader(self.store, self.action_log, self._marks)
         locks = EntityLocks(databases, settings.catalog.url, settings.log.publish_timeout_ms)
@@ -69,10 +71,11 @@ class LocalJournals(ServedJournals, Room):
 
     def store(self) -> JournalStore:
         """Opened when it is first needed: many processes only use other rooms."""
-        with self._lock:
-            if self._opened is None:
-                self._opened = connect(self._settings.url, self._databases)
-            return self._opened
+        if self._opened is None:
+            with self._lock:
+                if self._opened is None:
+                    self._opened = connect(self._settings.url, self._databases)
+        return self._opened
 
     # -- the contract
 
@@ -105,6 +108,10 @@ class LocalJournals(ServedJournals, Room):
 
     def topic(self, name: str) -> RawTopic:
         return self._raw.topic(name)
+
+    def known(self, name: str) -> RawTopic:
+        """The topic for a write, which is refused if the topic was replaced since."""
+        return self._raw.known(name)
 
     def dead_letters(self, topic: str, *, limit: int = 100, after: str | None = None) -> list[DeadLetter]:
         return self.store().dead_letters(
@@ -143,6 +150,7 @@ class LocalJournals(ServedJournals, Room):
 
     def close(self) -> None:
         self._marks.close()
+        self.action_log.close()
         with self._lock:
             if self._opened is not None:
                 self._opened.close()
@@ -169,17 +177,25 @@ class LocalJournal(Journal):
         metadata: Any = None,
         append_id: str | None = None,
     ) -> Appended:
-        place = self._place(entity)
+        topic = self._journals.known(self.name)
         complete = rules.numbered(events, expected)
         rules.check_expiry(expire_after_ms)
         data = None if metadata is None else rules.json_of(metadata, "the metadata")
         if append_id is not None:
             rules.check_append_id(append_id)
-        own_id = append_id or uuid.uuid4().hex
+        own_id = append_id or os.urandom(16).hex()
         encoding, value = payloads.encode(complete, data, expire_after_ms)
         numbers = (complete[0].seq_nr or 0, complete[-1].seq_nr or 0)
         append = Append(*numbers, encoding, own_id, expected, rules.life(since), expire_after_ms)
-        return self._journals.writer.append(place, append, own_id, value, retried=append_id is not None)
+
+        def write(topic: RawTopic) -> Appended:
+            place = self._journals.reader.place(topic, entity)
+            return self._journals.writer.append(place, append, own_id, value, retried=append_id is not None)
+
+        try:
+            return write(topic)
+        except NotFound:  # nothing is stored, but the topic may have been deleted and created again
+            return write(self._journals.topic(self.name))
 
     def delete(self, entity: str, to: int, *, since: str | None = None) -> None:
         self._journals.writer.delete(self._place(entity), rules.seq_nr(to), rules.life(since))
@@ -193,9 +209,7 @@ class LocalJournal(Journal):
         self, entity: str, first: int = 1, last: int | None = None, *, limit: int | None = None
     ) -> Iterator[JournalEvent]:
         place = self._place(entity)
-        for name, number in (("from", first), ("to", last), ("limit", limit)):
-            if number is not None:
-                rules.check_number(name, number)
+        rules.check_range(first, last, limit)
         highest = MAX_SEQ_NR if last is None else last
         if highest < first or limit == 0:
             return iter(())
@@ -212,13 +226,23 @@ class LocalJournal(Journal):
 
     def save_snapshot(self, entity: str, seq_nr: int, payload: Payload | Any, *, since: str | None = None) -> None:
         rules.seq_nr(seq_nr)
-        given = None if payload is None else rules.payload(payload)
+        given = rules.payload(payload)
         place, head = self._head(entity)
+        life = self._life(entity, head, rules.life(since))
+        store = self._journals.store()
+        store.save_snapshot(place.topic.id, entity, life, Snapshot(seq_nr, given))
+        _, now = self._head(entity)
+        if now is None or now.since != life:
+            # The purge may have been replicated before the snapshot was stored, and nothing else would delete it.
+            store.delete_snapshot(place.topic.id, entity, life, seq_nr)
+            self._life(entity, now, life)
+
+    def _life(self, entity: str, head: Head | None, since: Position | None) -> Position:
         if head is None:
             raise NotFound(f"there is no journal {entity!r:.80} in {self.name}; append to it first")
-        if since is not None and rules.life(since) != head.since:
+        if since not in {None, head.since}:
             raise Conflict(f"the journal {entity!r:.80} was purged and created again", seq_nr=head.seq_nr)
-        self._journals.store().save_snapshot(place.topic.id, entity, head.since, Snapshot(seq_nr, given))
+        return head.since
 
     def snapshot(self, entity: str, at_most: int | None = None) -> Snapshot | None:
         most = MAX_SEQ_NR if at_most is None else at_most

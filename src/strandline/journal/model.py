@@ -14,9 +14,14 @@ from msgspec import Meta
 from strandline.log.cursors import Position
 
 MAX_SEQ_NR = 2**63 - 1
+#: The length of the id of a journal, in characters.
+MAX_ID = 255
+#: The longest expiry. It is the longest duration of Scala, 292 years, in milliseconds.
+MAX_EXPIRY_MS = (2**63 - 1) // 1_000_000
 #: The seqNr in a path, without the upper limit.
 SEQ_NR_PATTERN = "^[1-9][0-9]{0,18}$"
 SeqNr = Annotated[int, Meta(ge=1, le=MAX_SEQ_NR)]
+ExpireAfter = Annotated[int, Meta(ge=0, le=MAX_EXPIRY_MS)]
 PayloadKind = Literal["json", "text", "binary"]
 
 

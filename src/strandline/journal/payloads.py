@@ -18,7 +18,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from strandline.errors import Malformed
+from strandline.journal import nesting
 from strandline.journal.model import (
+    MAX_EXPIRY_MS,
     MAX_SEQ_NR,
     Append,
     JournalEvent,
@@ -86,6 +88,7 @@ _encode_json = msgspec.json.Encoder().encode
 _decode_json = msgspec.json.Decoder(_ValueJson).decode
 _decode_metadata = msgspec.json.Decoder(_Metadata).decode
 _decode_text = msgspec.json.Decoder(str).decode
+_check_json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def encode(
@@ -127,7 +130,7 @@ def decode(encoding: PayloadKind, value: bytes) -> Events:
     """The events of a value. Malformed if kafka-journal could not decode it either."""
     try:
         decoded = _from_binary(value) if encoding == "binary" else _from_json(value)
-    except (msgspec.MsgspecError, struct.error, ValueError, RecursionError) as error:
+    except (msgspec.MsgspecError, struct.error, ValueError) as error:
         raise Malformed(f"the value of the append is not {encoding} as kafka-journal writes it: {error}") from None
     if not decoded.events:
         raise Malformed("the value of the append has no events")
@@ -135,9 +138,10 @@ def decode(encoding: PayloadKind, value: bytes) -> Events:
 
 
 def _from_json(value: bytes) -> Events:
-    decoded = _decode_json(value)
-    events = [(event.seq_nr, event.tags, _payload_of(event)) for event in decoded.events]
-    return Events(events, *_metadata(decoded.metadata or _Metadata()))
+    value.decode()  # the decoder does not look into the strings of raw values
+    found = nesting.decoded(_decode_json, value)
+    events = [(event.seq_nr, event.tags, _payload_of(event)) for event in found.events]
+    return Events(events, *_metadata(found.metadata or _Metadata()))
 
 
 def _payload_of(event: _EventJson) -> Payload | None:
@@ -157,12 +161,22 @@ def _metadata(metadata: _Metadata) -> tuple[bytes | None, int | None]:
 
 def _milliseconds(duration: str | int | None) -> int | None:
     """A duration as kafka-journal reads it: milliseconds, or text as in Scala ("1 day")."""
-    if not isinstance(duration, str):
-        return duration
+    if duration is None:
+        return None
+    milliseconds = duration if isinstance(duration, int) else int(_from_text(duration))
+    if not -MAX_EXPIRY_MS <= milliseconds <= MAX_EXPIRY_MS:
+        raise ValueError(f"expireAfter is out of range: {duration!r:.40}")
+    return milliseconds
+
+
+def _from_text(duration: str) -> Decimal:
     match = _DURATION.fullmatch(duration)
     if match is None or match[2] not in _UNITS:
-        raise ValueError(f"expireAfter is not a duration: {duration!r}")
-    return int(Decimal(match[1]) * _UNITS[match[2]] / 1_000_000)
+        raise ValueError(f"expireAfter is not a duration: {duration!r:.40}")
+    number = Decimal(match[1])
+    if not -(2**63) <= number <= 2**63:  # the product could be too large for Decimal
+        raise ValueError(f"expireAfter is out of range: {duration!r:.40}")
+    return number * _UNITS[match[2]] / 1_000_000
 
 
 def _from_binary(value: bytes) -> Events:
@@ -175,7 +189,9 @@ def _from_binary(value: bytes) -> Events:
     if value[0] != 1:  # version 0 has no metadata
         return Events(events)
     try:
-        return Events(events, *_metadata(_decode_metadata(value[at:])))
+        metadata = value[at:]
+        metadata.decode()
+        return Events(events, *_metadata(nesting.decoded(_decode_metadata, metadata)))
     except (msgspec.MsgspecError, ValueError):
         return Events(events)  # kafka-journal then reads the events without metadata, too
 
@@ -189,8 +205,10 @@ def _event_of(data: bytes) -> tuple[int, tuple[str, ...], Payload | None]:
         raise ValueError("the kind of the payload is unknown")
     kind = _KINDS[data[at]]
     payload, _ = _part(data, at + 1)
-    if kind == "text":
+    if kind in {"json", "text"}:
         payload.decode()
+    if kind == "json":
+        nesting.decoded(_check_json, payload)
     return seq_nr, _tags_of(tags), None if kind is None else Payload(kind, payload)
 
 

@@ -29,11 +29,11 @@ class RecentAppends:
         self._kept: OrderedDict[_Place, LoggedAction] = OrderedDict()
 
     def put(self, topic: str, partition: int, logged: LoggedAction) -> None:
-        place = (topic, partition, logged.cursor)
+        place, size = (topic, partition, logged.cursor), _size(logged)
         with self._lock:
             if place not in self._kept:
                 self._kept[place] = logged
-                self._size += _size(logged)
+                self._size += size
             while self._size > self._limit:
                 self._size -= _size(self._kept.popitem(last=False)[1])
 

@@ -60,9 +60,10 @@ class ReplicationTask:
         for chunk in self._chunks():
             until = Position(chunk.timeline, chunk.records["offset"][-1].as_py())
             decoded, letters = decode(chunk)
-            store.apply(self.topic, self.part.partition, after, until, decoded, letters, adopted=self.adopted)
+            place = (self.topic, self.part.partition)
+            dead = store.apply(*place, after, until, decoded, letters, adopted=self.adopted)
             skipped = len(chunk) - len(decoded) - len(letters)
-            after, done = until, done + Replicated(len(chunk), len(letters), skipped)
+            after, done = until, done + Replicated(len(chunk), dead, skipped)
         if after != self.until:  # the last offsets of the range have no records
             store.apply(self.topic, self.part.partition, after, self.until, [], adopted=self.adopted)
         return done

@@ -103,7 +103,8 @@ class Journal(ABC):
     def save_snapshot(self, entity: str, seq_nr: int, payload: Payload | Any, *, since: str | None = None) -> None:
         """Save the state of the entity at a seqNr.
 
-        NotFound if the journal is absent, Conflict if `since` is given and the journal has another life.
+        NotFound if the journal is absent. Conflict if `since` is given and the journal has another life, or if it
+        is purged and created again meanwhile.
         """
 
     @abstractmethod

@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, takewhile
 from typing import NamedTuple
@@ -44,9 +44,20 @@ _READ_AGAIN = 500
 # Records that are Python objects at the same time: a batch of them takes several times its bytes.
 _CONVERTED = 500
 
-Results = dict[Position, Folded]
+#: The outcomes of the appends with one id, by their cursors.
+Outcomes = dict[Position, Folded]
 #: A record: its cursor, and its action without the value. None if it holds no action that changes a journal.
-_Header = tuple[Position, LoggedAction | None]
+Header = tuple[Position, LoggedAction | None]
+
+
+class _Awaited:
+    """Appends of this node to one journal with one id. While there are any, the head of the journal is kept."""
+
+    __slots__ = ("outcomes", "writers")
+
+    def __init__(self) -> None:
+        self.writers = 0
+        self.outcomes: Outcomes = {}
 
 
 class _Wanted(NamedTuple):
@@ -61,11 +72,13 @@ class Tail:
     def __init__(self, raw: RawLog, topic: RawTopic, partition: int, limit: int) -> None:
         self._raw = raw
         self._topic = topic
+        self._adopted = topic.adopted
         self._partition = partition
         self._limit = limit
         # Only one thread at a time reads the log. The state has its own lock, which is held briefly.
         self._following = threading.Lock()
-        self._state = threading.Condition()
+        self._state = threading.Lock()
+        self._moved = threading.Condition(self._state)
         self._started = False
         self._start = self._end = self._read_to = START
         self._order: deque[LoggedAction] = deque()
@@ -74,31 +87,40 @@ class Tail:
         self._pending: dict[Position, LoggedAction | None] = {}
         self._writing = 0
         self._heads: OrderedDict[str, Head | None] = OrderedDict()
-        self._pinned: Counter[str] = Counter()
-        self._awaited: dict[str, Results] = {}
-        self._waiting: Counter[str] = Counter()
+        # By journal and id.
+        self._awaited: dict[tuple[str, str], _Awaited] = {}
         self._moved_at = -math.inf
 
     # -- what this node writes
 
-    @contextmanager
-    def expect(self, entity: str, append_id: str, store: JournalStore) -> Iterator[Results]:
-        """For the time of an append: note the outcome of every append with this id, by its cursor."""
+    def expect(self, entity: str, append_id: str, store: Callable[[], JournalStore]) -> Outcomes:
+        """Note the outcome of every append to the journal with this id, until `release`."""
         if time.monotonic() - self._moved_at > _IDLE_SECONDS:
-            self._catch_up(entity, store)
+            self._catch_up(entity, store())
         with self._state:
-            self._pinned[entity] += 1
-            self._waiting[append_id] += 1
-            results = self._awaited.setdefault(append_id, {})
-        try:
-            # The head is read before the append is written. Afterwards, the store may include it already.
-            self._learn(entity, store)
-            yield results
-        finally:
-            with self._state:
-                _decrease(self._pinned, entity)
-                if _decrease(self._waiting, append_id) == 0:
-                    del self._awaited[append_id]
+            awaited = self._awaited.get((entity, append_id))
+            if awaited is None:
+                awaited = self._awaited[entity, append_id] = _Awaited()
+            awaited.writers += 1
+            known = entity in self._heads
+            if known:
+                self._heads.move_to_end(entity)
+        if not known:
+            try:
+                # The head is read before the append is written. Afterwards, the store may include it already.
+                self._learn(entity, store())
+            except BaseException:
+                self.release(entity, append_id)
+                raise
+        return awaited.outcomes
+
+    def release(self, entity: str, append_id: str) -> None:
+        """End what `expect` began."""
+        with self._state:
+            awaited = self._awaited[entity, append_id]
+            awaited.writers -= 1
+            if not awaited.writers:
+                del self._awaited[entity, append_id]
 
     def _catch_up(self, entity: str, store: JournalStore) -> None:
         """Start the tail again at the store's pointer, which may be far ahead of it after a pause."""
@@ -109,7 +131,7 @@ class Tail:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Mark the time in which this node writes to the partition, until `wrote` is called."""
+        """Mark a write to the partition beside which other threads of this node may write, too."""
         with self._state:
             self._writing += 1
         try:
@@ -117,23 +139,27 @@ class Tail:
         finally:
             with self._state:
                 self._writing -= 1
-                self._state.notify_all()
+                self._moved.notify_all()
 
-    def wrote(self, headers: Iterable[_Header]) -> None:
-        """Note records that this node wrote."""
+    def wrote(self, records: Iterable[Header]) -> None:
+        """Note the records that this node has written."""
         with self._state:
-            self._pending.update(headers)
+            for cursor, logged in records:
+                if not self._pending and self._is_next(cursor):
+                    self._add(cursor, logged)
+                else:
+                    self._pending[cursor] = logged
             self._take_pending()
             if len(self._pending) > _MAX_PENDING:
                 self._pending.clear()  # they are read from the log
 
-    def settle(self, results: Results, cursor: Position) -> Folded:
-        """The outcome of the append at the cursor, which this node wrote."""
+    def settle(self, outcomes: Outcomes, cursor: Position) -> Folded:
+        """The outcome of the append at the cursor, which this node wrote after records that it does not know."""
         with self._state:
             # Other threads report appends that were stored together with this one within a moment.
-            self._state.wait_for(lambda: self._end >= cursor or not self._writing, _PATIENCE_SECONDS)
+            self._moved.wait_for(lambda: self._end >= cursor or not self._writing, _PATIENCE_SECONDS)
         self.follow(cursor)
-        return results[cursor]
+        return outcomes[cursor]
 
     # -- what is known
 
@@ -173,7 +199,7 @@ class Tail:
     def _begin(self, pointer: Position) -> None:
         with self._state:
             # A tail that is behind the store starts again there, unless an append needs the heads it has.
-            if not self._started or (pointer > self._end and not self._pinned):
+            if not self._started or (pointer > self._end and not self._awaited):
                 self._started = True
                 self._start = self._end = pointer
                 self._order.clear()
@@ -198,10 +224,6 @@ class Tail:
 
     def _learn(self, entity: str, store: JournalStore) -> None:
         """Load the head of the journal, as it is at the end of the tail."""
-        with self._state:
-            if entity in self._heads:
-                self._heads.move_to_end(entity)
-                return
         with store.open(self._topic.id, self._partition, entity, None) as stored:
             pointer, found = stored.pointer or START, self._unreplicated(stored.head)
         with self._state:
@@ -219,13 +241,16 @@ class Tail:
         self._learn(entity, store)  # so much was written meanwhile that a part of it is evicted
 
     def _unreplicated(self, head: Head | None) -> Unreplicated:
-        return Unreplicated(head, adopted=self._topic.adopted, kept_bytes=0)
+        return Unreplicated(head, adopted=self._adopted, kept_bytes=0)
 
     def _forget_heads(self) -> None:
-        for entity in [*self._heads] if len(self._heads) > 2 * self._limit else ():
+        if len(self._heads) <= 2 * self._limit:
+            return
+        needed = {entity for entity, _ in self._awaited}
+        for entity in [*self._heads]:
             if len(self._heads) <= self._limit:
                 break
-            if entity not in self._pinned:
+            if entity not in needed:
                 del self._heads[entity]
 
     # -- records, in log order
@@ -238,24 +263,36 @@ class Tail:
             logged = self._pending.pop(cursor)
             if cursor > self._end:
                 self._add(cursor, logged)
-        self._state.notify_all()
+        self._moved.notify_all()
 
     def _is_next(self, cursor: Position) -> bool:
-        return self._started and cursor == Position(self._end.order, self._end.offset + 1)
+        order, offset = self._end
+        return self._started and cursor == (order, offset + 1)
 
     def _add(self, cursor: Position, logged: LoggedAction | None) -> None:
+        if logged is not None:
+            self._fold(cursor, logged)  # first: after an error in it, the tail still ends before the record
         self._end = cursor
         self._moved_at = time.monotonic()
-        if logged is None:
-            return
+        if logged is not None:
+            self._keep(logged)
+
+    def _fold(self, cursor: Position, logged: LoggedAction) -> None:
         entity = logged.entity
-        self._order.append(logged)
-        self._actions.setdefault(entity, deque()).append(logged)
         if entity in self._heads:
-            folded = fold(self._heads[entity], logged, adopted=self._topic.adopted)
+            folded = fold(self._heads[entity], logged, adopted=self._adopted)
             self._heads[entity] = folded.head
-            if isinstance(logged.action, Append) and logged.action.id in self._awaited:
-                self._awaited[logged.action.id][cursor] = folded
+            if isinstance(logged.action, Append) and logged.action.id is not None:
+                awaited = self._awaited.get((entity, logged.action.id))
+                if awaited is not None:
+                    awaited.outcomes[cursor] = folded
+
+    def _keep(self, logged: LoggedAction) -> None:
+        self._order.append(logged)
+        own = self._actions.get(logged.entity)
+        if own is None:
+            own = self._actions[logged.entity] = deque()
+        own.append(logged)
         if len(self._order) > self._limit:
             self._evict()
 
@@ -307,14 +344,14 @@ class Tail:
         return self._raw.read(self._topic.name, self._partition, None if after == START else after, until)
 
 
-def _headers(batch: Batch) -> list[_Header]:
+def _headers(batch: Batch) -> list[Header]:
     """The records of a batch without their values.
 
     Every reader skips records that hold no action or cannot be decoded; the replicator sets them aside.
     """
     records = batch.records
     columns = [records["offset"], records["timestamp"], records["key"], records["value"].is_valid()]
-    found: list[_Header] = []
+    found: list[Header] = []
     for offset, time_ms, key, has_value, (header, _) in zip(
         *(column.to_pylist() for column in columns), action_headers(records), strict=True
     ):
@@ -347,8 +384,3 @@ def header_of(logged: LoggedAction | None) -> LoggedAction | None:
     if logged is None or isinstance(logged.action, Mark):
         return None
     return LoggedAction(logged.entity, logged.cursor, logged.timestamp_ms, logged.action, None, logged.origin)
-
-
-def _decrease(counter: Counter[str], name: str) -> int:
-    counter[name] -= 1
-    return counter[name] or counter.pop(name)

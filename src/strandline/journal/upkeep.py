@@ -65,7 +65,7 @@ class JournalUpkeep:
         for topic in self._log.raw.topics():
             with guarded(f"measuring the replication of {topic.name}"):
                 lags[topic.name] = self._log.raw.lag(topic.name, self._store().pointers(topic.id))
-                dead[topic.name] = len(self._store().dead_letters(topic.id, _COUNTED))
+                dead[topic.name] = len(self._store().dead_letters(topic.id, _COUNTED, brief=True))
         self._gauges = {_LAG: lags, _DEAD: dead}
 
     # -- expiry

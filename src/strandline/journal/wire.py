@@ -19,6 +19,7 @@ from strandline.errors import Invalid, InvalidCursor
 from strandline.journal.model import (
     MAX_SEQ_NR,
     DeadLetter,
+    ExpireAfter,
     JournalEvent,
     NewEvent,
     Payload,
@@ -77,17 +78,12 @@ def _checked(text: bytes) -> bytes:
 
 
 def to_members(payload: Payload | None) -> _Members:
-    """The member with the payload. A JSON text in several lines becomes one line."""
+    """The member with the payload."""
     if payload is None:
         return {}
     if payload.kind == "json":
-        return {"payload": one_line(payload.data)}
+        return {"payload": Raw(payload.data)}
     return {"payload_text": payload.data.decode()} if payload.kind == "text" else {"payload_base64": payload.data}
-
-
-def one_line(text: bytes) -> Raw:
-    # In JSON, line breaks are only between tokens.
-    return Raw(text.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in text or b"\r" in text else text)
 
 
 # -- appends
@@ -120,7 +116,7 @@ class AppendRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
     events: Annotated[list[EventItem], Meta(min_length=1)]
     expected: Annotated[int, Meta(ge=0, le=MAX_SEQ_NR)] | None = None
-    expire_after: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    expire_after: ExpireAfter | None = None
     metadata: Raw | UnsetType = UNSET
     since: _Text | None = None
     append_id: _Text | None = None
@@ -149,13 +145,21 @@ class EventLine(msgspec.Struct, frozen=True):
         return JournalEvent(self.seq_nr, to_payload(self), self.tags, _milliseconds(self.timestamp), metadata)
 
 
-# The events of one append have the same time.
-_time = lru_cache(64)(to_rfc3339)
+# RFC 3339 has years of four digits. Another service may have written any number into a record of Kafka.
+_LAST_MS = 253_402_300_799_999
+
+
+@lru_cache(64)  # the events of one append have the same time
+def _time(ms: int) -> str:
+    return to_rfc3339(min(ms, _LAST_MS))
+
+
 _milliseconds = lru_cache(64)(parse_rfc3339)
 
 
 def to_line(event: JournalEvent) -> bytes:
-    metadata = UNSET if event.metadata is None else one_line(event.metadata)
+    """One line, also if JSON in it was written in several."""
+    metadata = UNSET if event.metadata is None else Raw(event.metadata)
     line = EventLine(
         event.seq_nr,
         tags=event.tags,
@@ -163,7 +167,10 @@ def to_line(event: JournalEvent) -> bytes:
         metadata=metadata,
         **to_members(event.payload),
     )
-    return _encode(line) + b"\n"
+    text = _encode(line)
+    if b"\n" in text or b"\r" in text:  # in JSON, line breaks are only between tokens
+        text = text.replace(b"\n", b" ").replace(b"\r", b" ")
+    return text + b"\n"
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -218,7 +225,7 @@ class DeadLetterView(msgspec.Struct, frozen=True, rename={"key": "key_base64", "
             place_of(letter),
             letter.partition,
             str(letter.cursor),
-            to_rfc3339(letter.timestamp_ms),
+            _time(letter.timestamp_ms),
             letter.reason,
             letter.key,
             letter.value,

@@ -21,7 +21,7 @@ from strandline.journal.fold import Folded, Verdict, is_void
 from strandline.journal.model import MAX_SEQ_NR, Append, Appended, Delete, Head, Pointer, Purge
 from strandline.journal.reading import JournalReader, Place
 from strandline.journal.storage.port import JournalStore
-from strandline.journal.tail import Results, Tail
+from strandline.journal.tail import Outcomes, Tail
 from strandline.log.cursors import Position
 
 _LOCKS = 256
@@ -46,9 +46,12 @@ class JournalWriter:
         if place.topic.adopted:
             return self._append_checked(place, append, value, retried=retried)
         tail = self._log.tail(place.topic, place.partition)
-        with tail.expect(place.entity, append_id, self._store()) as results:
+        outcomes = tail.expect(place.entity, append_id, self._store)
+        try:
             [cursor] = self._log.write(place.topic, place.partition, [(place.entity, append, value)])
-            head, verdict = _settled(tail, results, cursor)
+            head, verdict = outcomes.get(cursor) or _settled(tail, outcomes, cursor)
+        finally:
+            tail.release(place.entity, append_id)
         if verdict is Verdict.APPLIED:
             return Appended(append.last, str(cursor))
         self.void[place.topic.name] += 1
@@ -100,9 +103,9 @@ class JournalWriter:
         self._log.write(place.topic, place.partition, [(place.entity, Purge(), None)])
 
 
-def _settled(tail: Tail, results: Results, cursor: Position) -> Folded:
+def _settled(tail: Tail, outcomes: Outcomes, cursor: Position) -> Folded:
     try:
-        return tail.settle(results, cursor)
+        return tail.settle(outcomes, cursor)
     except Gap:  # a retry does not help
         raise
     except StrandlineError as error:

@@ -102,11 +102,11 @@ class TopicsOfOneTest:
     def _id(self, topic: str) -> str:
         return self._ids.setdefault(topic, str(uuid.uuid5(self._scope, topic)))
 
-    def apply(self, topic: str, *rest: Any, **more: Any) -> None:
+    def apply(self, topic: str, *rest: Any, **more: Any) -> int:
         if topic in self._forgotten:
             self._forgotten.remove(topic)
             self._ids[topic] = str(uuid.uuid4())
-        self._store.apply(self._id(topic), *rest, **more)
+        return self._store.apply(self._id(topic), *rest, **more)
 
     def forget(self, topic: str) -> None:
         self._store.forget(self._id(topic))

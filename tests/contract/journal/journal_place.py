@@ -100,10 +100,10 @@ def purge(offset: int, entity: str = "a") -> LoggedAction:
     return LoggedAction(entity, at(offset), 1000 + offset, Purge())
 
 
-def replicate(store: JournalStore, *actions: LoggedAction, partition: int = 0, **more: Any) -> None:
+def replicate(store: JournalStore, *actions: LoggedAction, partition: int = 0, **more: Any) -> int:
     """Apply the actions as the next batch of the partition."""
     after = store.pointers(TOPIC).get(partition)
-    store.apply(TOPIC, partition, after, actions[-1].cursor, actions, **more)
+    return store.apply(TOPIC, partition, after, actions[-1].cursor, actions, **more)
 
 
 def renumbered(records: Iterable[Sequence[LoggedAction]]) -> list[list[LoggedAction]]:

@@ -68,6 +68,18 @@ def test_events_are_stored_with_everything_that_their_append_had(store):
     assert head(store) == Head(at(7), at(7), 4, None, 1234, 1234, 500, 1734, "node 1")
 
 
+@pytest.mark.parametrize("time_ms", [-1, 0, 2**63 - 1])
+def test_an_event_of_any_time_is_stored(store, time_ms):
+    """The producers of an adopted Kafka topic set the times of their records."""
+    encoding, value = payloads.encode([NewEvent(None, (), 1)], None, 5)
+    logged = LoggedAction("a", at(0), time_ms, Append(1, 1, encoding), value)
+    dead = DeadLetter(0, at(1), time_ms, "bad", None, None)
+    store.apply(TOPIC, 0, None, at(1), [logged], [dead], adopted=True)
+    assert store.dead_letters(TOPIC, 9) == [dead]
+    assert [row.event.timestamp_ms for row in stored(store)] == [time_ms]
+    assert (head(store).created_ms, head(store).expire_on_ms) == (time_ms, min(time_ms + 5, 2**63 - 1))
+
+
 def test_a_binary_payload_keeps_its_bytes(store):
     data = bytes(range(256))
     encoding, value = payloads.encode([NewEvent(Payload("binary", data), (), 1)])
@@ -282,11 +294,13 @@ def test_expired_journals_come_oldest_first(store):
 def test_records_that_cannot_be_decoded_are_set_aside(store):
     dead = DeadLetter(0, at(1), 77, "the key is \0 bad", b"\xff", None, (("journal.action", b"{"),))
     broken = msgspec.structs.replace(append(2, 2), value=b"{", headers=(("h", b"1"),))
-    replicate(store, append(0, 1), broken, append(3, 3), dead=[dead])
+    assert replicate(store, append(0, 1), broken, append(3, 3), dead=[dead]) == 2
     first, second = store.dead_letters(TOPIC, 10)
     assert first == msgspec.structs.replace(dead, reason="the key is \ufffd bad")
     assert (second.cursor, second.key, second.value, second.headers) == (at(2), b"a", b"{", (("h", b"1"),))
     assert "not json" in second.reason
+    brief = [msgspec.structs.replace(one, key=None, value=None, headers=()) for one in (first, second)]
+    assert store.dead_letters(TOPIC, 10, brief=True) == brief
     assert seq_nrs(store) == [1, 3]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from journal_node import replicate, texts
 
+from raw_records import append
 from strandline.errors import Conflict, Invalid, InvalidCursor, NotFound, TooLarge
 from strandline.journal.model import MAX_SEQ_NR, NewEvent, Payload, Pointer, Snapshot
+from strandline.log import cursors
 
 
 @pytest.fixture(params=["in the log", "replicated"])
@@ -320,6 +322,42 @@ def test_a_purge_hides_snapshots_at_once_and_its_replication_removes_no_younger_
     assert journal.snapshot("a") == Snapshot(2, Payload("json", b'"new"'))
 
 
+@pytest.mark.parametrize(("again", "error"), [(False, NotFound), (True, Conflict)])
+def test_a_snapshot_that_is_stored_after_the_purge_is_deleted(
+    node, journals, journal, topic, again, error, monkeypatch
+):
+    """The purge is replicated before, so that nothing else would delete it."""
+    since = cursors.parse(journal.append("a", [1], expected=0).cursor)
+    store = journals.store()
+    save = store.save_snapshot
+
+    def save_late(*snapshot):
+        journal.purge("a")
+        if again:
+            journal.append("a", [1], expected=0)
+        replicate(node, topic)
+        save(*snapshot)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "save_snapshot", save_late)
+        with pytest.raises(error):
+            journal.save_snapshot("a", 1, "late")
+    assert store.snapshot(journals.topic(topic).id, "a", since, 9) is None
+    assert journal.snapshot("a") is None
+
+
+def test_a_purge_leaves_no_snapshot_behind_however_short_the_life_was(node, journals, journal, topic):
+    """Also of a life that began and ended before it was replicated."""
+    lives = []
+    for _ in range(2):
+        lives.append(cursors.parse(journal.append("a", [1], expected=0).cursor))
+        journal.save_snapshot("a", 1, "old")
+        journal.purge("a")
+    replicate(node, topic)
+    topic_id = journals.topic(topic).id
+    assert [journals.store().snapshot(topic_id, "a", since, 9) for since in lives] == [None, None]
+
+
 # -- dead letters
 
 
@@ -329,7 +367,7 @@ def test_records_that_cannot_be_decoded_are_set_aside(node, journals, journal, t
     headers = [[("journal.action", b"{")], [("journal.action", b'{"new":{}}')], None]
     journal.append("a", [1], expected=0)
     partition = journals.action_log.partition(journals.topic(topic), "a")
-    node.log.raw.append(topic, partition, NewRecords(5, [b"1", b"2", b"3"], [b"a"] * 3, headers))
+    append(node.log.raw, topic, partition, NewRecords(5, [b"1", b"2", b"3"], [b"a"] * 3, headers))
     journal.append("a", [2], expected=1)
     assert numbers(journal) == [1, 2]
     replicate(node, topic)

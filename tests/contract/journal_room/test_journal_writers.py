@@ -114,6 +114,49 @@ def test_an_append_whose_fold_cannot_be_read_has_an_unknown_outcome(opened, topi
     assert texts(other.journal(topic).read("a")) == [(1, b"1"), (2, b"2"), (3, b"3")]
 
 
+@pytest.mark.parametrize("opened", ["sqlite"], indirect=True)
+def test_appends_are_answered_without_reading_what_the_node_wrote(opened, topic, monkeypatch):
+    """The thread that stores a group folds it for all writers."""
+    node = opened()
+    journal = node.journals.of(topic)
+    for number in range(8):
+        journal.append(f"e{number}", [0], expected=0)
+
+    def refuse(*_):
+        raise AssertionError("the log was read")
+
+    monkeypatch.setattr(node.log.raw, "read", refuse)
+
+    def write(number):
+        for seq_nr in range(2, 22):
+            journal.append(f"e{number}", [number], expected=seq_nr - 1)
+            with pytest.raises(Conflict):
+                journal.append(f"e{number}", [number], expected=seq_nr - 1)
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(write, number) for number in range(8)]:
+            done.result(60)
+
+
+@pytest.mark.parametrize("opened", ["sqlite"], indirect=True)
+def test_an_append_whose_head_cannot_be_loaded_leaves_nothing_behind(opened, topic, monkeypatch):
+    """Neither in the log nor in memory, where a journal with an append in progress is not forgotten."""
+    node = opened()
+    journal, store = node.journals.of(topic), node.journals.store()
+
+    def refuse(*_):
+        raise Unavailable("the store does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "open", refuse)
+        with pytest.raises(Unavailable):
+            journal.append("a", [1], expected=0)
+    assert journal.append("a", [1], expected=0).seq_nr == 1
+    found = node.journals.topic(topic)
+    tail = node.journals.action_log.tail(found, node.journals.action_log.partition(found, "a"))
+    assert not tail._awaited
+
+
 def test_a_node_that_paused_answers_correctly(opened, topic):
     """Meanwhile others wrote, replicated and purged."""
     paused, other = opened(), opened()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from collections.abc import Iterator
 
 import pytest
 from journal_node import texts, write_all
 
+from raw_records import append
 from services import until
 from strandline import progress
 from strandline.engine.task_runner import InThisProcess
@@ -112,18 +114,18 @@ def test_records_that_cannot_be_decoded_do_not_stop_the_others(node, topic, jour
     header = [(actions.HEADER, actions.encode(Append(2, 2, "json")))]
     records = NewRecords(
         5,
-        [b"x", b"y", None, b"z", b"{"],
-        [b"a", b"a", None, b"\xff", b"a"],
-        [broken, unknown, None, header, header],
+        [b"x", b"y", None, b"z", b"{", b"k"],
+        [b"a", b"a", None, b"\xff", b"a", random.randbytes(5_000).hex().encode()],
+        [broken, unknown, None, header, header, header],
     )
-    node.log.raw.append(topic, partition, records)
+    append(node.log.raw, topic, partition, records)
     journal.append("a", [{"n": 3}], expected=2)
     told = []
     node.journals.replicators.process().once(told.append)
     letters = node.journals.dead_letters(topic)
-    assert [letter.value for letter in letters] == [b"x", b"z", b"{"]
+    assert [letter.value for letter in letters] == [b"x", b"z", b"{", b"k"]
     assert letters[0].headers == ((actions.HEADER, b'{"append": {"range": 7}}'),)
-    assert told[-1].details["dead_letters"] == 2  # the third one was decoded, and its value was not
+    assert told[-1].details["dead_letters"] == 4
     assert told[-1].details["skipped"] == 2  # an unknown action, and a record without key and header
     assert [number for number, _ in stored(node, topic, "a")] == [1, 3]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -105,3 +106,10 @@ def test_a_new_life_has_a_new_state(journal):
     with pytest.raises(Conflict):
         entities.save(old, [{"add": 1}])
     assert entities.load("one").state == {"sum": 7, "count": 1}
+
+
+def test_numbers_of_any_size_are_loaded(journal):
+    """They are decoded like those of events of the log."""
+    journal.append("a", [NewEvent(Payload("json", b'{"price": 1e400}'))], expected=0)
+    prices = Aggregates(journal, None, lambda _, event: event["price"])
+    assert prices.load("a").state == Decimal("1e400")

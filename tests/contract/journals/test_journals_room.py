@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from strandline import EventType
 from strandline.errors import Conflict, Invalid, NotFound, StrandlineError
 from strandline.journal import JournalTopic, NewEvent, Payload, Pointer, Snapshot
 from strandline.journal.model import MAX_SEQ_NR
+from strandline.platform import Platform
 
 #: Any text is an id.
 IDS = ["a", "a/b", "a b", "..", ".", "%2F", "ä€😀", "/", "a/", "events", "?x=1#y", "x" * 255, "\n", "+"]
@@ -37,6 +39,8 @@ def test_an_ordinary_event_type_is_no_topic(rooms, name):
         rooms.journals.create(name)
     with pytest.raises(NotFound, match="holds no journals"):
         rooms.journal(name).pointer("one")
+    with pytest.raises(NotFound, match=f"no topic '{name}-none' of journals; create it"):
+        rooms.journal(f"{name}-none").append("one", [{}], expected=0)
     assert name not in {topic.name for topic in rooms.journals.topics()}
     topic = f"{name}-topic"
     rooms.journals.create(topic)
@@ -103,6 +107,45 @@ def test_a_json_text_in_several_lines_is_one_value(journal):
     journal.append("one", [NewEvent(Payload("json", b'{\r\n "a":\n [1,\n2]\n}'))], expected=0)
     (event,) = journal.read("one")
     assert event.payload.data.split() == [b"{", b'"a":', b"[1,", b"2]", b"}"]
+
+
+def nested(levels: int) -> bytes:
+    return b"[" * levels + b"]" * levels
+
+
+def test_json_may_be_nested_500_levels_deep(journal):
+    """Whatever the stack of the process is that reads it."""
+    deep = Payload("json", nested(500))
+    new = [NewEvent(deep), NewEvent(Payload("binary", b"\x00"))]
+    journal.append("one", new, expected=0, metadata=msgspec.Raw(deep.data))
+    journal.append("one", [deep], expected=2)
+    journal.save_snapshot("one", 3, deep)
+    found = [*journal.read("one")]
+    assert [event.payload for event in found] == [deep, Payload("binary", b"\x00"), deep]
+    assert found[0].metadata == deep.data
+    assert journal.snapshot("one").payload == deep
+
+
+def test_json_that_is_nested_deeper_is_refused(journal):
+    journal.append("one", [1], expected=0)
+    deep = Payload("json", nested(501))
+    for call in (
+        lambda: journal.append("one", [NewEvent(deep)], expected=1),
+        lambda: journal.append("one", [msgspec.Raw(deep.data)], expected=1),
+        lambda: journal.append("one", [1], expected=1, metadata=msgspec.Raw(deep.data)),
+        lambda: journal.save_snapshot("one", 1, deep),
+    ):
+        with pytest.raises(Invalid, match="500 arrays and objects"):
+            call()
+    assert numbers(journal, "one") == [1]
+
+
+def test_a_raw_value_must_be_json(journal):
+    for wrong in (msgspec.Raw(b"{bad"), {"inside": msgspec.Raw(b"1}")}, msgspec.Raw(b'"\xff"')):
+        for events, metadata in (([wrong], None), ([1], wrong)):
+            with pytest.raises(Invalid):
+                journal.append("one", events, expected=0, metadata=metadata)
+    assert journal.pointer("one") == Pointer()
 
 
 def test_any_value_is_a_json_payload(journal):
@@ -328,3 +371,87 @@ def test_a_snapshot_needs_a_number(journal, seq_nr):
     for call in (lambda: journal.save_snapshot("one", seq_nr, 1), lambda: journal.delete_snapshot("one", seq_nr)):
         with pytest.raises(StrandlineError):
             call()
+
+
+NUMBERS = [True, 1.0, 1.5, "1", -1, 2**63]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_numbers_are_whole_numbers_in_their_range(journal, number):
+    """`True` and 1.0 equal 1, but a record with them cannot be decoded, so that the append would be lost."""
+    journal.append("a", [1], expected=0)
+    for call in (
+        lambda: journal.append("a", [2], expected=number),
+        lambda: journal.append("a", [NewEvent(seq_nr=number)]),
+        lambda: journal.append("a", [2], expected=1, expire_after_ms=number),
+        lambda: journal.read("a", number),
+        lambda: journal.read("a", 1, number),
+        lambda: journal.read("a", limit=number),
+        lambda: journal.delete("a", number),
+        lambda: journal.save_snapshot("a", number, {}),
+        lambda: journal.snapshot("a", number),
+        lambda: journal.delete_snapshot("a", number),
+    ):
+        with pytest.raises(Invalid):
+            call()
+    assert [event.seq_nr for event in journal.read("a")] == [1]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        "abc",
+        b"abc",
+        {"placed": True},
+        None,
+        [NewEvent(tags="abc")],
+        [NewEvent(tags=None)],
+        [NewEvent(tags=(1,))],
+        [NewEvent({"placed": True})],
+        [NewEvent(Payload("xml", b"<a/>"))],
+        [NewEvent(Payload("binary", "text"))],
+    ],
+)
+def test_events_of_other_types_are_refused(journal, events):
+    with pytest.raises(Invalid):
+        journal.append("a", events, expected=0)
+    assert journal.pointer("a").seq_nr is None
+
+
+def test_texts_of_other_types_are_refused(journal):
+    for call in (
+        lambda: journal.append("a", [1], expected=0, append_id=5),
+        lambda: journal.append("a", [1], expected=0, since=5),
+        lambda: journal.delete("a", 1, since=5),
+        lambda: journal.pointer(5),
+        lambda: journal.pointer(b"a"),
+        lambda: journal.pointer(None),
+    ):
+        with pytest.raises(Invalid):
+            call()
+
+
+def test_the_longest_expiry_is_that_of_kafka_journal(journal):
+    """Scala reads no duration of more than 292 years."""
+    longest = (2**63 - 1) // 1_000_000
+    with pytest.raises(Invalid):
+        journal.append("a", [1], expected=0, expire_after_ms=longest + 1)
+    journal.append("a", [1], expected=0, expire_after_ms=longest)
+    assert journal.pointer("a").seq_nr == 1
+
+
+def test_json_in_several_lines_keeps_its_bytes(rooms, journal):
+    """Only the lines of a read over HTTP have no line breaks."""
+    text = Payload("json", b'{\n  "placed": 1.10\r\n}')
+    journal.append("a", [NewEvent(text)], expected=0)
+    journal.save_snapshot("a", 1, text)
+    assert journal.snapshot("a") == Snapshot(1, text)
+    [event] = journal.read("a")
+    read = text.data if isinstance(rooms, Platform) else b'{   "placed": 1.10  }'
+    assert event.payload == Payload("json", read)
+
+
+def test_a_snapshot_of_none_is_json(journal):
+    journal.append("a", [1], expected=0)
+    journal.save_snapshot("a", 1, None)
+    assert journal.snapshot("a") == Snapshot(1, Payload("json", b"null"))

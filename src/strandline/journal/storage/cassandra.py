@@ -77,7 +77,7 @@ class CassandraJournalStore(JournalStore):
         dead: Sequence[DeadLetter] = (),
         *,
         adopted: bool = False,
-    ) -> None:
+    ) -> int:
         key = topic_key(topic)
         pointer = self._reader.pointer(key, partition)
         if pointer != after:
@@ -90,9 +90,11 @@ class CassandraJournalStore(JournalStore):
         if after is None:
             self._session.write([_add_topic(key)])
         place = Partition(key, partition, after, until, self._sizes, adopted)
-        for wave in waves(place, heads, changes, dead, self._chain_of(key)):
+        found, set_aside = waves(place, heads, changes, dead, self._chain_of(key))
+        for wave in found:
             self._session.write(wave)
             failpoints.hit("journal.apply")
+        return set_aside
 
     def _chain_of(self, topic: UUID) -> Chain:
         def chain(entity: str, since: Position, first: int, last: int) -> list[int]:
@@ -184,13 +186,16 @@ class CassandraJournalStore(JournalStore):
 
     # -- dead letters and forgotten topics
 
-    def dead_letters(self, topic: str, limit: int, after: tuple[int, Position] | None = None) -> list[DeadLetter]:
+    def dead_letters(
+        self, topic: str, limit: int, after: tuple[int, Position] | None = None, *, brief: bool = False
+    ) -> list[DeadLetter]:
+        statement = CQL["brief_dead_letters" if brief else "dead_letters"]
         key, (first, position) = topic_key(topic), after or (0, None)
         found: list[DeadLetter] = []
         for partition in sorted(self.pointers(topic)):
             if partition >= first and len(found) < limit:
                 start = stamp(position) if position is not None and partition == first else -1
-                rows = self._session.fetch(CQL["dead_letters"], key, partition, start, limit - len(found))
+                rows = self._session.fetch(statement, key, partition, start, limit - len(found))
                 found += (tables.dead_letter(partition, row) for row in rows)
         return found
 

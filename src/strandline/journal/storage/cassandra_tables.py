@@ -249,7 +249,8 @@ _EMPTY_LIST = encoded(_list([]))
 
 
 def dead_letter(partition: int, row: Row) -> DeadLetter:
-    number, timestamp_ms, reason, key, value, headers = row
+    number, timestamp_ms, reason, *content = row
+    key, value, headers = content or (None, None, b"[]")
     return DeadLetter(partition, cursor(number), timestamp_ms, reason, key, value, _decode_headers(headers))
 
 

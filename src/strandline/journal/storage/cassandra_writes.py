@@ -77,8 +77,8 @@ def waves(
     actions: Sequence[LoggedAction],
     dead: Sequence[DeadLetter],
     chain: Chain,
-) -> Iterator[list[Write]]:
-    """The writes of a batch."""
+) -> tuple[Iterator[list[Write]], int]:
+    """The writes of a batch, and how many records it sets aside."""
     present = {entity: row.head for entity, row in heads.items() if not row.purging}
     ended = {entity: row.head.cursor for entity, row in heads.items() if row.purging}
     left = [one for one in actions if one.entity not in ended or one.cursor > ended[one.entity]]
@@ -89,9 +89,10 @@ def waves(
         batch.purge(entity, trace)
     for change in plan.changes:
         batch.change(change, traces.get(change.entity, _NOTHING))
-    batch.set_aside([*dead, *_malformed(partition.number, plan.malformed)])
+    letters = [*dead, *_malformed(partition.number, plan.malformed)]
+    batch.set_aside(letters)
     batch.move()
-    return batch.waves()
+    return batch.waves(), len(letters)
 
 
 class _Trace:

@@ -248,7 +248,9 @@ INSERT INTO dead_letter (topic, partition, cursor_order, cursor_offset, timestam
 VALUES (:number, :partition, :cursor_order, :cursor_offset, :timestamp_ms, :reason, :key, :value, :headers);
 
 -- name: dead_letters
-SELECT partition, cursor_order, cursor_offset, timestamp_ms, reason, key, value, headers FROM dead_letter
+SELECT partition, cursor_order, cursor_offset, timestamp_ms, reason, CASE WHEN :whole THEN key END,
+    CASE WHEN :whole THEN value END, CASE WHEN :whole THEN headers ELSE '[]' END
+FROM dead_letter
 WHERE topic = {topic} AND (partition, cursor_order, cursor_offset) > (:partition, :cursor_order, :cursor_offset)
 ORDER BY topic, partition, cursor_order, cursor_offset LIMIT :limit;
 

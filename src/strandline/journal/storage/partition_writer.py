@@ -36,7 +36,8 @@ class PartitionWriter:
         self._number = number
         self._partition = partition
 
-    def write(self, actions: Sequence[LoggedAction], dead: Sequence[DeadLetter], *, adopted: bool) -> None:
+    def write(self, actions: Sequence[LoggedAction], dead: Sequence[DeadLetter], *, adopted: bool) -> int:
+        """The number of records that are set aside."""
         heads = self._heads({logged.entity for logged in actions})
         plan = plan_batch(heads, actions, adopted=adopted)
         failpoints.hit("journal.apply")
@@ -46,8 +47,10 @@ class PartitionWriter:
         failpoints.hit("journal.apply")
         self._add_rows(plan.changes)
         failpoints.hit("journal.apply")
-        self._set_aside([*dead, *self._malformed(plan)])
+        letters = [*dead, *self._malformed(plan)]
+        self._set_aside(letters)
         failpoints.hit("journal.apply")
+        return len(letters)
 
     def move(self, until: Position) -> None:
         self._tx.run("move", **self._place, cursor_order=until.order, cursor_offset=until.offset)

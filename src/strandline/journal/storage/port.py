@@ -62,9 +62,10 @@ class JournalStore(ABC):
         dead: Sequence[DeadLetter] = (),
         *,
         adopted: bool = False,
-    ) -> None:
+    ) -> int:
         """Replicate the actions of (after, until], which are all of that range in log order.
 
+        Returns how many records were set aside: `dead`, and appends whose values cannot be decoded.
         Exactly once in effect: heads, rows, dead letters and the pointer change together (on engines without
         transactions: in an order that makes every repetition harmless). An action at or below the cursor of its
         head is a no-op. Conflict if the pointer is not `after`: another replicator is ahead, nothing is changed.
@@ -87,8 +88,10 @@ class JournalStore(ABC):
         """Journals whose `expire_on_ms` has come, oldest first: id and cursor of the last action."""
 
     @abstractmethod
-    def dead_letters(self, topic: str, limit: int, after: tuple[int, Position] | None = None) -> list[DeadLetter]:
-        """Records that were set aside, by partition and cursor."""
+    def dead_letters(
+        self, topic: str, limit: int, after: tuple[int, Position] | None = None, *, brief: bool = False
+    ) -> list[DeadLetter]:
+        """Records that were set aside, by partition and cursor; if `brief`, without keys, values and headers."""
 
     @abstractmethod
     def topics(self) -> list[str]:

@@ -105,8 +105,8 @@ class SqlJournalStore(JournalStore):
         dead: Sequence[DeadLetter] = (),
         *,
         adopted: bool = False,
-    ) -> None:
-        def work(tx: Transaction) -> None:
+    ) -> int:
+        def work(tx: Transaction) -> int:
             number = self._number(tx, topic)
             pointer = rows.cursor(*tx.run("lock", number=number, partition=partition)[0])
             if pointer != after:
@@ -115,10 +115,11 @@ class SqlJournalStore(JournalStore):
                     f"batch starts after {after or 'BEGIN'}; read the pointers again and start from there"
                 )
             writer = PartitionWriter(tx, number, partition)
-            writer.write(actions, dead, adopted=adopted)
+            set_aside = writer.write(actions, dead, adopted=adopted)
             writer.move(until)
+            return set_aside
 
-        self._tables.transaction(work)
+        return self._tables.transaction(work)
 
     def _number(self, tx: Transaction, topic: str) -> int:
         found = tx.run("topic", topic=topic)
@@ -146,12 +147,13 @@ class SqlJournalStore(JournalStore):
         found = self._tables.fetch("expired", topic=topic, now_ms=now_ms, limit=limit)
         return [(rows.own_text(entity) or "", Position(order, offset)) for entity, order, offset in found]
 
-    def dead_letters(self, topic: str, limit: int, after: tuple[int, Position] | None = None) -> list[DeadLetter]:
+    def dead_letters(
+        self, topic: str, limit: int, after: tuple[int, Position] | None = None, *, brief: bool = False
+    ) -> list[DeadLetter]:
         partition, cursor = after or (-1, Position(0, -1))
         place = {"partition": partition, "cursor_order": cursor.order, "cursor_offset": cursor.offset}
-        return [
-            rows.dead_letter(row) for row in self._tables.fetch("dead_letters", topic=topic, limit=limit, **place)
-        ]
+        found = self._tables.fetch("dead_letters", topic=topic, limit=limit, whole=not brief, **place)
+        return [rows.dead_letter(row) for row in found]
 
     def topics(self) -> list[str]:
         return [topic for (topic,) in self._tables.fetch("topics")]
