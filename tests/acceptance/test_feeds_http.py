@@ -111,12 +111,14 @@ def test_a_feed_may_have_the_name_of_a_route(server):
 
 
 def test_every_write_takes_an_operation_time(server, url):
-    """As milliseconds, or exactly, as a text or a number."""
+    """As milliseconds, or exactly, both as a text or a number."""
     times = [int(CLIENT.post(f"{server.url}/feed-times").json()["operation_time"]) for _ in range(4)]
     append(server, {"id": 5}, name_of(url), operation_time=str(times[3]))
     assert CLIENT.put(url, json={"entries": [{"id": 1}], "operation_time": times[1]}).status_code == 204
     assert [entry["id"] for entry in read(url)] == ["5", "1"]
-    CLIENT.put(url, json={"entries": [{"id": 2}], "operation_ms": times[0] >> 20})
+    for milliseconds in (times[0] >> 20, str(times[0] >> 20)):
+        answer = CLIENT.put(url, json={"entries": [{"id": 2}], "operation_ms": milliseconds})
+        assert answer.status_code == 204
     assert [entry["id"] for entry in read(url)] == ["5", "1"]
     CLIENT.delete(url, params={"operation_time": times[0]})
     CLIENT.delete(url, params={"operation_ms": times[0] >> 20})
@@ -225,6 +227,7 @@ def test_errors_are_problems_also_for_messagepack(server, url):
         {"entries": [{"id": n} for n in range(2001)]},
         {"entries": [], "operation_ms": -1},
         {"entries": [], "operation_ms": 2**43},
+        {"entries": [], "operation_ms": str(2**43)},
         {"entries": [], "operation_time": 2**63},
         {"entries": [], "operation_time": "-1"},
         {"entries": [], "operation_time": "x"},

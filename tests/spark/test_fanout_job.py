@@ -11,7 +11,7 @@ import pytest
 
 import strandline
 from services import STRANDLINE, Process, environment, run_cli, until
-from social_network import SMALL, Network, create, wipe
+from social_network import SMALL, Network, create, home, wipe
 from strandline.errors import Invalid
 from strandline.feeds.fanout.delivery import STORES, DeliveryTask, FanoutPlace
 from strandline.feeds.fanout.rebuild import RebuildOptions
@@ -73,6 +73,24 @@ def test_posts_are_delivered_and_feeds_rebuilt_by_tasks(spark, node, network):
     assert made.run(options, SparkRestore(spark), threading.Event(), done.append) == len(network.users)
     network.check()
     assert done[-1].details["authors"] > 0
+
+
+def test_ids_of_64_bits_stay_exact_through_tasks(spark, node, network):
+    """Of posts as numbers and as texts, in the fan-out, in a follow and in a rebuild."""
+    numbers = [2**63 - 1, 2**63 - 2, 2**53 + 1, 2**53, -(2**53) - 1, -(2**63)]
+    network.follow("user1", "user0")
+    network.publish("posts", *({"author": "user0", "id": number} for number in numbers[::2]))
+    network.publish("posts", *({"author": "user0", "id": str(number)} for number in numbers[1::2]))
+    process = node.feeds.fanouts.process(FanoutOptions("posts", "follows"), SparkDelivery(spark))
+    process.once()
+    network.follow("user2", "user0")
+    process.once()
+    expected = [numbers, numbers, []]
+    assert [home(node, user) for user in ("user1", "user2", "user3")] == expected
+    wipe(network)
+    made = node.feeds.fanouts.rebuild(node.archive.values_before)
+    made.run(RebuildOptions("user1,user2,user3"), SparkRestore(spark), threading.Event(), lambda _: None)
+    assert [home(node, user) for user in ("user1", "user2", "user3")] == expected
 
 
 @pytest.mark.parametrize("node", ["sqlite"], indirect=True)

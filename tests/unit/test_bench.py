@@ -1,11 +1,14 @@
+import ast
 import json
+import os
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from bench import results
+from bench import results, slow_disk
 from bench.runner import Measured, Rates, Row, Scale, Side, Target, Waits, measure
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +29,17 @@ def test_an_unknown_row_is_answered_with_the_rows_there_are(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "storage append" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_a_slow_disk_delays_every_fsync(tmp_path):
+    """The facts of the machine, which a run with such a disk writes, show its fsync."""
+    facts = "from bench import machine; from pathlib import Path; print(machine.describe(Path('.'))['fsync_ms'])"
+    library = slow_disk.compiled(tmp_path)
+    environment = {**os.environ, **slow_disk.environment(30, library)}
+    command = [sys.executable, "-c", facts]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert min(ast.literal_eval(done.stdout).values()) >= 30
 
 
 def row(name: str, *rounds: object, target: Target | None = None) -> Row:

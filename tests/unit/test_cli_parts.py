@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 
-from strandline.cli import failures, inputs, output
+from strandline.cli import cli, failures, inputs, output, up
 from strandline.cli.batch_publisher import Tally, feed
 from strandline.cli.inputs import Line
 from strandline.errors import NotFound, OutcomeUnknown, TooLarge, Unavailable
@@ -199,3 +202,41 @@ def test_an_array_may_come_from_a_pipe():
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
         assert [line.text for line in inputs.events(inputs.opened(file))] == [b'{"a":1}', b'{"b":\n2}']
+
+
+def overviews(command: click.Command, *names: str) -> Iterator[str]:
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=" ".join(names), terminal_width=80)
+        yield command.get_help(context).partition("Commands:")[2]
+        for name in command.list_commands(context):
+            yield from overviews(command.get_command(context, name), *names, name)
+
+
+def test_overviews_are_complete():
+    """The overview of a group has whole sentences, also on a narrow terminal."""
+    found = [*overviews(cli, "strandline")]
+    assert len(found) > 5
+    assert [text for text in found if not text.strip() or "..." in text] == []
+
+
+def test_things_are_counted():
+    """One thing is in the singular; every other number of things is in the plural."""
+    assert output.counted(1, "row") == "1 row"
+    assert output.counted(2_000, "row") == "2,000 rows"
+    assert output.counted(0, "entry", "entries") == "0 entries"
+
+
+def test_a_default_that_is_empty_is_not_shown():
+    """The help of a setting shows its default, unless it is an empty text."""
+    text = cli.get_command(click.Context(cli), "serve").get_help(click.Context(cli))
+    assert "[default: ]" not in text
+    assert "[default: all]" in text
+
+
+def test_the_banner_names_a_program_that_can_be_called(monkeypatch, capsys):
+    """Without `strandline` on the PATH, the command to try has the path of the program."""
+    monkeypatch.setenv("PATH", "")
+    up._print_banner(Path("data"), "http://127.0.0.1:8080")
+    tried = re.search(r"try +(\S+) event-types", capsys.readouterr().out)
+    assert tried is not None
+    assert Path(tried[1]).is_file()

@@ -67,6 +67,18 @@ def test_a_record_that_is_no_post(value, reason):
         rules.post(value, OPTIONS, 1)
 
 
+@pytest.mark.parametrize(("home", "recent"), [("", "posts:"), ("posts:", ""), ("x:", "x:posts:"), ("posts:", "p")])
+def test_no_feed_belongs_to_two_users(home, recent):
+    """Where one prefix begins with the other, the home feed of one user may be the author feed of another."""
+    options = FanoutOptions("posts", "follows", home=home, recent=recent)
+    shorter, longer = sorted((home, recent), key=len)
+    rest = longer.removeprefix(shorter)
+    value = b'{"author":"%bada","id":1}'
+    assert rules.post(value % b"", options, 1).author == "ada"
+    with pytest.raises(Invalid, match="a feed of another user, too"):
+        rules.post(value % rest.encode(), options, 1)
+
+
 def test_a_follow_and_what_is_none():
     found = rules.edge(b'{"follower":"bob","author":"ada","action":"unfollow"}', OPTIONS, 5)
     assert found == FollowEdge(5, "ada", "bob", follows=False)
@@ -75,10 +87,10 @@ def test_a_follow_and_what_is_none():
 
 
 def test_operation_times_rise_with_the_log():
-    """They are those of publication; a clock that was set back, or runs ahead, does not matter."""
+    """They are the ends of milliseconds. A clock that was set back, or runs ahead, does not matter."""
     records = [LogRecord(0, Position(1, offset), ms, b"") for offset, ms in enumerate([10, 10, 5, 12, 99, -1])]
     found = [time for time, _ in rules.stamps(3 * MS, 20, records)]
-    assert found == [10 * MS, 10 * MS + 1, 10 * MS + 2, 12 * MS, 20 * MS, 20 * MS + 1]
+    assert found == [11 * MS - 1, 11 * MS, 11 * MS + 1, 13 * MS - 1, 21 * MS - 1, 21 * MS]
     assert found == [time for time, _ in rules.stamps(3 * MS, 20, records)]
 
 
@@ -101,9 +113,13 @@ def test_only_net_changes_of_the_graph_count():
         change(7, "back", follows=False),
         change(8, "back", follows=True),
     ]
-    found = rules.net(edges, {("ada", "old"), ("ada", "back")})
+    existing = {("ada", "old"), ("ada", "back")}
+    changes = rules.last_changes(edges, existing)
+    assert changes == [edges[0], edges[4], edges[7]]  # a follow brings the history, also a repeated one
+    found = rules.net(changes, existing)
     assert found == [edges[0], edges[4]]
-    assert rules.changed(["old", "x"], rules.by_author(found)["ada"]) == ["x", "new"]
+    for some in (changes, found):
+        assert rules.changed(["old", "back", "x"], rules.by_author(some)["ada"]) == ["back", "x", "new"]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -151,6 +167,9 @@ def test_the_work_of_a_batch_is_divided():
         ({"recent": "a/b"}, "not the name of a feed"),
         ({"chunk": 0}, "at least 1"),
         ({"lost": "ignore"}, "stop, skip"),
+        ({"metadata": "id"}, "other than author, id, deleted"),
+        ({"metadata": 'a"b'}, "without quotes"),
+        ({"metadata": "a\nb"}, "without quotes"),
     ],
 )
 def test_options_that_cannot_work(options, said):

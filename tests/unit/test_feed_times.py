@@ -45,6 +45,13 @@ def test_a_given_millisecond_always_has_the_same_time():
     assert times.of_ms(0) == 0
 
 
+def test_no_node_gives_a_later_time_in_a_millisecond():
+    assert times.last_of_ms(5) == times.of_ms(6) - 1
+    clock = times.OperationClock(ManualClock(5), node=1023)
+    assert max(clock.next() for _ in range(1024)) == times.last_of_ms(5)
+    assert times.last_of_ms(2**43 - 1) == MAX_TIME
+
+
 @pytest.mark.parametrize("ms", [-1, 2**43, 2**70])
 def test_milliseconds_out_of_range_are_refused(ms):
     with pytest.raises(Invalid, match="operation_ms"):

@@ -9,7 +9,7 @@ import msgspec
 
 from strandline.client.transport import Transport, check
 from strandline.errors import NotFound
-from strandline.log.model import EventType, StorageInfo, Switch, Timeline
+from strandline.log.model import EventType, RunningSwitch, StorageInfo, Switch, Timeline
 from strandline.log.room import Admin
 
 _NAME = get_type_hints(EventType, include_extras=True)["name"]
@@ -45,9 +45,9 @@ class HttpAdmin(Admin):
         path = event_type_path(name, "timelines?dry_run=true")
         return self._transport.change("POST", path, list[Timeline], {"storage_id": storage_id})
 
-    def current_switch(self, name: str) -> Switch | None:
+    def current_switch(self, name: str) -> RunningSwitch | None:
         try:
-            return self._transport.get(event_type_path(name, "timelines/switch"), Switch)
+            return self._transport.get(event_type_path(name, "timelines/switch"), RunningSwitch)
         except NotFound:
             # Either the event type was never switched, or it does not exist: then the next request fails.
             self._transport.get(event_type_path(name, "timelines"), list[Timeline])

@@ -7,20 +7,22 @@ broken connection, for a few seconds, and stays the same operation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 import httpx
 import msgspec
 
+from strandline.client.pages import read_pages
 from strandline.client.retries import persistent
 from strandline.client.transport import Transport, check
 from strandline.feeds import rules, wire
+from strandline.feeds.fanout.values import FanoutLetter
 from strandline.feeds.model import DeadOperation, Entry, FeedAnswer
 from strandline.feeds.room import Feeds
 
 _MSGPACK = "application/msgpack"
-_LARGEST_PAGE = 1000
 _T = TypeVar("_T")
 
 
@@ -147,15 +149,14 @@ class HttpFeeds(Feeds):
     # -- dead letters
 
     def dead_letters(self, *, limit: int = 100, after: int = 0) -> list[DeadOperation]:
-        found: list[DeadOperation] = []
-        while len(found) < limit:
-            query = {"limit": min(limit - len(found), _LARGEST_PAGE), "after": after}
-            page = self._transport.get("/feed-dead-letters", wire.DeadOperationList, query).items
-            found += [view.to_letter() for view in page]
-            if len(page) < query["limit"]:
-                break
-            after = page[-1].number
-        return found
+        path, place = "/feed-dead-letters", attrgetter("number")
+        found = read_pages(self._transport, path, wire.DeadOperationList, limit, after, place)
+        return [view.to_letter() for view in found]
+
+    def fanout_letters(self, *, limit: int = 100, after: str = "") -> list[FanoutLetter]:
+        path, place = "/fanout-dead-letters", attrgetter("place")
+        found = read_pages(self._transport, path, wire.FanoutLetterList, limit, after, place)
+        return [view.to_letter() for view in found]
 
     def close(self) -> None:
         """Nothing to do: `Remote` closes the transport."""

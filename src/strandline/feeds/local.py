@@ -281,9 +281,8 @@ class LocalFeeds(Feeds, Room):
         """Beyond the contract: the fan-out of posts, which needs this process."""
         return Fanouts(self._platform_log, self.store, self._databases, self._sections, self._clock)
 
-    def fanout_letters(self, limit: int = 100) -> list[FanoutLetter]:
-        """Records that the fan-out has set aside, by event type, partition and cursor."""
-        return self.fanouts.book().letters(limit)
+    def fanout_letters(self, *, limit: int = 100, after: str = "") -> list[FanoutLetter]:
+        return self.fanouts.letters(limit, after)
 
     # -- for the process that runs the room
 

@@ -1,7 +1,8 @@
 """Restores a store from a snapshot and the recorded operations.
 
-A node that starts applies what is recorded after the position of the store; so does a node that finds an older
-copy in place of its store. Only then it saves positions; otherwise a restored snapshot would seem to be complete.
+A node that starts applies what is recorded after the position of the store; so does a node whose store has
+started again, or was replaced by an older copy. Only then it saves positions; otherwise a restored snapshot would
+seem to be complete.
 
 A store contains how far `feeds.operations` is applied to it. So a snapshot of the store, or a copy of its file,
 says by itself where a replay starts. Operations are idempotent: a replay may start too early, never too late.
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from strandline.clock import Clock
-from strandline.errors import Invalid, NotFound, StrandlineError
+from strandline.errors import Invalid, NotFound, StrandlineError, Unavailable
 from strandline.feeds import operation_log
 from strandline.feeds.model import Applied, Operation
 from strandline.feeds.operation_log import OPERATIONS
@@ -41,13 +42,21 @@ class Recovery:
         self._seen: deque[tuple[int, dict[int, Position]]] = deque()
         #: The store has at least these positions, unless it was replaced by an older copy. None: not known yet.
         self._known: dict[int, Position] | None = None
+        #: The store as it was found then. A part that has started again may lack what it had not saved.
+        self._incarnation = ""
 
     def is_behind(self) -> bool:
-        """Whether the store may be an older copy, also while this process did not run."""
-        return self._known is None or bool(_later(self._known, self._store().positions(OPERATIONS)))
+        """Whether the store may be an older copy, also while this process did not run.
+
+        True as long as no position is known: without one, a store that lost everything would go unnoticed.
+        """
+        if self._known is None or self._store().incarnation() != self._incarnation:
+            return True
+        return bool(_later(self._known, self._store().positions(OPERATIONS)))
 
     def accept(self) -> None:
         """Go on from the positions of the store, although it may lack operations."""
+        self._incarnation = self._store().incarnation()
         self._known = self._store().positions(OPERATIONS)
 
     def mark(self) -> None:
@@ -61,17 +70,19 @@ class Recovery:
             settled = self._seen.popleft()[1]
         known = self._store().positions(OPERATIONS)
         if settled and (later := _later(settled, known)):
-            self._store().save_positions(OPERATIONS, later)
+            self._save(later, self._incarnation)
             known |= later
-        self._known = known
+        self._known = known or self._known
         self._seen.append((now_ms, self._ends()))
 
     def replay(self, refuse: Callable[[Operation], bool]) -> int:
         """Apply the recorded operations after the positions of the store; returns their number.
 
         `refuse` returns True for an operation that must not be applied any more.
-        InvalidCursor if the log no longer has all of them, StrandlineError if a part of the store fails.
+        InvalidCursor if the log no longer has all of them, StrandlineError if a part of the store fails, or if one
+        has started again meanwhile.
         """
+        incarnation = self._store().incarnation()
         ends = self._ends()
         known = self._store().positions(OPERATIONS)
         start = [CursorText(str(partition), str(known.get(partition, cursors.BEGIN))) for partition in ends]
@@ -81,9 +92,17 @@ class Recovery:
             _raise_failed(self._store().apply(some))
             count += len(some)
         if ends:
-            self._store().save_positions(OPERATIONS, ends)
-        self._known = ends
+            self._save(ends, incarnation)
+        self._known, self._incarnation = ends or None, incarnation
         return count
+
+    def _save(self, positions: dict[int, Position], incarnation: str) -> None:
+        """Save positions in the store in which everything before them was found or applied."""
+        if self._store().incarnation() != incarnation:
+            raise Unavailable(
+                "the store of feeds has started again and may lack operations; replay them", retry_after=1
+            )
+        self._store().save_positions(OPERATIONS, positions)
 
     def _recorded(self, start: list[CursorText], refuse: Callable[[Operation], bool]) -> Iterator[Operation]:
         for batch in self._log.read(OPERATIONS, start) if start else ():

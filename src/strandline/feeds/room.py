@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from strandline.feeds.fanout.values import FanoutLetter
 from strandline.feeds.model import DeadOperation, Entry, FeedAnswer
 
 
@@ -108,3 +109,10 @@ class Feeds(ABC):
     @abstractmethod
     def dead_letters(self, *, limit: int = 100, after: int = 0) -> list[DeadOperation]:
         """Operations that were given up, oldest first; `after` is the number of the last one that is known."""
+
+    @abstractmethod
+    def fanout_letters(self, *, limit: int = 100, after: str = "") -> list[FanoutLetter]:
+        """Records that the job `fanout` has set aside, by event type, partition and cursor.
+
+        `after` is the `place` of the last one that is known.
+        """

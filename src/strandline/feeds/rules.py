@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import TypeVar
 
 from strandline.errors import Invalid
 from strandline.feeds import times
@@ -15,6 +16,7 @@ MAX_ENTRIES = 2_000
 MAX_METADATA_BYTES = 65_536
 # More than any feed has.
 _MAX_POSITION = 2**31 - 1
+_Given = TypeVar("_Given")
 
 _is_name = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._:-]{1,255}", re.ASCII).fullmatch
 
@@ -60,20 +62,21 @@ def entry(given: Entry) -> Entry:
     return given
 
 
-def entries(given: Sequence[Entry]) -> tuple[Entry, ...]:
-    _check_count(given)
-    return tuple(map(entry, given))
+def entries(given: Iterable[Entry]) -> tuple[Entry, ...]:
+    return tuple(map(entry, _counted(given)))
 
 
-def ids(given: Sequence[Entry | int]) -> tuple[int, ...]:
+def ids(given: Iterable[Entry | int]) -> tuple[int, ...]:
     """The ids of entries, each once."""
-    _check_count(given)
-    return tuple(dict.fromkeys(entry_id(one.id if isinstance(one, Entry) else one) for one in given))
+    found = (one.id if isinstance(one, Entry) else one for one in _counted(given))
+    return tuple(dict.fromkeys(map(entry_id, found)))
 
 
-def _check_count(given: Sequence[object]) -> None:
-    if len(given) > MAX_ENTRIES:
-        raise Invalid(f"a call may have at most {MAX_ENTRIES} entries, not {len(given)}; split it")
+def _counted(given: Iterable[_Given]) -> tuple[_Given, ...]:
+    found = tuple(given)
+    if len(found) > MAX_ENTRIES:
+        raise Invalid(f"a call may have at most {MAX_ENTRIES} entries, not {len(found)}; split it")
+    return found
 
 
 def _is_int(given: object) -> bool:

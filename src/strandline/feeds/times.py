@@ -23,6 +23,11 @@ def of_ms(ms: int) -> int:
     return ms << _BITS
 
 
+def last_of_ms(ms: int) -> int:
+    """The last operation time of a millisecond. No node gives a later one in it."""
+    return of_ms(ms) | ((1 << _BITS) - 1)
+
+
 def to_ms(time: int) -> int:
     return time >> _BITS
 

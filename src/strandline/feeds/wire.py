@@ -16,7 +16,9 @@ from msgspec import UNSET, Meta, UnsetType
 from strandline import errors
 from strandline.errors import Invalid, StrandlineError
 from strandline.feeds import operation_log
+from strandline.feeds.fanout.values import FanoutLetter
 from strandline.feeds.model import MAX_ID, MAX_TIME, MIN_ID, DeadOperation, Entry, FeedAnswer, Status
+from strandline.log import cursors
 
 _is_number = re.compile(r"-?[0-9]{1,20}", re.ASCII).fullmatch
 # Texts also in queries: there a number may have an exponent or a point, and would be rounded.
@@ -51,14 +53,11 @@ class OperationTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """The time of an operation, for a replay: its 64 bits, or only its milliseconds."""
 
     operation_time: AnyTime | None = None
-    operation_ms: Milliseconds | None = None
+    operation_ms: Milliseconds | TimeText | None = None
 
     def times(self) -> dict[str, int | None]:
-        time = self.operation_time
-        return {
-            "operation_time": None if time is None else number(time),
-            "operation_ms": self.operation_ms,
-        }
+        given = {"operation_time": self.operation_time, "operation_ms": self.operation_ms}
+        return {name: None if value is None else number(value) for name, value in given.items()}
 
 
 class FeedEntries(OperationTimes, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -143,6 +142,31 @@ class DeadOperationView(msgspec.Struct, frozen=True):
 
 class DeadOperationList(msgspec.Struct, frozen=True):
     items: list[DeadOperationView]
+
+
+class FanoutLetterView(msgspec.Struct, frozen=True):
+    """A record that the job `fanout` has set aside; `value` is base64."""
+
+    source: str
+    partition: int
+    cursor: str
+    reason: str
+    value: bytes | None
+
+    @property
+    def place(self) -> str:
+        return self.to_letter().place
+
+    @classmethod
+    def of(cls, letter: FanoutLetter) -> FanoutLetterView:
+        return cls(letter.source, letter.partition, str(letter.cursor), letter.reason, letter.value)
+
+    def to_letter(self) -> FanoutLetter:
+        return FanoutLetter(self.source, self.partition, cursors.stored(self.cursor), self.reason, self.value)
+
+
+class FanoutLetterList(msgspec.Struct, frozen=True):
+    items: list[FanoutLetterView]
 
 
 def entries(found: Iterable[Entry], *, msgpack: bool) -> list[Any]:

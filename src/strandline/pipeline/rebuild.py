@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from strandline import progress
 from strandline.config import Setting
 from strandline.pipeline.job import Job, JobContext, ProcessProgress
 
@@ -27,9 +28,9 @@ def _check(_: Platform, options: Mapping[str, Any]) -> None:
     RebuildOptions(**options).check()
 
 
-def _status(_: Platform) -> list[ProcessProgress]:
-    """A rebuild ends by itself and shows its progress where it was started."""
-    return []
+def _status(platform: Platform) -> list[ProcessProgress]:
+    reports = platform.feeds.fanouts.rebuilds()
+    return [ProcessProgress(owner, progress.parse(text)) for owner, text in reports.items()]
 
 
 JOB = Job(

@@ -215,3 +215,22 @@ async def list_dead_operations(call: Call[Feeds]) -> Response:
         return wire.DeadOperationList([wire.DeadOperationView.of(letter) for letter in found])
 
     return json_response(await call.run(read))
+
+
+class FanoutLetterQuery(msgspec.Struct, frozen=True):
+    """`after` is source/partition/cursor of the last record that is known."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: str = ""
+
+
+@_endpoint(
+    "GET", "/fanout-dead-letters", "Records that the job `fanout` has set aside", wire.FanoutLetterList,
+    query=FanoutLetterQuery,
+)  # fmt: skip
+async def list_fanout_letters(call: Call[Feeds]) -> Response:
+    def read() -> wire.FanoutLetterList:
+        found = call.room.fanout_letters(limit=call.query.limit, after=call.query.after)
+        return wire.FanoutLetterList([wire.FanoutLetterView.of(letter) for letter in found])
+
+    return json_response(await call.run(read))

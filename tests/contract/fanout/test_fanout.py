@@ -10,6 +10,7 @@ from services import until
 from social_network import fanout, fanouts, home
 from strandline import EventType
 from strandline.errors import Conflict, Gap, Invalid
+from strandline.feeds import times
 from strandline.feeds.fanout.values import FanoutOptions
 from strandline.log.cursors import Position
 
@@ -40,6 +41,33 @@ def test_a_follow_brings_history_and_an_unfollow_takes_it(network, node):
         act("user1", "user0")
         fanout(node).once()
         network.check()
+
+
+@pytest.mark.parametrize("repeats", [["follow"], ["unfollow", "follow"]])
+def test_a_repeated_follow_brings_history_to_a_newer_feed(network, node, repeats):
+    """Whether the follows are in one batch or not: the home feed is created after the first one."""
+    network.post("user0")
+    network.follow("stranger", "user0")
+    fanout(node).once()
+    node.feeds.set("home:stranger", [])
+    for act in repeats:
+        getattr(network, act)("stranger", "user0")
+    fanout(node).once()
+    network.post("user0")
+    fanout(node).once()
+    assert home(node, "stranger") == [2, 1]
+    assert fanouts(node).book().sizes(["user0"]) == {"user0": 1}
+
+
+def test_a_feed_that_was_set_in_the_millisecond_of_a_follow(network, node):
+    """The set had its operation time before the follow was published, so the follow brings history."""
+    network.post("user0")
+    fanout(node).once()
+    network.follow("stranger", "user0")
+    (published_ms,) = [ms for batch in node.log.read("follows") for ms in batch.records["timestamp"].to_pylist()]
+    node.feeds.set("home:stranger", [], operation_time=times.of_ms(published_ms) + 2**19)
+    fanout(node).once()
+    assert home(node, "stranger") == [1]
 
 
 def test_an_unfollow_that_is_read_after_later_posts(network, node):
@@ -79,6 +107,28 @@ def test_deletions_and_unfollows_in_one_batch(network, node):
     network.follow("user2", "user7")
     fanout(node).once()
     network.check()
+
+
+@pytest.mark.parametrize("threshold", [1, 3])
+def test_a_deleted_post_that_is_published_again(network, node, threshold):
+    """It does not reach followers who came after the deletion. Posts in any order, and of dropped feeds, do."""
+    network.follow("user1", "user0")
+    network.follow("user2", "user0")
+    network.post("user0")
+    fanout(node, threshold=threshold).once()
+    network.delete(1)
+    fanout(node, threshold=threshold).once()
+    network.follow("user3", "user0")
+    fanout(node, threshold=threshold).once()
+    event = {"author": "user0", "metadata": "YQ=="}
+    network.publish("posts", *({**event, "id": number} for number in (1, *range(100, 50, -1))))
+    fanout(node, threshold=threshold).once()
+    expected = [*range(100, 50, -1)]
+    assert [home(node, user) for user in ("user1", "user2", "user3")] == [expected] * 3
+    network.publish("posts", {**event, "id": 2})
+    node.feeds.drop("posts:user0")
+    fanout(node, threshold=threshold).once()
+    assert home(node, "user3") == [*expected, 2]
 
 
 def test_a_large_author_does_not_delay_others(network, node):
@@ -220,6 +270,16 @@ def test_feeds_of_authors_live_as_long_as_authors(network, node):
     book.renewed(["user0"], 1)
     fanout(node).once()
     assert book.idle_authors(2, 10) == []
+
+
+def test_feeds_of_authors_live_also_if_there_is_always_more_to_do(network, node):
+    network.post("user0")
+    fanout(node).once()
+    process = fanout(node)
+    process._book.renewed(["user0"], 1)
+    network.post("user1")
+    assert process._step(process._batches.look(), lambda _: None)
+    assert process._book.idle_authors(2, 10) == []
 
 
 def test_an_emptied_store_is_noticed(network, node, caplog):

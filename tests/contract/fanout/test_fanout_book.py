@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -27,13 +26,9 @@ ROUTE = FanoutRoute("posts", "1", "follows", "2", "home:", "posts:", "metadata")
 AT = {"posts": {0: Position(1, 7), 1: Position(2, -1)}, "follows": {}}
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FanoutBook]:
-    address = f"sqlite:{tmp_path / 'feeds.db'}"
-    if request.param == "postgres":
-        server = request.getfixturevalue("postgres")
-        address = server.url(server.new_database())
-    database = open_database(address)
+@pytest.fixture
+def book(database_url: str) -> Iterator[FanoutBook]:
+    database = open_database(database_url)
     yield FanoutBook(database)
     database.close()
 

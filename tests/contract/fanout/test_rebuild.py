@@ -10,7 +10,8 @@ import pytest
 
 from services import until
 from social_network import Network, create, fanout, home, killed, wipe
-from strandline.errors import Invalid, NotFound, Unavailable
+from strandline import progress
+from strandline.errors import Gap, Invalid, NotFound, Unavailable
 from strandline.feeds.fanout.rebuild import RebuildOptions
 from strandline.feeds.fanout.restoring import RestoreHere
 from strandline.log import StorageInfo
@@ -111,6 +112,43 @@ def test_a_rebuild_that_is_stopped_says_so(network, node, monkeypatch):
     network.check()
 
 
+@pytest.mark.parametrize("rebuilds", [True, False])
+def test_feeds_of_authors_that_were_dropped_are_made_again(network, node, rebuilds):
+    """By a rebuild with all posts, by the fan-out with later ones. A follow needs them."""
+    network.follow("user1", "user0")
+    network.post("user0")
+    fanout(node).once()
+    node.feeds.drop("posts:user0")
+    if rebuilds:
+        rebuild(node)
+    second = network.post("user0")
+    fanout(node).once()
+    network.follow("user2", "user0")
+    fanout(node).once()
+    if rebuilds:
+        network.check()
+    assert home(node, "user2") == ([second, 1] if rebuilds else [second])
+
+
+def test_a_rebuild_is_shown_while_it_runs_and_not_as_a_fan_out(network, node, opened):
+    network.live(20, 13)
+    fanout(node).once()
+    other, seen = opened().feeds.fanouts, []
+
+    def on_progress(_):
+        until(lambda: any(map(progress.parse, other.rebuilds().values())), "the progress of the rebuild")
+        assert other.progress() == {}
+        seen.extend(other.rebuilds().items())
+
+    made = node.feeds.fanouts.rebuild(lambda *_: [])
+    made.run(RebuildOptions(), RestoreHere(), NOTHING, on_progress)
+    owner, text = seen[0]
+    assert "rebuild:" + owner == made.keeper.owner
+    (shown,) = progress.parse(text)
+    assert (shown.event_type, shown.details) == ("posts", {"authors": 0})
+    assert other.rebuilds() == {}
+
+
 @dataclass(frozen=True)
 class Kept:
     """Posts that are in the archive only."""
@@ -163,6 +201,16 @@ def test_posts_that_have_expired_come_from_ready_hours(opened, monkeypatch):
     wipe(network)
     rebuild(node, "user1", archived=node.archive.values_before)
     assert home(node, "user1") == [3, 2]
+
+
+@pytest.mark.parametrize("opened", ["sqlite"], indirect=True)
+def test_the_first_posts_of_a_partition_that_expired_unread_are_missed(node, network):
+    """The fan-out has been at the start of the empty partition, so it notices what it has lost since."""
+    fanout(node).once()
+    network.post("user0")
+    expire(node, "posts")
+    with pytest.raises(Gap, match="expired"):
+        fanout(node).once()
 
 
 def expire(node, name):

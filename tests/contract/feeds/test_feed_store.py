@@ -165,6 +165,15 @@ def test_since_keeps_the_order_of_arrival_across_a_set(store):
     assert since(store, "ada", 20) == [15, 7]
 
 
+def test_since_keeps_the_order_of_arrival_if_a_set_is_repeated(store):
+    """Also if an id was added several times, and each addition may still be shown."""
+    first, several = install(0, "ada"), [append(3 - n, Entry(0, bytes([n])), "ada") for n in range(3)]
+    do(store, first, *several, *(append(4 + n, entry_id, "ada") for n, entry_id in enumerate((1, 5, 2))))
+    for _ in range(2):
+        assert since(store, "ada", 5) == [2]
+        do(store, first)
+
+
 # -- the cap
 
 

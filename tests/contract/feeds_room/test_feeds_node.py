@@ -388,6 +388,26 @@ def test_only_what_was_recorded_long_ago_is_marked(node, clock):
     assert node.feeds.store().positions(OPERATIONS)[0] > first[0]
 
 
+def test_nothing_is_marked_in_a_store_that_starts_again_meanwhile(node, clock, monkeypatch):
+    """What it had not saved is lost, also of what a replay has just applied."""
+    store, starts = node.feeds.store(), ["1"]
+    monkeypatch.setattr(store, "incarnation", lambda: starts.pop() if len(starts) > 1 else starts[0])
+    node.feeds.set("ada", [])
+    starts[:] = ["2", "1"]
+    with pytest.raises(Unavailable, match="started again"):
+        node.feeds.replay()
+    assert store.positions(OPERATIONS) == {}
+    assert node.feeds.replay() == 1
+    marked = store.positions(OPERATIONS)
+    node.feeds.set("bob", [])
+    run(node, "marking")
+    clock.advance(DAY_MS)
+    starts[:] = ["3", "2"]
+    run(node, "marking")
+    assert store.positions(OPERATIONS) == marked
+    assert node.feeds.replay() == 1
+
+
 @pytest.mark.parametrize("restarts", [False, True], ids=["under a node", "before a node starts"])
 def test_a_snapshot_that_is_restored_gets_what_it_lacks_before_it_is_marked(own_valkey, tmp_path, clock, restarts):
     """Otherwise a position would say that it has everything, and no replay would bring back the rest."""
@@ -417,6 +437,39 @@ def test_a_snapshot_that_is_restored_gets_what_it_lacks_before_it_is_marked(own_
         assert answers(node) == before
     assert node.feeds.replay() == 0
     node.close()
+
+
+def test_a_store_that_restarts_gets_what_it_had_not_saved(own_valkey, tmp_path, clock):
+    """Its snapshot has the newest position, because positions are saved some minutes late."""
+    settings = Settings(feeds=FeedSettings(url=own_valkey.url))
+    with Platform(tmp_path / "data", settings, clock) as node:
+        write_history(node)
+        run(node, "marking")
+        for server in nodes_of(own_valkey):
+            server.execute("SAVE")
+        node.feeds.append(Entry(300, b"late"), ["ada", "bob"])
+        node.feeds.drop("eve")
+        before = answers(node)
+        for server in nodes_of(own_valkey):
+            server.kill()
+        own_valkey.bring_back()
+        assert answers(node) != before
+        run(node, "marking")
+        assert answers(node) == before
+
+
+def test_a_store_that_loses_its_first_operations_gets_them_back(own_valkey, tmp_path, clock):
+    """Nothing was recorded yet when the node looked for a position for the first time."""
+    settings = Settings(feeds=FeedSettings(url=own_valkey.url))
+    with Platform(tmp_path / "data", settings, clock) as node:
+        run(node, "marking")
+        write_history(node)
+        before = answers(node)
+        run(node, "marking")
+        own_valkey.flush()
+        assert answers(node) != before
+        run(node, "marking")
+        assert answers(node) == before
 
 
 def test_a_node_that_was_away_for_long_has_no_dead_letters(tmp_path, clock):

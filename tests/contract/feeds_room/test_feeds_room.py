@@ -67,6 +67,15 @@ def test_empty_metadata_stay_empty_and_none_stay_none(feeds, feed):
     assert [entry.metadata for entry in feeds.get(feed)] == [b"x" * 65_536, b"", None]
 
 
+def test_entries_and_names_may_come_from_generators(feeds, feed):
+    feeds.set(feed, (Entry(number) for number in range(3)))
+    feeds.merge(feed, map(Entry, [3, 4]))
+    feeds.unmerge(feed, iter([0, Entry(1)]))
+    feeds.append(Entry(5), iter([feed]))
+    (answer,) = feeds.get_many(iter([feed]))
+    assert ids(answer.entries) == [5, 4, 3, 2]
+
+
 def test_new_since_an_entry(feeds, feed):
     for entry_id in (10, 20, 30, 15):
         feeds.append(Entry(entry_id), [feed])

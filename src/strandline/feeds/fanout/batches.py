@@ -16,8 +16,9 @@ from strandline.feeds.fanout.delivery import (
     Delivered,
     DeliveryTask,
     FanoutPlace,
-    apply_all,
+    apply_to_authors,
     divided,
+    hidden_posts,
 )
 from strandline.feeds.fanout.rules import LogRecord
 from strandline.feeds.fanout.values import (
@@ -30,7 +31,6 @@ from strandline.feeds.fanout.values import (
     PostEdit,
     QueuedPost,
 )
-from strandline.feeds.model import Operation, SetFeed, feeds_of
 from strandline.feeds.storage.port import FeedStore
 from strandline.log import cursors
 from strandline.log.cursors import Position, Span
@@ -140,8 +140,11 @@ class FanoutBatches:
             }
             # The partitions with the largest lag come last, so that they get the share that others do not need.
             for number, partition in enumerate(sorted(lags, key=lags.__getitem__)):
-                count = min(lags[partition], left // (len(lags) - number) or 1)
-                if count > 0 and left > 0:
+                share = left // (len(lags) - number) or 1 if left > 0 else 0
+                count = max(0, min(lags[partition], share))
+                # An empty partition gets a position, too: then it is noticed if its first records expire unread.
+                is_new = not lags[partition] and partition not in state.positions.get(name, {})
+                if count or is_new:
                     ends[partition] = cursors.at_index(look.spans[partition], starts[partition] + count)
                     left -= count
         return FanoutPlan(state.number, state.clock, self._clock.now_ms(), until)
@@ -179,12 +182,14 @@ class FanoutBatches:
                         edges.append(rules.edge(record.value, self._options, clock))
                 except Invalid as error:
                     letters.append(FanoutLetter(name, record.partition, record.cursor, error.detail, record.value))
-        edges = rules.net(edges, self._book.authors_of({one.follower for one in edges}))
+        existing = self._book.authors_of({one.follower for one in edges})
+        changes = rules.last_changes(edges, existing)
         edits = rules.settled(edits)
         self._write_authors(plan, edits)
-        queued, delivered = self._deliver(plan, edits, edges)
+        queued, delivered = self._deliver(plan, self._shown(edits), changes)
         self._mark(plan)
-        outcome = BatchOutcome(clock, plan.until, edges, edits, queued, delivered.reached, letters)
+        graph = rules.net(changes, existing)
+        outcome = BatchOutcome(clock, plan.until, graph, edits, queued, delivered.reached, letters)
         self._book.close(plan, outcome)
         return BatchDone(counts, delivered.entries, len(letters))
 
@@ -212,19 +217,13 @@ class FanoutBatches:
     def _write_authors(self, plan: FanoutPlan, edits: Sequence[PostEdit]) -> None:
         """Add posts to the feeds of their authors, which are created with their first post."""
         self._book.check_open(plan.number)
-        operations = [edit.operation([self._options.recent_of(edit.author)]) for edit in edits]
-        missing: list[Operation] = []
-        for operation, applied in zip(operations, self._store.apply(operations), strict=True):
-            for error in applied.failed.values():
-                raise error
-            if not applied.accepted:
-                missing.append(operation)
-        # With the earliest epoch, so that a feed that a rebuild restores at the same time keeps everything.
-        apply_all(
-            self._store, [SetFeed(0, feed, ()) for feed in dict.fromkeys(feeds_of(one)[0] for one in missing)]
-        )
-        apply_all(self._store, missing)
+        apply_to_authors(self._store, [edit.operation([self._options.recent_of(edit.author)]) for edit in edits])
         failpoints.hit("fanout.authors")
+
+    def _shown(self, edits: Sequence[PostEdit]) -> list[PostEdit]:
+        """Leave out posts that were deleted before: followers who came since have no tombstones of them."""
+        hidden = hidden_posts(self._store, self._place, edits)
+        return [edit for edit in edits if edit.deleted or (edit.author, edit.entry.id) not in hidden]
 
     def _deliver(
         self, plan: FanoutPlan, edits: Sequence[PostEdit], edges: Sequence[FollowEdge]

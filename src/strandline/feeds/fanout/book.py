@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,7 +11,7 @@ import msgspec
 from strandline import failpoints
 from strandline.engine.database import Database, LeaseClock, Rows, Tables, Transaction
 from strandline.engine.process_leases import ProcessLeases
-from strandline.errors import Conflict, NotFound
+from strandline.errors import Conflict, Invalid, NotFound
 from strandline.feeds.fanout.values import (
     BatchOutcome,
     FanoutLetter,
@@ -25,6 +26,7 @@ from strandline.log import cursors
 from strandline.log.cursors import Position
 
 _LEASES = "strandline fan-outs"
+_is_place = re.compile(r"([^/\0]+)/([0-9]{1,9})/([0-9a-f-]+)", re.ASCII).fullmatch
 
 _route = msgspec.json.Decoder(FanoutRoute).decode
 
@@ -209,10 +211,12 @@ class FanoutBook:
         rows = [{"author": author, "now_ms": now_ms} for author in authors]
         self._tables.transaction(lambda own: own.run_many("posted", rows))
 
-    def letters(self, limit: int) -> list[FanoutLetter]:
+    def letters(self, limit: int, after: str = "") -> list[FanoutLetter]:
+        """Records that were set aside, in order; `after` is the place of the last one that is known."""
+        found = self._tables.fetch("letters", limit=limit, **_place_row(after))
         return [
-            FanoutLetter(source, partition, _position(text), reason, None if value is None else bytes(value))
-            for source, partition, text, reason, value in self._tables.fetch("letters", limit=limit)
+            FanoutLetter(source, partition, cursors.stored(text), reason, None if value is None else bytes(value))
+            for source, partition, text, reason, value in found
         ]
 
     def processes(self, lease_ms: int) -> ProcessLeases:
@@ -223,12 +227,12 @@ def _state(own: Transaction) -> FanoutState:
     ((number, clock, text),) = own.run("state")
     positions: dict[str, dict[int, Position]] = {}
     for source, partition, cursor in own.run("positions"):
-        positions.setdefault(source, {})[partition] = _position(cursor)
+        positions.setdefault(source, {})[partition] = cursors.stored(cursor)
     if text is None:
         return FanoutState(number, clock, None, positions)
     stored = _plan(text)
     until = {
-        source: {partition: _position(cursor) for partition, cursor in ends.items()}
+        source: {partition: cursors.stored(cursor) for partition, cursor in ends.items()}
         for source, ends in stored.until.items()
     }
     return FanoutState(number, clock, FanoutPlan(number, stored.clock, stored.opened_ms, until), positions)
@@ -238,6 +242,17 @@ def _places(until: Mapping[str, Mapping[int, Position]]) -> Iterable[dict[str, o
     for source, ends in until.items():
         for partition, cursor in ends.items():
             yield {"source": source, "partition": partition, "cursor": str(cursor)}
+
+
+def _place_row(place: str) -> dict[str, object]:
+    """The columns of `FanoutLetter.place`."""
+    if not place:
+        return {"source": "", "partition": 0, "cursor": ""}
+    found = _is_place(place)
+    if not found:
+        raise Invalid(f"{place!r:.80} is not the place of a record: event type/partition/cursor")
+    source, partition, cursor = found.groups()
+    return {"source": source, "partition": int(partition), "cursor": cursor}
 
 
 def _without_time(row: Mapping[str, object]) -> dict[str, object]:
@@ -253,12 +268,6 @@ def _letter_row(one: FanoutLetter) -> dict[str, object]:
 def _queue_row(edit: PostEdit, turn: int) -> dict[str, object]:
     entry = {"id": edit.entry.id, "metadata": edit.entry.metadata}
     return {"author": edit.author, "time": edit.time, **entry, "deleted": edit.deleted, "turn": turn}
-
-
-def _position(text: str) -> Position:
-    found = cursors.parse(text)
-    assert found is not None  # noqa: S101 - BEGIN is never stored
-    return found
 
 
 def _names(rows: Rows) -> list[str]:

@@ -18,7 +18,7 @@ from strandline.engine.task_runner import TaskStores
 from strandline.feeds.fanout import rules
 from strandline.feeds.fanout.book import FanoutBook
 from strandline.feeds.fanout.values import FanoutOptions, FollowEdge, PostEdit, QueuedPost
-from strandline.feeds.model import Entry, MergeEntries, Operation, UnmergeEntries, feeds_of
+from strandline.feeds.model import Entry, MergeEntries, Operation, SetFeed, UnmergeEntries, feeds_of
 from strandline.feeds.settings import FeedSettings
 from strandline.feeds.storage.connect import FILE, connect
 from strandline.feeds.storage.port import FeedStore
@@ -28,6 +28,7 @@ _T = TypeVar("_T")
 # How many followers are read and written together: more need memory, fewer need more round trips.
 _AT_ONCE = 10_000
 _EDGES_AT_ONCE = 200
+_NEWEST = 20
 
 
 @dataclass(frozen=True)
@@ -158,15 +159,63 @@ def recent_entries(store: FeedStore, place: FanoutPlace, authors: Iterable[str])
     return found
 
 
+def hidden_posts(store: FeedStore, place: FanoutPlace, edits: Iterable[PostEdit]) -> set[tuple[str, int]]:
+    """Authors and ids of posts that the feeds of their authors do not show, although these feeds exist.
+
+    They were deleted before, or have too low ids. Raises if a part of the store fails.
+    """
+    hidden: dict[str, set[int]] = {}
+    for edit in edits:
+        if not edit.deleted:
+            hidden.setdefault(edit.author, set()).add(edit.entry.id)
+    for length in (_NEWEST, place.settings.cap):  # most posts are among the newest
+        for some in parts(sorted(hidden), _EDGES_AT_ONCE):
+            for name, answer in zip(
+                some, store.read([*map(place.options.recent_of, some)], 0, length), strict=True
+            ):
+                if answer.error is not None:
+                    raise answer.error
+                hidden[name] -= {entry.id for entry in answer.entries}
+                if answer.status == "miss":
+                    hidden[name].clear()
+        hidden = {name: ids for name, ids in hidden.items() if ids}
+    return {(name, entry_id) for name, ids in hidden.items() for entry_id in ids}
+
+
 def apply_all(store: FeedStore, operations: Sequence[Operation]) -> int:
     """Apply operations; returns the number of feeds that they have reached. Raises if a feed has failed."""
-    accepted = 0
-    for some in _small(operations):
-        for applied in store.apply(some):
-            for error in applied.failed.values():
-                raise error
-            accepted += applied.accepted
-    return accepted
+    return sum(count for some in _small(operations) for count in _reached(store, some))
+
+
+def apply_to_authors(store: FeedStore, operations: Sequence[Operation]) -> None:
+    """Apply operations, each on the feed of one author. A feed that does not exist is created.
+
+    It gets the earliest epoch, so that a feed that a rebuild restores at the same time keeps everything. A feed
+    that somebody has dropped needs an epoch after the drop.
+    """
+    missing = _refused(store, operations)
+    for dropped in (False, True):
+        firsts = {feeds_of(one)[0]: one.time for one in reversed(missing)}
+        apply_all(store, [SetFeed(time if dropped else 0, feed, ()) for feed, time in firsts.items()])
+        missing = _refused(store, missing)
+
+
+def _refused(store: FeedStore, operations: Sequence[Operation]) -> list[Operation]:
+    """Apply operations, and return those whose feed does not exist."""
+    return [
+        one
+        for some in _small(operations)
+        for one, count in zip(some, _reached(store, some), strict=True)
+        if not count
+    ]
+
+
+def _reached(store: FeedStore, operations: Sequence[Operation]) -> Iterator[int]:
+    """How many feeds each operation has reached. Raises if a feed has failed."""
+    for applied in store.apply(operations):
+        for error in applied.failed.values():
+            raise error
+        yield applied.accepted
 
 
 def _small(operations: Sequence[Operation]) -> Iterator[list[Operation]]:

@@ -159,6 +159,7 @@ VALUES (:source, :partition, :cursor, :reason, :value) ON CONFLICT (source, part
 
 -- name: letters
 SELECT source, partition, cursor, reason, value FROM fanout_dead_letters
+WHERE (source, partition, cursor) > (:source, :partition, :cursor)
 ORDER BY source, partition, cursor LIMIT :limit;
 
 -- include: process_leases.sql

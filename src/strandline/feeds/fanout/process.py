@@ -88,10 +88,9 @@ class FanoutProcess:
     def _step(self, looks: Looks, on_progress: OnProgress) -> bool:
         """Run a batch; False if there was nothing to do."""
         done = self._batches.step(looks)
-        if done is None:
-            self._renew_authors()
-        else:
+        if done is not None:
             self._count(done)
+        self._renew_authors()  # also if there is always more to do
         self._show(looks, on_progress)
         return done is not None
 

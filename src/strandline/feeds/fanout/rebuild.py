@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from strandline.clock import Clock
+from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.errors import Conflict, Invalid, StrandlineError, Unavailable
-from strandline.feeds import rules, times
+from strandline.feeds import times
+from strandline.feeds.fanout import rules
 from strandline.feeds.fanout.batches import FanoutBatches
 from strandline.feeds.fanout.book import FanoutBook
 from strandline.feeds.fanout.delivery import FanoutPlace, parts
@@ -22,7 +24,7 @@ from strandline.feeds.fanout.values import FanoutRoute
 from strandline.log import cursors
 from strandline.log.cursors import Position
 from strandline.log.range_source import RangeSource
-from strandline.progress import Meter, OnProgress
+from strandline.progress import OnProgress
 
 _RANGE_RECORDS = 100_000
 _USERS_IN_TASK = 500
@@ -68,6 +70,7 @@ class Rebuild:
     book: FanoutBook
     batches: FanoutBatches
     archived: ArchivedPosts
+    keeper: LeaseKeeper
     clock: Clock
 
     def run(
@@ -78,14 +81,21 @@ class Rebuild:
         A part of the users is done at a time, so that the feeds of the others stay as they are until then.
         """
         options.check()
-        meter, restored, done = Meter(), 0, 0
+        with self.keeper.alive():
+            return self._run(options, runner, stop, on_progress)
+
+    def _run(
+        self, options: RebuildOptions, runner: RestoreRunner, stop: threading.Event, on_progress: OnProgress
+    ) -> int:
+        restored, done = 0, 0
         names = options.names
         users = [*self._all_users()] if names is None else [*names]
         for user in names or ():
-            rules.name(self.place.options.home_of(user))
+            rules.check_user(user, self.place.options)
 
         def show() -> None:
-            on_progress(meter.measure(self.route.posts, done, {0: len(users) - done}, authors=restored))
+            lag = {0: len(users) - done}
+            on_progress(self.keeper.meter.measure(self.route.posts, done, lag, authors=restored))
 
         show()
         if options.authors:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from strandline.errors import Invalid, StrandlineError
 from strandline.feeds.fanout import rules
-from strandline.feeds.fanout.delivery import FanoutPlace, apply_all, parts, recent_entries
+from strandline.feeds.fanout.delivery import FanoutPlace, apply_all, apply_to_authors, parts, recent_entries
 from strandline.feeds.fanout.rules import AuthorEntries
 from strandline.feeds.model import DeleteEntry, MergeEntries, Operation, SetFeed
 from strandline.log.ranges import PartitionRange, read_range
@@ -71,7 +71,7 @@ class AuthorRestore:
         for some in parts(every, _AUTHORS_AT_ONCE):
             operations = [operation for author, own in some for operation in self._operations(author, own)]
             apply_all(store, [one for one in operations if isinstance(one, SetFeed)])
-            apply_all(store, [one for one in operations if not isinstance(one, SetFeed)])
+            apply_to_authors(store, [one for one in operations if not isinstance(one, SetFeed)])
             book.posted([author for author, _ in some], self.now_ms)
         return len(every)
 

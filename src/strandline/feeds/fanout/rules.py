@@ -52,7 +52,7 @@ def _post_decoder(metadata: str) -> Callable[[bytes], Any]:
 def post(value: bytes | None, options: FanoutOptions, time: int) -> PostEdit:
     """The post of an event, or its deletion. Invalid, with the reason, if the event is neither."""
     found = _decoded(_post_decoder(options.metadata), value)
-    _check_user(found.author, options)
+    check_user(found.author, options)
     entry = Entry(_id(found.id), None if found.deleted else _metadata(bytes(found.content), options.metadata))
     return PostEdit(time, found.author, rules.entry(entry), found.deleted)
 
@@ -60,8 +60,8 @@ def post(value: bytes | None, options: FanoutOptions, time: int) -> PostEdit:
 def edge(value: bytes | None, options: FanoutOptions, time: int) -> FollowEdge:
     """The follow or unfollow of an event. Invalid, with the reason, if the event is neither."""
     found = _decoded(_decode_follow, value)
-    _check_user(found.author, options)
-    _check_user(found.follower, options)
+    check_user(found.author, options)
+    check_user(found.follower, options)
     return FollowEdge(time, found.author, found.follower, found.action == "follow")
 
 
@@ -74,12 +74,15 @@ def _decoded(decode: Callable[[bytes], Any], value: bytes | None) -> Any:
         raise Invalid(str(error)) from None
 
 
-def _check_user(name: str, options: FanoutOptions) -> None:
-    """Both feeds of a user need a valid name."""
+def check_user(name: str, options: FanoutOptions) -> None:
+    """Both feeds of a user need a valid name, which no feed of another user has."""
     if not name:
         raise Invalid("the name of a user is empty")
     for prefix in (options.home, options.recent):
         rules.name(prefix + name)
+    shorter, longer = sorted((options.home, options.recent), key=len)
+    if (shorter + name).startswith(longer):
+        raise Invalid(f"the feed {shorter + name!r:.80} of the user {name!r:.80} is a feed of another user, too")
 
 
 def _id(given: int | str) -> int:
@@ -103,9 +106,12 @@ def _metadata(raw: bytes, field: str) -> bytes | None:
 
 
 def stamps(clock: int, opened_ms: int, records: Iterable[LogRecord]) -> Iterator[tuple[int, LogRecord]]:
-    """Each record with its operation time: the time of its publication, but later than all times before."""
+    """Each record with its operation time: the time of its publication, but later than all times before.
+
+    That is the end of the millisecond, so that a feed that was set earlier in it gets what was published.
+    """
     for record in records:
-        published = times.of_ms(max(0, min(record.published_ms, opened_ms)))
+        published = times.last_of_ms(max(0, min(record.published_ms, opened_ms)))
         clock = min(max(published, clock + 1), MAX_TIME)
         yield clock, record
 
@@ -116,10 +122,18 @@ def settled(edits: Sequence[PostEdit]) -> list[PostEdit]:
     return [one for one in edits if one.deleted or (one.author, one.entry.id) not in gone]
 
 
-def net(edges: Iterable[FollowEdge], existing: set[tuple[str, str]]) -> list[FollowEdge]:
-    """The last change of each pair of (author, follower), if it adds or removes an edge of the graph."""
+def last_changes(edges: Iterable[FollowEdge], existing: set[tuple[str, str]]) -> list[FollowEdge]:
+    """The last change of each pair of (author, follower) that changes feeds.
+
+    A follow does, also a repeated one: the feed may be newer than the edge. An unfollow without a follow does not.
+    """
     last = {(one.author, one.follower): one for one in edges}
-    return [one for pair, one in last.items() if one.follows != (pair in existing)]
+    return [one for pair, one in last.items() if one.follows or pair in existing]
+
+
+def net(changes: Iterable[FollowEdge], existing: set[tuple[str, str]]) -> list[FollowEdge]:
+    """The last changes that add an edge to the graph or remove one."""
+    return [one for one in changes if one.follows != ((one.author, one.follower) in existing)]
 
 
 def by_author(edges: Iterable[FollowEdge]) -> dict[str, dict[str, bool]]:

@@ -15,13 +15,18 @@ from strandline.feeds.fanout.book import FanoutBook
 from strandline.feeds.fanout.delivery import FanoutPlace
 from strandline.feeds.fanout.process import FanoutProcess
 from strandline.feeds.fanout.rebuild import ArchivedPosts, Rebuild
-from strandline.feeds.fanout.values import FanoutOptions, FanoutRoute
+from strandline.feeds.fanout.values import FanoutLetter, FanoutOptions, FanoutRoute
 from strandline.feeds.settings import FeedSections
 from strandline.feeds.storage.connect import FILE
 from strandline.feeds.storage.port import FeedStore
 from strandline.log.event_types import refuse_actions
 from strandline.log.local import LocalLog
 from strandline.log.range_source import RangeSource
+
+# Begins the names of rebuilds, which are registered beside the processes of the fan-out.
+_REBUILD = "rebuild:"
+# A rebuild has no lease that others wait for.
+_NO_LIMIT_MS = 2**63
 
 
 @dataclass(frozen=True)
@@ -41,11 +46,8 @@ class Fanouts:
         book.begin(route)
         place = self.place(options)
         batches = self.batches(place, route, runner)
-        leases, coordination = self._leases(), self.settings.coordination
-        keeper = LeaseKeeper(
-            "the fan-out's lease", leases, coordination.session_timeout_ms, coordination.stall_timeout_ms
-        )
-        return FanoutProcess(place, batches, book, self.store(), leases, keeper, self.clock)
+        keeper = self._keeper("the fan-out's lease", self.settings.coordination.stall_timeout_ms)
+        return FanoutProcess(place, batches, book, self.store(), self._leases(), keeper, self.clock)
 
     def batches(self, place: FanoutPlace, route: FanoutRoute, runner: TaskRunner | None = None) -> FanoutBatches:
         return FanoutBatches(
@@ -58,7 +60,9 @@ class Fanouts:
         route = book.route()
         names = {name: getattr(route, name) for name in ("posts", "follows", "home", "recent", "metadata")}
         place = self.place(FanoutOptions(**names))
-        return Rebuild(place, route, self.source(), book, self.batches(place, route), archived, self.clock)
+        keeper = self._keeper("the registration of a rebuild", _NO_LIMIT_MS, _REBUILD)
+        batches = self.batches(place, route)
+        return Rebuild(place, route, self.source(), book, batches, archived, keeper, self.clock)
 
     def book(self) -> FanoutBook:
         return FanoutBook(self.databases.get(self.settings.feeds.database_url, FILE))
@@ -77,9 +81,28 @@ class Fanouts:
         return FanoutRoute(**names, posts_id=posts.id, follows_id=follows.id)
 
     def progress(self) -> dict[str, str]:
-        """What each running process last reported, by the name of the process. Creates no file."""
-        made = self.settings.feeds.database_url or (self.databases.data / FILE).exists()
-        return self._leases().owners() if made else {}
+        """What each running fan-out last reported, by the name of the process. Creates no file."""
+        return {owner: text for owner, text in self._reports().items() if not owner.startswith(_REBUILD)}
+
+    def rebuilds(self) -> dict[str, str]:
+        """As `progress`, of the rebuilds that run."""
+        found = self._reports().items()
+        return {owner.removeprefix(_REBUILD): text for owner, text in found if owner.startswith(_REBUILD)}
+
+    def letters(self, limit: int, after: str) -> list[FanoutLetter]:
+        """See `Feeds.fanout_letters`. Creates no file."""
+        return self.book().letters(limit, after) if self._is_made() else []
+
+    def _reports(self) -> dict[str, str]:
+        return self._leases().owners() if self._is_made() else {}
+
+    def _is_made(self) -> bool:
+        return bool(self.settings.feeds.database_url) or (self.databases.data / FILE).exists()
+
+    def _keeper(self, what: str, stall_ms: int, kind: str = "") -> LeaseKeeper:
+        return LeaseKeeper(
+            what, self._leases(), self.settings.coordination.session_timeout_ms, stall_ms, kind=kind
+        )
 
     def _leases(self) -> ProcessLeases:
         return self.book().processes(self.settings.coordination.session_timeout_ms)

@@ -16,6 +16,8 @@ from strandline.log.cursors import Position
 
 #: What to do if records have expired before they were read: see `FanoutOptions.lost`.
 _ON_LOST = ("stop", "skip")
+#: The fields of a post that have a meaning of their own.
+_POST_FIELDS = ("author", "id", "deleted")
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,11 @@ class FanoutOptions:
             raise Invalid(f"home and recent of the fan-out are both {self.home!r}; feeds need different names")
         for prefix in (self.home, self.recent):
             rules.name(f"{prefix}x")
+        if self.metadata in _POST_FIELDS or not self.metadata.isprintable() or {*self.metadata} & {*'"\\'}:
+            raise Invalid(
+                f"metadata of the fan-out must name a field other than {', '.join(_POST_FIELDS)}, without quotes "
+                f"and backslashes, not {self.metadata!r:.80}"
+            )
         for name in ("threshold", "chunk", "batch"):
             if getattr(self, name) < 1:
                 raise Invalid(f"{name} of the fan-out must be at least 1, but is {getattr(self, name)}")
@@ -121,6 +128,11 @@ class FanoutLetter(msgspec.Struct, frozen=True):
     cursor: Position
     reason: str
     value: bytes | None
+
+    @property
+    def place(self) -> str:
+        """Where the record is, as a text. Letters are in the order of source, partition and cursor."""
+        return f"{self.source}/{self.partition}/{self.cursor}"
 
 
 #: Positions by event type and partition.

@@ -63,6 +63,10 @@ class FeedStore(ABC):
         """
 
     @abstractmethod
+    def incarnation(self) -> str:
+        """Changes whenever a part of the store has started again or was replaced, and may be an older copy now."""
+
+    @abstractmethod
     def check(self) -> None:
         """Return if all parts of the store answer; Unavailable otherwise."""
 

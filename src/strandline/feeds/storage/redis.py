@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from strandline.clock import Clock
 from strandline.engine.redis import Redis
-from strandline.engine.redis_commands import Command, command
+from strandline.engine.redis_commands import Command, command, pack
 from strandline.errors import StrandlineError
 from strandline.feeds.fold import FeedState, fold, since, visible
 from strandline.feeds.model import (
@@ -193,6 +193,11 @@ class RedisFeedStore(FeedStore):
         everywhere = set.intersection(*map(set, parts))
         return {partition: min(part[partition] for part in parts) for partition in sorted(everywhere)}
 
+    def incarnation(self) -> str:
+        ask = pack(b"INFO", b"server")
+        masters = [Command(key, ask) for key in self._redis.keys_on_masters(b"incarnation")]
+        return " ".join(sorted(map(_run_id, _successful(self._redis.read(masters)))))
+
     def check(self) -> None:
         _successful(self._redis.read([command(b"EXISTS", key) for key in self._redis.keys_on_masters(b"check")]))
 
@@ -236,6 +241,12 @@ def _successful(answers: list[Any]) -> list[Any]:
         if isinstance(answer, StrandlineError):
             raise answer
     return answers
+
+
+def _run_id(info: bytes) -> str:
+    """A server has a new one after every start."""
+    fields = dict(line.partition(b":")[::2] for line in info.split(b"\r\n"))
+    return fields[b"run_id"].decode()
 
 
 def _encoded(position: Position) -> bytes:

@@ -221,6 +221,10 @@ class SqlFeedStore(FeedStore):
         rows = self._tables.fetch("positions", source=source)
         return {partition: Position(order, offset) for partition, order, offset in rows}
 
+    def incarnation(self) -> str:
+        # What was committed stays in the file. A process that starts replays in any case.
+        return ""
+
     def check(self) -> None:
         self._tables.fetch("positions", source="")
 
@@ -256,12 +260,15 @@ def _folded(rows: Rows) -> fold.FeedState:
 def _rows(number: int, kept: Iterable[Record]) -> list[tuple[int, int, int, int, int, bytes | None]]:
     """Rows with the place of each record in the order of arrival. Tombstones may be given twice."""
     rows = []
+    arrived: set[int] = set()
     following = 0
     for record in kept:
         if record.kind >= EPOCH:
             continue
         place = following if record.rank is None else record.rank
         rows.append((number, record.id, record.time, record.kind, place, record.metadata))
-        if record.kind <= HISTORY:
+        # Ranks count ids: a second addition of an id has no place of its own.
+        if record.kind <= HISTORY and record.id not in arrived:
+            arrived.add(record.id)
             following = max(following, place + 1)
     return rows
