@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench import machine, results
+from bench import machine, results, slow_disk
 from bench.rows import ALL
 from bench.runner import Measured, Row, Scale, measure
 
@@ -25,13 +25,17 @@ def main(arguments: Sequence[str]) -> int:
     if not rows:
         print("no row has such a name; the rows are:", *(row.name for row in ALL), sep="\n  ")
         return 2
+    file = results.FILE
+    if options.fsync_ms:
+        slow_disk.restart(options.fsync_ms, options.directory, arguments)
+        file = slow_disk.results(options.fsync_ms)
     console = Console(width=None if sys.stdout.isatty() else 160)
     lines = []
     for row in rows:
         found, measured = _measured(row, options)
         lines.append((row, found, measured))
         if not options.quick:
-            results.save(found, ALL)  # at once: the remaining rows may take an hour
+            results.save(found, ALL, file)  # at once: the remaining rows may take an hour
             console.print(f"{row.name}: {found.get('failure', 'measured')}", style="dim")
     console.print(results.table(lines))
     return 0 if all(measured for _, _, measured in lines) else 1
@@ -42,6 +46,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("words", nargs="*", help="measure only rows whose name contains all of these words")
     parser.add_argument("--rounds", type=int, default=5, help="number of rounds, after one warm-up round")
     parser.add_argument("--quick", action="store_true", help="do a hundredth of the work, to check that it runs")
+    parser.add_argument(
+        "--fsync-ms", type=float, help="as on a disk whose fsync takes so much longer; needs a C compiler"
+    )
     parser.add_argument("--directory", type=Path, default=_BUILD, help="place for data: a disk, not memory")
     options = parser.parse_args(arguments)
     options.directory.mkdir(parents=True, exist_ok=True)
