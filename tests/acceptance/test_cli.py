@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import strandline
-from services import STRANDLINE, environment, free_port, run_cli, until
+from services import DEADLINE_S, STRANDLINE, environment, free_port, run_cli, until
 from strandline import EventType
 from strandline.cli import COMMANDS
 from strandline.settings import Settings
@@ -301,6 +301,21 @@ def test_ctrl_c_while_publishing_says_where_to_go_on(place: list[str], orders: s
         assert out.startswith(b"20 published")
         assert errors == b"error: interrupted; continue from line 21\n"
         assert sum(len(batch) for batch in platform.log.read(orders)) == 20
+
+
+def test_publishing_from_a_terminal_says_what_it_reads(place: list[str], orders: str):
+    """On a terminal, the command says that it waits for events, and how to end the input."""
+    ours, theirs = os.openpty()
+    command = [STRANDLINE, "publish", orders, *place]
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    )
+    assert b"Ctrl-D" in process.stderr.readline()
+    os.write(ours, b'{"n": 1}\n\x04')
+    out, _ = process.communicate(timeout=DEADLINE_S)
+    os.close(ours)
+    os.close(theirs)
+    assert out.startswith(b"1 published")
 
 
 def test_consume_starts_where_told(place: list[str], orders: str):

@@ -64,6 +64,7 @@ def test_the_grid_shows_which_hours_are_ready(data):
     grid = good("archive", "status", "--data", data, **now)
     assert "■  ■  ■  ·" in grid
     assert "orders 2024-05-01" in grid
+    assert "■ ready   □ ended" in grid
     assert orders["worked_at"] in grid
     assert orders["worked_at"].startswith("2024-05-01T15:0")
 
@@ -75,6 +76,7 @@ def test_due_hours_are_shown_whatever_the_span(data):
         shown = good("archive", command, "--data", data, "--from", "2024-04-01", "--to", "2024-04-02", **later)
         assert "orders: 2024-05-01T15 is not ready: " in shown
         assert "more hours are due" in shown
+        assert "■" not in shown
 
 
 @pytest.fixture(scope="module")

@@ -50,9 +50,10 @@ def feed(commands: Commands) -> str:
 def test_entries_are_appended_and_shown(commands, feed):
     assert commands.good("show", feed) == "no entries\n"
     assert commands.good("append", "9223372036854775807", feed, "nobody", "--metadata", "héllo") == (
-        "appended 9223372036854775807 to 1 feeds\n"
+        "appended 9223372036854775807 to 1 feed; 1 feed does not exist\n"
     )
     assert commands.parsed("append", "--metadata-base64", "AP8=", "--", "-5", feed) == {"accepted": 1}
+    assert commands.good("append", "--", "-5", feed, feed) == "appended -5 to 1 feed\n"
     shown = commands.good("show", feed)
     assert "9223372036854775807" in shown
     assert "héllo" in shown
@@ -67,7 +68,7 @@ def test_entries_are_appended_and_shown(commands, feed):
 def test_entries_are_merged_unmerged_and_deleted(commands, feed):
     assert commands.good("merge", feed, "1", "2", "3") == f"merged 3 entries into {feed}\n"
     assert commands.parsed("unmerge", feed, "2") == {"accepted": 1}
-    assert commands.good("delete", "3", feed, "--yes") == "deleted 3 from 1 feeds\n"
+    assert commands.good("delete", "3", feed, "--yes") == "deleted 3 from 1 feed\n"
     assert commands.parsed("show", feed) == {"entries": [{"id": "1"}]}
     assert commands.good("merge", "nobody", "1") == "the feed nobody does not exist\n"
 
@@ -98,5 +99,7 @@ def test_wrong_arguments(commands, feed):
         ("merge", feed),
         ("append", "1", feed, "--metdata", "x"),
         ("show", feed, "--offset", "-1"),
+        ("show", feed, "--since", "1", "--length", "20"),
+        ("show", feed, "--offset", "0", "--since", "1"),
     ):
         assert commands.run(*arguments)[0] == 2, arguments

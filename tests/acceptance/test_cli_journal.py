@@ -78,7 +78,8 @@ def test_events_are_appended_and_shown(commands, topic, tmp_path: Path):
     assert (found[0]["tags"], found[0]["metadata"]) == (["x", "y"], {"a": 1})
     assert [event["seq_nr"] for event in commands.events(topic, "one", "--from", "2", "--limit", "2")] == [2, 3]
     assert [event["seq_nr"] for event in commands.events(topic, "one", "--to", "1")] == [1]
-    assert commands.events(topic, "absent") == []
+    assert commands.events(topic, "one", "--from", "0") == found
+    assert commands.events(topic, "one", "--to", "0") == commands.events(topic, "absent") == []
 
 
 def test_a_conflict_is_explained(commands, topic):

@@ -65,7 +65,9 @@ def test_mistakes_are_named(target):
     code, text = bad("timelines", "switch", "orders", "nowhere", *target)
     assert (code, "nowhere" in text) == (1, True)
     code, text = bad("timelines", "abort", "orders", *target)
-    assert (code, "under way" in text) == (1, True)
+    assert (code, "under way; there is nothing to abort" in text) == (1, True)
+    code, text = bad("storages", "add", "default", "--sqlite", "other", *target)
+    assert (code, "exists already; choose another id" in text) == (1, True)
     code, text = bad("event-types", "grow", "orders", "1", *target)
     assert (code, "shrink" in text) == (1, True)
     assert bad("timelines", "status", "nothing", *target)[0] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ class Scripted:
         self._listener = socket.create_server(("127.0.0.1", port))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.requests: list[bytes] = []
+        self.heads: list[bytes] = []
         self._hanging: list[socket.socket] = []
         self._thread = threading.Thread(target=self._run, args=(script,))
         self._thread.start()
@@ -52,8 +54,7 @@ class Scripted:
             connection.sendall(answer)
             connection.close()
 
-    @staticmethod
-    def _request(connection: socket.socket) -> bytes:
+    def _request(self, connection: socket.socket) -> bytes:
         received = b""
         while b"\r\n\r\n" not in received:
             received += connection.recv(65536)
@@ -61,6 +62,7 @@ class Scripted:
         lengths = [line.split(b":")[1] for line in head.lower().splitlines() if line.startswith(b"content-length")]
         while lengths and len(body) < int(lengths[0]):
             body += connection.recv(65536)
+        self.heads.append(head)
         return head.splitlines()[0] + b" " + body
 
     def close(self) -> None:
@@ -152,6 +154,37 @@ def test_a_read_that_broke_off_is_asked_again():
     with scripted(DROP, good) as server, strandline.connect(server.url) as remote:
         assert remote.log.event_types() == []
         assert len(server.requests) == 2
+
+
+EMPTY_LIST = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"
+
+
+@pytest.mark.parametrize("with_port", [False, True])
+def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, with_port):
+    """Requests go through the proxy in `HTTP_PROXY`, unless `NO_PROXY` names the server, perhaps with its port."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with scripted(EMPTY_LIST) as proxy, scripted(EMPTY_LIST) as server:
+        monkeypatch.setenv("http_proxy", proxy.url.removeprefix("http://"))
+        monkeypatch.setenv("no_proxy", server.url.removeprefix("http://") if with_port else "127.0.0.1")
+        with (
+            strandline.connect("http://strandline.invalid:81/node") as far,
+            strandline.connect(server.url) as near,
+        ):
+            assert far.log.event_types() == near.log.event_types() == []
+        assert proxy.requests == [b"GET http://strandline.invalid:81/node/event-types HTTP/1.1 "]
+        assert server.requests == [b"GET /event-types HTTP/1.1 "]
+
+
+def test_a_password_in_the_address_is_sent():
+    """A proxy in front of the server may ask for a name and a password. Messages do not show them."""
+    with scripted(EMPTY_LIST) as server:
+        address = server.url.replace("//", "//ann:p%40ss@")
+        with strandline.connect(address) as remote:
+            assert remote.log.event_types() == []
+            assert "p%40ss" not in remote.url
+        login = base64.b64encode(b"ann:p@ss")
+        assert b": Basic " + login in server.heads[0]
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8080", "ftp://host", "http://", "data"])

@@ -1,5 +1,6 @@
 """The documentation: its examples run, its reference matches the code, its links are valid."""
 
+import html
 import os
 import re
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from services import DEADLINE_S, Server, Up
+from services import CLIENT, DEADLINE_S, Server, Up
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.relative_to(ROOT) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -70,9 +71,19 @@ def follow(page: Path, url: str, folder: Path) -> None:
 
 
 def test_the_readme_runs(folder):
-    """The README is read first, with all jobs, as `make up SHIFT=10s` starts them."""
+    """The README is read first, with all jobs, as `make up SHIFT=10s` starts them; then the start page."""
     with Up(folder / "data", shift="10s") as node:
         follow(README, node.url, folder)
+        commands, with_curl, program = (html.unescape(block) for block in start_page(node.url))
+        assert run(["bash"], shell(commands), folder).endswith('{"id": 1, "part": "bolt"}\n')
+        run(["bash"], shell(with_curl), folder)
+        assert "bolt" in run([sys.executable, "-W", "error", "-"], program, folder)
+
+
+def start_page(url: str) -> list[str]:
+    """The blocks of commands of the start page."""
+    page = CLIENT.get(url).text
+    return re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)
 
 
 def test_the_fan_out_runs(tmp_path):
@@ -119,6 +130,19 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", (ROOT / page).read_text()):
         if "://" not in target:
             assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def test_every_named_test_exists():
+    """The pages name tests by their path, or by the name of the file after another one of the same folder."""
+    named = 0
+    for page in PAGES:
+        for folder, file in re.findall(r"`(tests/[\w/]*?)?(\w+\.py)?`", (ROOT / page).read_text()):
+            if folder:
+                assert (ROOT / folder / file).exists(), (page, folder, file)
+            elif file.startswith("test_"):
+                assert [*ROOT.glob(f"tests/**/{file}")], (page, file)
+            named += bool(folder)
+    assert named > 50
 
 
 def test_the_readme_is_short():

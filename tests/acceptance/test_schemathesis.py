@@ -115,6 +115,7 @@ BEYOND_SCHEMA = {
     },
     # `after` is the place of a dead letter.
     "GET /dead-letters/{topic}": ["422"],
+    "GET /fanout-dead-letters": ["422"],
     # Metadata are base64; an operation is not too old, and has one time; texts of 19 digits can be too large.
     **{f"{method} /feeds/{{feed}}": ["422"] for method in ("GET", "PUT", "DELETE")},
     **{f"POST /feeds/{{feed}}/{path}": ["422"] for path in ("merge", "unmerge")},

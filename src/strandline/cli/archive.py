@@ -16,6 +16,7 @@ from rich.text import Text
 
 from strandline.cli import output
 from strandline.cli.failures import FAILED
+from strandline.cli.group import Group
 from strandline.cli.target import Target, on_target
 from strandline.clock import system_clock
 from strandline.errors import Invalid
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # imported by the commands that need them: slow to load
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _MARKS = {"ready": ("■", "green"), "due": ("□", "yellow"), "open": ("·", "dim")}
+_LEGEND = "■ ready   □ ended, not complete   · not ended   a number: revisions by late events"
 
 
 def _hour(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
@@ -48,7 +50,7 @@ def _span(command: Callable[..., Any]) -> Callable[..., Any]:
 _hour_argument = click.argument("hour", callback=_hour, metavar="HOUR")
 
 
-@click.group()
+@click.group(cls=Group)
 def archive() -> None:
     """Show which hours are complete, wait for them, verify their files, and replay them."""
 
@@ -76,13 +78,14 @@ def status(target: Target, start: str | None, end: str | None) -> None:
     if not found:
         print("nothing is archived in this span; start the archive with `strandline pipeline run archive`")
         return
-    _print_grid({name: own for name, own in hours.items() if own})
+    if rows := {name: own for name, own in hours.items() if own}:
+        _print_grid(rows)
     _print_counts(found)
 
 
 def _print_grid(hours: Mapping[str, Sequence[HourStatus]]) -> None:
     """Print one line per event type and day."""
-    wide = max(map(len, hours), default=0)
+    wide = max(map(len, hours))
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(Text(" " * (wide + 13) + "".join(f"{hour:02d} " for hour in range(24)), "dim"))
     for event_type, own in hours.items():
@@ -96,6 +99,7 @@ def _print_grid(hours: Mapping[str, Sequence[HourStatus]]) -> None:
                 late = of_day[number].revision if number in of_day else 0
                 line.append(f"{mark}{late if late > 1 else ' '} ", style)
             console.print(line)
+    console.print(Text(f"{_LEGEND}\n", "dim"))
 
 
 def _print_counts(found: Sequence[ArchiveStatus]) -> None:
@@ -123,7 +127,8 @@ def _print_counts(found: Sequence[ArchiveStatus]) -> None:
 def _print_due(found: Sequence[ArchiveStatus]) -> None:
     for one in found:
         if one.due:
-            more = f" ({one.due_hours - 1} more hours are due)" if one.due_hours > 1 else ""
+            others = output.counted(one.due_hours - 1, "more hour is", "more hours are")
+            more = f" ({others} due)" if one.due_hours > 1 else ""
             print(f"{one.event_type}: {one.due[0].hour} is not ready: {one.due[0].reason}{more}")
 
 
@@ -193,7 +198,8 @@ def verify(target: Target, event_types: tuple[str, ...], start: str | None, end:
         for check in bad:
             print(f"{check.event_type} {check.hour}: {'; '.join(check.problems)}")
         rows = sum(check.rows for check in checks)
-        print(f"{len(checks) - len(bad)} of {len(checks)} ready hours are in order, {rows:,} rows")
+        ready = output.counted(len(checks), "ready hour is", "ready hours are")
+        print(f"{len(checks) - len(bad)} of {ready} in order, {output.counted(rows, 'row')}")
         _print_due([one for one in known if not event_types or one.event_type in event_types])
     return FAILED if bad else 0
 
@@ -216,7 +222,9 @@ def replay(target: Target, event_type: str, into: str, start: str | None, end: s
             hours, events = hours + 1, events + replayed.events
             count()
     counts = {"hours": hours, "events": events, "into": into}
-    target.print_done(f"{events:,} events of {hours} hours were published into {into}", counts)
+    target.print_done(
+        f"published {output.counted(events, 'event')} of {output.counted(hours, 'hour')} into {into}", counts
+    )
 
 
 @archive.command("moved")
@@ -228,7 +236,7 @@ def moved(target: Target) -> None:
     """
     with target.open_data() as platform:
         hours = platform.archive.moved()
-    target.print_done(f"{hours:,} flagged hours are in the new place", {"hours": hours})
+    target.print_done(f"found {output.counted(hours, 'flagged hour')} in the new place", {"hours": hours})
 
 
 @archive.command("retire")

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from strandline.cli import output
+from strandline.cli.group import Group
 from strandline.cli.target import Target, on_target, yes_option
 from strandline.errors import Invalid, Malformed
 from strandline.log.model import Category, EventType, Strategy
@@ -16,7 +17,7 @@ from strandline.log.model import Category, EventType, Strategy
 Fields = dict[str, Any]
 
 
-@click.group()
+@click.group(cls=Group)
 def event_types() -> None:
     """List, show, create, update, grow and delete event types."""
 
@@ -126,7 +127,7 @@ def grow(target: Target, name: str, partitions: int) -> None:
     """Grow event type NAME to PARTITIONS partitions while it is written and read."""
     with target.open() as rooms:
         rooms.log.admin.grow(name, partitions)
-    target.print_done(f"{name} has {partitions} partitions", {"partitions": partitions})
+    target.print_done(f"{name} has {output.counted(partitions, 'partition')}", {"partitions": partitions})
 
 
 def _json_object(file: BinaryIO) -> Fields:

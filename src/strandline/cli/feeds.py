@@ -9,6 +9,8 @@ from typing import Any
 import click
 
 from strandline import logging_setup
+from strandline.cli import output
+from strandline.cli.group import Group
 from strandline.cli.pipeline import application, master_option
 from strandline.cli.progress import shown
 from strandline.cli.target import Target, on_target, yes_option
@@ -34,7 +36,7 @@ def _operation_ms(command: Any) -> Any:
     )(command)
 
 
-@click.group()
+@click.group(cls=Group)
 def feeds() -> None:
     """Look at home timelines, append, delete, merge and unmerge entries, and rebuild feeds.
 
@@ -44,14 +46,19 @@ def feeds() -> None:
 
 @feeds.command()
 @_feed
-@click.option("--offset", type=click.IntRange(min=0), default=0, show_default=True, help="Newest entries to skip.")
-@click.option("--length", type=click.IntRange(min=0), default=20, show_default=True, help="Most entries to show.")
-@click.option("--since", type=_entry_id, metavar="ID", help="Only entries that were added after this one.")
+@click.option("--offset", type=click.IntRange(min=0), help="Newest entries to skip; default: 0.")
+@click.option("--length", type=click.IntRange(min=0), help="Most entries to show; default: 20.")
+@click.option("--since", type=_entry_id, metavar="ID", help="Instead: all entries that were added after this one.")
 @on_target
-def show(target: Target, feed: str, offset: int, length: int, since: int | None) -> None:
+def show(target: Target, feed: str, offset: int | None, length: int | None, since: int | None) -> None:
     """Show the entries of FEED, newest first."""
+    if since is not None and (offset, length) != (None, None):
+        raise click.UsageError("give either --since, or --offset and --length", click.get_current_context())
     with target.open() as rooms:
-        found = rooms.feeds.get(feed, offset, length) if since is None else rooms.feeds.get_since(feed, since)
+        if since is None:
+            found = rooms.feeds.get(feed, offset or 0, 20 if length is None else length)
+        else:
+            found = rooms.feeds.get_since(feed, since)
     value = {"entries": wire.entries(found, msgpack=False)}
     target.print_table(value, ("id", "metadata"), [(str(one.id), _text(one)) for one in found], "no entries")
 
@@ -62,6 +69,17 @@ def _text(entry: Entry) -> str | None:
     text = entry.metadata.decode(errors="replace")
     shown = text if text.isprintable() else entry.metadata.hex(" ")
     return shown if len(shown) <= _SHOWN_BYTES else shown[:_SHOWN_BYTES] + "…"
+
+
+def _entries(ids: Sequence[int]) -> str:
+    return output.counted(len(ids), "entry", "entries")
+
+
+def _reached(done: str, accepted: int, feeds: Sequence[str]) -> str:
+    """How many feeds a write has reached, and why not all of them."""
+    missing = len({*feeds}) - accepted
+    why = f"; {output.counted(missing, 'feed does', 'feeds do')} not exist" if missing else ""
+    return f"{done} {output.counted(accepted, 'feed')}{why}"
 
 
 @feeds.command()
@@ -83,7 +101,7 @@ def append(
     entry = Entry(entry_id, _metadata(metadata, metadata_base64))
     with target.open() as rooms:
         accepted = rooms.feeds.append(entry, feeds, operation_ms=operation_ms)
-    target.print_done(f"appended {entry_id} to {accepted} feeds", wire.AcceptedFeeds(accepted))
+    target.print_done(_reached(f"appended {entry_id} to", accepted, feeds), wire.AcceptedFeeds(accepted))
 
 
 def _metadata(text: str | None, encoded: str | None) -> bytes | None:
@@ -105,10 +123,10 @@ def _metadata(text: str | None, encoded: str | None) -> bytes | None:
 @on_target
 def delete(target: Target, entry_id: int, feeds: Sequence[str], operation_ms: int | None, *, yes: bool) -> None:
     """Delete the entry ID from the FEEDs for good."""
-    target.confirm(f"Delete {entry_id} from {len(feeds)} feeds for good?", yes=yes)
+    target.confirm(f"Delete {entry_id} from {output.counted(len({*feeds}), 'feed')} for good?", yes=yes)
     with target.open() as rooms:
         accepted = rooms.feeds.delete(entry_id, feeds, operation_ms=operation_ms)
-    target.print_done(f"deleted {entry_id} from {accepted} feeds", wire.AcceptedFeeds(accepted))
+    target.print_done(_reached(f"deleted {entry_id} from", accepted, feeds), wire.AcceptedFeeds(accepted))
 
 
 @feeds.command("set")
@@ -120,7 +138,7 @@ def set_feed(target: Target, feed: str, ids: Sequence[int], operation_ms: int | 
     """Create FEED with the entries ID, or replace its entries."""
     with target.open() as rooms:
         rooms.feeds.set(feed, [*map(Entry, ids)], operation_ms=operation_ms)
-    target.print_done(f"set {feed} to {len(ids)} entries", {"set": feed, "entries": len(ids)})
+    target.print_done(f"set {feed} to {_entries(ids)}", {"set": feed, "entries": len(ids)})
 
 
 @feeds.command()
@@ -132,7 +150,7 @@ def merge(target: Target, feed: str, ids: Sequence[int], operation_ms: int | Non
     """Merge the entries ID into FEED, like a follow. No effect if FEED does not exist."""
     with target.open() as rooms:
         exists = rooms.feeds.merge(feed, [*map(Entry, ids)], operation_ms=operation_ms)
-    done = f"merged {len(ids)} entries into {feed}" if exists else f"the feed {feed} does not exist"
+    done = f"merged {_entries(ids)} into {feed}" if exists else f"the feed {feed} does not exist"
     target.print_done(done, wire.AcceptedFeeds(int(exists)))
 
 
@@ -145,7 +163,7 @@ def unmerge(target: Target, feed: str, ids: Sequence[int], operation_ms: int | N
     """Take the entries ID out of FEED, like an unfollow. No effect if FEED does not exist."""
     with target.open() as rooms:
         exists = rooms.feeds.unmerge(feed, ids, operation_ms=operation_ms)
-    done = f"took {len(ids)} entries out of {feed}" if exists else f"the feed {feed} does not exist"
+    done = f"took {_entries(ids)} out of {feed}" if exists else f"the feed {feed} does not exist"
     target.print_done(done, wire.AcceptedFeeds(int(exists)))
 
 
@@ -168,7 +186,7 @@ def replay(target: Target) -> None:
     """Apply recorded operations to a store that was restored from a snapshot. Works on a data directory."""
     with target.open_data() as rooms:
         count = rooms.feeds.replay()
-    target.print_done(f"applied {count} operations", {"applied": count})
+    target.print_done(f"applied {output.counted(count, 'operation')}", {"applied": count})
 
 
 @feeds.command()
@@ -195,7 +213,7 @@ def rebuild(target: Target, users: Sequence[str], master: str, *, keep_authors: 
         logging_setup.configure(rooms.settings.logs)
         options = {"users": ",".join(users) or "*", "authors": not keep_authors}
         run_application({"rebuild": options}, rooms, master, on_progress, once=True)
-    target.print_done(f"set {done.rows} home feeds anew", {"rebuilt": done.rows, **done.details})
+    target.print_done(f"set {output.counted(done.rows, 'home feed')} anew", {"rebuilt": done.rows, **done.details})
 
 
 @feeds.command()
@@ -213,3 +231,18 @@ def dead(target: Target, limit: int, after: int) -> None:
     rows = [(one.number, to_rfc3339(one.failed_ms), name_of(one.operation), one.reason) for one in found]
     value = [wire.DeadOperationView.of(one) for one in found]
     target.print_table(value, ("number", "time", "operation", "reason"), rows, "no dead letters")
+
+
+@feeds.command("fanout-dead")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Most dead letters to show."
+)
+@click.option("--after", default="", metavar="PLACE", help="Only records after EVENT-TYPE/PARTITION/CURSOR.")
+@on_target
+def fanout_dead(target: Target, limit: int, after: str) -> None:
+    """List the records that the job `fanout` has set aside."""
+    with target.open() as rooms:
+        found = rooms.feeds.fanout_letters(limit=limit, after=after)
+    rows = [(one.source, one.partition, one.cursor, one.reason) for one in found]
+    value = [wire.FanoutLetterView.of(one) for one in found]
+    target.print_table(value, ("event type", "partition", "cursor", "reason"), rows, "no dead letters")

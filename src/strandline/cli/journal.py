@@ -10,16 +10,17 @@ import click
 import msgspec
 
 from strandline.cli import inputs, output
+from strandline.cli.group import Group
 from strandline.cli.target import Target, on_target, yes_option
 from strandline.errors import Invalid
 from strandline.journal import JournalTopic, NewEvent, Payload, wire
 
-_seq_nr = click.IntRange(min=1)
+_bound = click.IntRange(min=0)  # of a read; 0 is before all events
 _topic = click.argument("topic")
 _id = click.argument("entity", metavar="ID")
 
 
-@click.group()
+@click.group(cls=Group)
 def journal() -> None:
     """Append to the journals of entities, read and delete them."""
 
@@ -59,8 +60,8 @@ def _print_topics(target: Target, found: Sequence[JournalTopic]) -> None:
 @journal.command()
 @_topic
 @click.argument("entity", metavar="[ID]", required=False)
-@click.option("--from", "first", type=_seq_nr, default=1, show_default=True, help="First seqNr.")
-@click.option("--to", "last", type=_seq_nr, help="Last seqNr; default: the newest.")
+@click.option("--from", "first", type=_bound, default=1, show_default=True, help="First seqNr.")
+@click.option("--to", "last", type=_bound, help="Last seqNr; default: the newest.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after N events.")
 @on_target
 def show(target: Target, topic: str, entity: str | None, first: int, last: int | None, limit: int | None) -> None:
@@ -111,7 +112,9 @@ def append(
             expire_after_ms=options["expire_after_ms"],
             metadata=None if metadata is None else _json(metadata),
         )
-    target.print_done(f"appended {len(new)} events to {entity}, the last is {stored.seq_nr}", stored)
+    target.print_done(
+        f"appended {output.counted(len(new), 'event')} to {entity}, the last is {stored.seq_nr}", stored
+    )
 
 
 def _json(text: str) -> msgspec.Raw:
@@ -137,7 +140,7 @@ def pointer(target: Target, topic: str, entity: str) -> None:
 @journal.command()
 @_topic
 @_id
-@click.option("--to", type=_seq_nr, required=True, help="The last seqNr to delete.")
+@click.option("--to", type=click.IntRange(min=1), required=True, help="The last seqNr to delete.")
 @yes_option
 @on_target
 def delete(target: Target, topic: str, entity: str, to: int, *, yes: bool) -> None:

@@ -37,6 +37,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty:
         print(empty)
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """`1 row`, `2,000 rows`, `0 entries`."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def duration_text(ms: int | None) -> str | None:
     """`172800000` as `2d`: the largest unit that divides it."""
     if ms is None:
@@ -51,6 +56,6 @@ def to_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
         return None
     match = _DURATION.fullmatch(value)
     if match is None:
-        text = f"{value!r} is not a duration; use one like 2d, 36h, 90m or milliseconds"
+        text = f"{value!r} is not a duration; use one like 2d, 36h, 90m, 10s or milliseconds"
         raise click.BadParameter(text, ctx, param)
     return int(match[1]) * _UNITS_MS[match[2] or "ms"]

@@ -10,6 +10,7 @@ import click
 
 from strandline import logging_setup
 from strandline.cli import output
+from strandline.cli.group import Group
 from strandline.cli.progress import label, shown
 from strandline.cli.settings import config_option, load, setting_options, settings_file
 from strandline.cli.target import data_option, debug_option, json_option
@@ -42,7 +43,7 @@ master_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def pipeline() -> None:
     """Run the Spark jobs and show their progress."""
 
@@ -73,7 +74,7 @@ def _check_exists(data: Path) -> None:
 
 
 @pipeline.command("run", help=_RUN_HELP)
-@click.argument("jobs", nargs=-1, required=True, type=click.Choice([*JOBS]))
+@click.argument("jobs", nargs=-1, required=True, type=click.Choice([*JOBS]), metavar="JOBS...")
 @click.option("--once", is_flag=True, help="Process what the log holds now, then end.")
 @master_option
 @job_options

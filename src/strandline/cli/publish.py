@@ -43,6 +43,8 @@ def publish(target: Target, name: str, file: BinaryIO, batch_size: int, on_error
     an event of a batch breaks a rule, no event of the batch is published. Ctrl-C finishes the current batch and
     prints the line to continue from.
     """
+    if file.isatty():
+        print("reading events, one JSON object per line; Ctrl-D ends the input", file=sys.stderr)
     tally = Tally(name)
     started = time.monotonic()
     failure: StrandlineError | None = None

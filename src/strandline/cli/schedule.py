@@ -11,12 +11,14 @@ import msgspec
 
 from strandline.cli import inputs, output, schedule_output
 from strandline.cli.failures import FAILED
+from strandline.cli.group import Group
 from strandline.cli.target import Target, on_target, yes_option
 from strandline.clock import parse_rfc3339, system_clock
 from strandline.errors import Conflict, Forbidden, Invalid, NotFound, StrandlineError
 from strandline.schedule import ListQuery, Message, NewMessage, OwnerAct, Schedule, ScheduleMessages, moment_of
 from strandline.schedule.model import DEAD, ItemAnswer, MessageState, Moment
 from strandline.schedule.refusals import is_done, raise_for_failed
+from strandline.schedule.relay.values import RelayLetterView
 from strandline.schedule.room import LEASE_MS
 from strandline.schedule.rules import MAX_MS
 
@@ -31,7 +33,7 @@ _NEXT_STEPS: tuple[tuple[type[StrandlineError], str], ...] = (
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def schedule() -> None:
     """Put messages at a moment in time, look ahead, and consume what is due."""
 
@@ -133,7 +135,13 @@ def create(target: Target, name: str, **settings: Any) -> None:
     """Create schedule NAME. No effect if it exists with the same settings."""
     given = {key: value for key, value in settings.items() if value is not None}
     with target.open() as rooms:
-        rooms.schedules.create(Schedule(name, **given))
+        try:
+            rooms.schedules.create(Schedule(name, **given))
+        except Conflict as error:
+            raise Conflict(
+                f"the schedule {name} exists with other settings; see them with `strandline schedule show {name}` "
+                f"and change them with `strandline schedule update {name}`"
+            ) from error
         made = rooms.schedules.get(name)
     target.print_done(f"created {name}", made)
 
@@ -247,7 +255,7 @@ def cancel(target: Target, name: str, ids: Sequence[str], group: str, *, yes: bo
 
     NAME.dead stands for the dead messages of NAME.
     """
-    target.confirm(f"Delete {len(ids)} messages of the schedule {name}?", yes=yes)
+    target.confirm(f"Delete {output.counted(len(ids), 'message')} of the schedule {name}?", yes=yes)
     with _messages(target, name) as messages:
         return _finish(target, messages.delete([OwnerAct(one, group) for one in ids]), "cancelled")
 
@@ -284,7 +292,7 @@ def counts(target: Target, name: str, from_ms: int | None, to_ms: int | None, st
         to_ms = min(from_ms + _STEPS_SHOWN * step_ms, MAX_MS) if to_ms is None else to_ms
     with _messages(target, name) as messages:
         found = messages.counts(from_ms or 0, MAX_MS if to_ms is None else to_ms, step_ms)
-    schedule_output.print_counts(target, found)
+    schedule_output.print_counts(target, found, by_steps=step_ms is not None)
 
 
 @schedule.command("consume")
@@ -327,6 +335,20 @@ def dead(target: Target, name: str, group: str | None, limit: int) -> None:
     with _messages(target, name + DEAD) as messages:
         found = messages.list(ListQuery(group, limit=limit))
         schedule_output.print_messages(target, found, limit, "no dead messages")
+
+
+@schedule.command("relay-dead")
+@click.argument("name")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Most events to show.")
+@click.option("--after", default="", metavar="ID", help="Only events after this id.")
+@on_target
+def relay_dead(target: Target, name: str, limit: int, after: str) -> None:
+    """List the events that the relay of schedule NAME could not relay."""
+    with target.open() as rooms:
+        found = rooms.schedules.relay_letters(name, limit=limit, after=after)
+    rows = [(one.id, one.partition, one.cursor, one.reason) for one in found]
+    value = [RelayLetterView.of(one) for one in found]
+    target.print_table(value, ("id", "partition", "cursor", "reason"), rows, "no dead letters")
 
 
 @schedule.command("put-back")

@@ -47,7 +47,12 @@ def print_schedules(target: Target, found: Sequence[Schedule]) -> None:
 
 
 def print_settings(target: Target, found: Schedule) -> None:
-    target.print_table(found, ("setting", "value"), msgspec.to_builtins(found).items())
+    values: dict[str, Any] = msgspec.to_builtins(found)
+    rows = [
+        (name.removesuffix("_ms"), output.duration_text(one) if name.endswith("_ms") else one)
+        for name, one in values.items()
+    ]
+    target.print_table(found, ("setting", "value"), rows)
 
 
 def print_message(target: Target, found: StoredMessage | Lease) -> None:
@@ -86,9 +91,9 @@ def print_messages(target: Target, found: Iterator[StoredMessage], limit: int, e
         print(f"only the first {limit} messages are shown; see --limit")
 
 
-def print_counts(target: Target, found: LoadCounts) -> None:
+def print_counts(target: Target, found: LoadCounts, *, by_steps: bool) -> None:
     if target.as_json:
-        output.print_json(found)
+        output.print_json(_counts(found, by_steps=by_steps))
         return
     states = (("waiting", found.waiting), ("processing", found.processing), ("available", found.available))
     output.print_table(("state", "messages"), (*states, ("total", found.total)))
@@ -99,6 +104,13 @@ def print_counts(target: Target, found: LoadCounts) -> None:
             for step in found.steps
         )
         output.print_table(("from (UTC)", "messages", ""), rows)
+
+
+def _counts(found: LoadCounts, *, by_steps: bool) -> dict[str, Any]:
+    """The names are those of the HTTP API."""
+    value: dict[str, Any] = msgspec.to_builtins(found)
+    steps = [{"from": step.pop("from_ms"), **step} for step in value.pop("steps")]
+    return value | ({"steps": steps} if by_steps else {})
 
 
 def print_lease(lease: LeasedMessage) -> None:

@@ -18,7 +18,9 @@ from strandline.errors import Unavailable
 def serving_options(command: Command) -> Command:
     options: list[Callable[[Command], Command]] = [
         data_option,
-        click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535)),
+        click.option(
+            "--port", default=8080, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on."
+        ),
         click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
         config_option,
         click.option("--insecure", is_flag=True, help="Allow a --host that other machines can reach."),

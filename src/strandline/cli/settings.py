@@ -32,7 +32,7 @@ def parameter(setting: Setting) -> str:
 def setting_options(command: Command) -> Command:
     """Add one flag per declared setting. `Settings.load` checks the values."""
     for setting in reversed(list(Settings.declared())):
-        text = f"{setting.help} [default: {setting.default}]"
+        text = f"{setting.help} [default: {setting.default}]" if setting.default != "" else setting.help
         kind = "N" if setting.type is int else "TEXT"
         command = click.option(setting.flag, parameter(setting), metavar=kind, help=text)(command)
     return command

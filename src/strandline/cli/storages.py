@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from strandline.cli.group import Group
 from strandline.cli.target import Target, on_target, yes_option
 from strandline.log.model import StorageInfo
 from strandline.log.storage.registry import STORAGE_TYPES
@@ -14,7 +15,7 @@ from strandline.log.storage.registry import STORAGE_TYPES
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-@click.group()
+@click.group(cls=Group)
 def storages() -> None:
     """Show, add and remove storages, and choose the default."""
 

@@ -7,6 +7,8 @@ from typing import Any
 import click
 import msgspec
 
+from strandline.cli import output
+from strandline.cli.group import Group
 from strandline.cli.target import Target, on_target, yes_option
 from strandline.log.subscriptions import Subscription, SubscriptionCursor
 from strandline.log.subscriptions.room import Subscriptions
@@ -14,7 +16,7 @@ from strandline.log.subscriptions.room import Subscriptions
 _PAGE = 1000
 
 
-@click.group()
+@click.group(cls=Group)
 def subscriptions() -> None:
     """Show, create, reset and delete subscriptions."""
 
@@ -154,7 +156,7 @@ def reset(
             raise click.UsageError("there is no such partition", click.get_current_context())
         rooms.log.subscriptions.reset(subscription_id, cursors)
     places = [(cursor.event_type, cursor.partition) for cursor in cursors]
-    target.print_done(f"reset {len(cursors)} partitions to {where}", {"reset": places})
+    target.print_done(f"reset {output.counted(len(cursors), 'partition')} to {where}", {"reset": places})
 
 
 def _print(target: Target, found: Subscription) -> None:

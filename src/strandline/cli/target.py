@@ -89,10 +89,9 @@ data_option = click.option(
     "--data",
     envvar="STRANDLINE_DATA",
     default="data",
-    show_default="./data",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Data directory, opened in this process.",
+    help="Data directory, opened in this process. Default: ./data.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print output and errors as JSON.")
 yes_option = click.option(

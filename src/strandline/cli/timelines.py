@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from strandline.cli.group import Group
 from strandline.cli.target import Target, on_target
 from strandline.log.model import Timeline
 
 
-@click.group()
+@click.group(cls=Group)
 def timelines() -> None:
     """Show and switch the storage epochs of an event type."""
 
@@ -48,12 +49,14 @@ def switch(target: Target, name: str, storage: str, *, dry_run: bool) -> None:
 @click.argument("name")
 @on_target
 def status(target: Target, name: str) -> None:
-    """Show the newest switch of event type NAME and its state."""
+    """Show the newest switch of event type NAME, its state, and the nodes that it waits for."""
     with target.open() as rooms:
         found = rooms.log.admin.current_switch(name)
     text = f"{name} was never switched"
     if found is not None:
         text = f"{found.kind} to {found.storage_id}: {found.state} (started {found.started_at})"
+        for node in found.unconfirmed:
+            text += f"\nnot confirmed by {node}"
     target.print_done(text, found)
 
 

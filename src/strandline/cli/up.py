@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -91,11 +93,12 @@ def _short_shifts(shift_ms: int | None) -> Mapping[str, int]:
 
 
 def _print_banner(data: Path, url: str) -> None:
+    program = "strandline" if shutil.which("strandline") else Path(sys.executable).with_name("strandline")
     print(
         f"\n  Strandline is up: {url}\n\n"
         f"  data      {data.resolve()}\n"
         f"  API       {url}/openapi.json\n"
-        f"  try       strandline event-types create orders --url {url}\n"
+        f"  try       {program} event-types list --url {url}\n"
         f"  stop      Ctrl-C (twice: at once)\n",
         flush=True,
     )
@@ -127,6 +130,5 @@ class _StatusLines:
         last_s, last = self._news.get(key, (float("-inf"), (0, 0, [])))
         if news != last and now - last_s >= _PROGRESS_EVERY_S:
             self._news[key] = now, news
-            rows = f"{progress.rows:,} row{'' if progress.rows == 1 else 's'}"
-            details = [rows, f"lag {lag:,}", *detail_texts(progress)]
+            details = [output.counted(progress.rows, "row"), f"lag {lag:,}", *detail_texts(progress)]
             _print_line(job, f"{progress.event_type}: {', '.join(details)}")
