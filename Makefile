@@ -3,6 +3,7 @@ PYTHON ?= python3
 PORT   ?= 8080
 DATA   ?= ./data
 SHIFT  ?=
+FSYNC_MS ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
 KAFKA  := .cache/services/kafka-4.3.1
@@ -10,7 +11,8 @@ CASSANDRA := .cache/services/cassandra-5.0.9
 HADOOP := .cache/services/hadoop-3.4.2
 NAKADI := .cache/services/fahrschein-0.24.0
 S3     := .cache/services/versitygw-1.8.0
-WRK    := .cache/services/wrk-4
+WRK    := .cache/services/wrk
+CHROMIUM := .cache/services/chromium
 RUN    := PYTHONPATH=tests $(BIN)/python -m
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -19,7 +21,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # Two stamps: running the platform needs less than developing it.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Strandline needs Python 3.11 or newer; set PYTHON=…")'
-	@test -x $(BIN)/python || { echo "creating $(VENV) …"; $(PYTHON) -m venv $(VENV); }
+	@test -x $(BIN)/pip || { echo "creating $(VENV) …"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing Strandline with Spark: about 500 MB, which takes a few minutes …"
 	@$(PIP) install -c constraints.txt -e '.[server,spark]'
 	@touch $@
@@ -50,6 +52,10 @@ $(S3): | $(VENV)/.dev
 $(WRK): | $(VENV)/.dev
 	@$(RUN) services.wrk
 
+# The same for Chromium: the tests in a browser are skipped.
+$(CHROMIUM): | $(VENV)/.dev
+	@$(RUN) services.chromium
+
 setup: $(VENV)/.dev
 
 up: $(VENV)/.ready
@@ -61,11 +67,11 @@ check: $(VENV)/.dev
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-test: check $(KAFKA) $(CASSANDRA) $(HADOOP) $(NAKADI) $(S3)
+test: check $(KAFKA) $(CASSANDRA) $(HADOOP) $(NAKADI) $(S3) $(CHROMIUM)
 	@$(BIN)/python tests/lanes.py
 
 bench: $(VENV)/.dev $(KAFKA) $(CASSANDRA) $(WRK)
-	@$(RUN) bench
+	@$(RUN) bench $(if $(FSYNC_MS),--fsync-ms $(FSYNC_MS))
 
 chaos: $(VENV)/.dev $(KAFKA) $(CASSANDRA)
 	@$(BIN)/python -m pytest -m slow tests -s

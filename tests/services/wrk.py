@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.cache import CACHE, cached, say
+from services.debian import DebianProgram
 
-_NAME = "wrk-4"
-_PACKAGES = ("wrk", "libluajit-5.1-2")
+_WRK = DebianProgram("wrk", "usr/bin/wrk", ("wrk",))
 _SCRIPT = """
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
@@ -24,27 +21,6 @@ function done(summary)
 end
 """
 _ANSWERED = re.compile(r"answered (\d+) failed (\d+)")
-
-
-def prepare() -> None:
-    """Fetch wrk without installing it; without Debian's tools only say that it is missing."""
-    if shutil.which("wrk") is None:
-        try:
-            cached(_NAME, _fetch)
-        except (OSError, subprocess.CalledProcessError) as error:
-            say(f"wrk cannot be fetched here ({error}): install it to measure single events over HTTP\n")
-
-
-def _fetch(temporary: Path) -> Path:
-    say(f"fetching {_NAME} …\n")
-    folder = temporary / "root"
-    download = ["apt-get", "download", *_PACKAGES]
-    if subprocess.run(download, cwd=temporary, capture_output=True, check=False).returncode:
-        subprocess.run(["apt-get", "update"], capture_output=True, check=True)
-        subprocess.run(download, cwd=temporary, capture_output=True, check=True)
-    for package in temporary.glob("*.deb"):
-        subprocess.run(["dpkg-deb", "-x", str(package), str(folder)], check=True)
-    return folder
 
 
 @dataclass(frozen=True)
@@ -60,7 +36,7 @@ class Load:
         """The number of answers. Every one must be a success."""
         self.script.write_text(_SCRIPT.format(body=self.body.decode()))
         command = [_program(), "-t1", f"-c{self.connections}", f"-d{seconds}s", "-s", str(self.script), self.url]
-        done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=True)
+        done = subprocess.run(command, env=_WRK.environment(), capture_output=True, text=True, check=True)
         found = _ANSWERED.search(done.stdout)
         assert found is not None, done.stdout
         assert found[2] == "0", done.stdout
@@ -68,8 +44,7 @@ class Load:
 
 
 def _program() -> str:
-    fetched = CACHE / _NAME / "usr" / "bin" / "wrk"
-    program = shutil.which("wrk") or (str(fetched) if fetched.is_file() else None)
+    program = _WRK.find()
     if program is None:
         raise FileNotFoundError(
             "wrk is not installed; `make bench` fetches it where Debian's packages are at hand"
@@ -77,10 +52,5 @@ def _program() -> str:
     return program
 
 
-def _environment() -> dict[str, str]:
-    folders = {str(library.parent) for library in (CACHE / _NAME).rglob("libluajit*.so*")}
-    return {**os.environ, "LD_LIBRARY_PATH": ":".join(folders)}
-
-
 if __name__ == "__main__":
-    prepare()
+    _WRK.prepare()
