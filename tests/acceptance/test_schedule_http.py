@@ -411,7 +411,8 @@ def test_a_body_that_is_not_utf8_fails_alone(room):
 
 def test_a_text_with_half_a_surrogate_pair_fails_alone(room):
     """Cut texts have one. It is JSON, but no Unicode text."""
-    items = [{"producer_group": "g", "body": body} for body in ("a", "\ud83d", "b", "\\ud83d", ["\ude00 ]},{"])]
+    bodies = "a", "\ud83d", "b", "\\ud83d", ["\ude00 ]},{"]
+    items = [{"id": f"m{n}", "producer_group": "g", "body": body} for n, body in enumerate(bodies)]
 
     def post(body: dict[str, Any]) -> httpx.Response:
         json_type = {"Content-Type": "application/json"}
@@ -419,6 +420,7 @@ def test_a_text_with_half_a_surrogate_pair_fails_alone(room):
 
     answer = post({"items": items})
     assert (answer.status_code, codes(answer)) == (207, ["ok", "invalid", "ok", "ok", "invalid"])
+    assert [item["id"] for item in answer.json()["items"]] == ["m0", "m1", "m2", "m3", "m4"]
     assert sorted(lease["body"] for lease in room.pull()) == ["\\ud83d", "a", "b"]
     assert_problem(post({"items": items, "more": 1}), 400, "malformed")
 

@@ -98,6 +98,11 @@ class Session:
         assert found["ref"] == ref
         return found["items"]
 
+    @property
+    def waiting_leases(self) -> int:
+        """How many leases came while it waited for other frames."""
+        return len(self._leases)
+
     def has_no_lease(self) -> bool:
         """Whether a ping is answered before any lease comes."""
         self.send(ping={"client_ms": 1})
@@ -676,3 +681,19 @@ def test_the_clock_of_the_node_ends_no_leases(tmp_path, postgres):
         create(url, {"id": "a"})
         with subscribed(url, lease_ms=300) as session:
             assert session.lease()["id"] == "a"
+
+
+def test_a_lower_credit_gives_back_what_was_not_written(server, request):
+    """These leases do not count as deliveries: with one attempt, the messages would be dead."""
+    url = new_schedule(server, f"lower{abs(hash(request.node.nodeid))}", max_attempts=1)
+    count = 1000
+    create(url, *({"id": f"m{number}"} for number in range(count)))
+    with subscribed(url, credit=count) as session:
+        session.send(credit=0)
+        session.has_no_lease()
+        seen = session.waiting_leases
+        until(lambda: states(url)["processing"] == seen, "the others are given back")
+        assert session.has_no_lease() or session.waiting_leases == seen
+        asked = {"consumer": "d", "lease_ms": 60_000, "limit": count}
+        others = CLIENT.post(f"{url}/leases", json=asked).json()["items"]
+        assert [lease["delivery_count"] for lease in others] == [1] * (count - seen)

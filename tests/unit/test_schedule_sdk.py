@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 
 import msgspec
 import pytest
@@ -34,6 +35,11 @@ def test_a_moment_is_given_in_one_way():
     for wrong in ({"at": NOON, "in_ms": 1}, {}, {"at": datetime(2024, 5, 1, 12)}):  # noqa: DTZ001 - refused
         with pytest.raises(Invalid, match="; "):
             moment_of(**wrong)
+
+
+def test_a_number_beyond_all_floats_is_a_decimal():
+    """Other producers may write it; a consumer that failed would get the message again and again."""
+    assert value_of(Body(b'{"n":1e400,"m":1.5}', is_json=True)) == {"n": Decimal("1E+400"), "m": 1.5}
 
 
 @pytest.mark.parametrize("value", [{"user": 7}, [1, None], "text", 5, None, b"\x00\xff", b""])

@@ -13,7 +13,7 @@ from typing import Any
 
 from strandline.clock import Clock
 from strandline.engine.connect import Databases
-from strandline.errors import Conflict, NotFound
+from strandline.errors import Conflict, NotFound, OutcomeUnknown, Unavailable
 from strandline.journal import payloads, rules, wire
 from strandline.journal.action_log import ActionLog
 from strandline.journal.entity_locks import EntityLocks
@@ -231,11 +231,14 @@ class LocalJournal(Journal):
         life = self._life(entity, head, rules.life(since))
         store = self._journals.store()
         store.save_snapshot(place.topic.id, entity, life, Snapshot(seq_nr, given))
-        _, now = self._head(entity)
-        if now is None or now.since != life:
-            # The purge may have been replicated before the snapshot was stored, and nothing else would delete it.
-            store.delete_snapshot(place.topic.id, entity, life, seq_nr)
-            self._life(entity, now, life)
+        try:
+            _, now = self._head(entity)
+            if now is None or now.since != life:
+                # The purge may have been replicated before the snapshot was stored; nothing else would delete it.
+                store.delete_snapshot(place.topic.id, entity, life, seq_nr)
+        except Unavailable as error:
+            raise OutcomeUnknown(f"the snapshot was saved, but not checked for a purge: {error}") from error
+        self._life(entity, now, life)
 
     def _life(self, entity: str, head: Head | None, since: Position | None) -> Position:
         if head is None:

@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -220,11 +221,16 @@ class Initiator:
                         f"nodes did not confirm in time: {', '.join(map(str, waiting))}", retry_after=5
                     )
                 yield
-                row = self._catalog.switches.get(run.switch.token)
-                if row is None or row.state.final:
-                    raise Refused from Unavailable("the switch was aborted", retry_after=1)
+                self._refuse_aborted(run)
         finally:
             unwatch()
+
+    def _refuse_aborted(self, run: _SwitchInProgress) -> None:
+        """A catalog that does not answer for a moment does not end the wait: the next step asks it again."""
+        with suppress(Unavailable):
+            row = self._catalog.switches.get(run.switch.token)
+            if row is None or row.state.final:
+                raise Refused from Unavailable("the switch was aborted", retry_after=1)
 
     def _waiting_for(self, version: int) -> list[WaitingNode]:
         members = self._members()
@@ -299,6 +305,8 @@ class Initiator:
             unseal(self._storages, run.entry.active, run.switch.token)
 
     def _discard(self, run: _SwitchInProgress) -> None:
+        if run.switch.kind != "switch":  # the topic is the active one, or was deleted with its event type
+            return
         place = (run.switch.storage_id, run.switch.topic)
         if run.creates:
             self._catalog.mark_for_deletion(*place)

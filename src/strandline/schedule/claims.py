@@ -85,6 +85,20 @@ class PushClaim:
         unsent, self._unsent = self._unsent, {}
         return [lease for lease, new in unsent.values() if new]
 
+    def take_back(self, lease: Lease, now_ms: int) -> bool:
+        """Take a lease that was not sent from the session, if it is beyond the credit or has expired.
+
+        Returns whether its consumer has never seen it, so that it must be given back.
+        """
+        _, new = self._unsent.get(_key(lease), (lease, False))
+        expired = lease.message.at_ms <= now_ms
+        if expired or (new and len(self._held) > self.credit):
+            self.sent([lease])
+            if new:
+                self.drop(lease.message.id, lease.message.version)
+                return True
+        return False
+
     def keep(self, message_id: str, version: int, at_ms: int) -> None:
         if not self._held or at_ms < self._first_end_ms:
             self._first_end_ms = at_ms
@@ -216,12 +230,13 @@ class Claims:
         for taker in takers:
             found = of.get(taker.consumer, [])
             push = self.pushes.get(taker.consumer)
-            if taker.epoch is not None and push is not None and push.epoch == taker.epoch:
-                push.take(found)
-                pushed += [(push, found)] if found else []
-                continue
             if taker.epoch is None:
                 found = self._place_pulls(taker, found, pulled)
+            elif push is not None and push.epoch == taker.epoch:
+                most = max(0, push.credit - len(push.held))  # it may want fewer by now
+                push.take(found[:most])
+                pushed += [(push, found[:most])] if found[:most] else []
+                found = found[most:]
             unwanted += found
         for pull in () if leases else self._postponed:
             pull.tried = True  # nothing is due that it could get

@@ -43,17 +43,21 @@ def assign(
 
     A message goes to the taker of its bucket. What has been due for 5 ms goes to any taker with credit, to the one
     with most credit left. Messages in buckets of no taker count as younger: another node delivers them, too. One
-    message is assigned even if it is larger than `max_bytes`.
+    message is assigned even if it is larger than `max_bytes`. Exhausted messages use up nothing: nobody gets them.
     """
     hand = _Hand(takers)
+    anybody = next((taker for taker in takers if taker.credit > 0), None)
     assigned: list[tuple[DueMessage, Taker]] = []
+    if anybody is not None:
+        assigned += [(message, anybody) for message in due if message.exhausted]
+    free_of_charge = len(assigned)
     size = 0
-    for message in sorted(due, key=hand.order):
+    for message in sorted((one for one in due if not one.exhausted), key=hand.order):
         place = hand.place(message, now_ms)
         if place is None:
             continue
         size += message.body_bytes
-        if assigned and size > max_bytes:
+        if len(assigned) > free_of_charge and size > max_bytes:
             break
         hand.credit[place] -= 1
         assigned.append((message, takers[place]))

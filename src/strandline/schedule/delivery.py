@@ -20,12 +20,18 @@ from strandline.schedule.model import Lease, LeaseAct, Leased, Schedule, Taker
 
 log = logging.getLogger(__name__)
 
+#: A consumer that pulls counts as there for this long after its last call.
+PULL_LIVES_MS = 30_000
+# Presence is written again after this time, not with every pull.
+_ATTEND_MS = 5_000
 # How often to look for other sessions and changed settings.
 _REFRESH_SECONDS = 1.0
 _RETRY_SECONDS = 0.1
 _MAX_BYTES = 4 << 20
 # Bodies are read with the leases that are handed back, so these come in small parts.
 _HANDED_BACK = 16
+# How many messages may become dead in one statement, if some have become dead in the one before.
+_DEAD_AT_ONCE = 500
 # How many leases are compared with the store at a time.
 _COMPARED = 500
 
@@ -54,6 +60,8 @@ class LeaseDelivery:
         # Whether anybody could take a lease, when that was last looked at.
         self._hungry = False
         self._failing = False
+        # How many messages the next statement may look at beyond those that consumers can take.
+        self._beyond = 0
 
     # -- what others know and change
 
@@ -109,6 +117,18 @@ class LeaseDelivery:
         for push in pushes:
             call(push.listener.fenced)
 
+    def attend(self, consumer: str, now: int) -> None:
+        """Let other nodes know that a consumer pulls here."""
+        if self.attended.get(consumer, -_ATTEND_MS) + _ATTEND_MS > now:
+            return
+        self._store.sessions.attend(self.name, consumer, PULL_LIVES_MS + _ATTEND_MS)
+        with self.changed:
+            for who in [who for who, at in self.attended.items() if at <= now - PULL_LIVES_MS]:
+                del self.attended[who]
+            self.attended[consumer] = now
+            if consumer not in self.dealt:
+                self.agenda.refresh_at = 0
+
     def give_back(self, leases: Sequence[Lease]) -> None:
         """End leases that no consumer has seen."""
         if not leases:
@@ -147,6 +167,10 @@ class LeaseDelivery:
         for push in returning:
             self._hand_back(push)
         leased = self._lease_due(takers) if takers and leasing else None
+        if leased is not None and leased.dead and not leased.leases:
+            with self.changed:
+                self.agenda.lease = True  # pulls do not end: other messages may be due behind the dead ones
+            return
         self._keep_pulls()
         self._end_pulls(())
         if leased is not None and leased.leases:
@@ -158,6 +182,10 @@ class LeaseDelivery:
         """Read the settings and who is there, deal the buckets, and find sessions that were fenced."""
         self.agenda.refresh_at = time.monotonic() + _REFRESH_SECONDS
         settings = self.read_settings()
+        with self.changed:
+            pulling = {pull.consumer for pull in self.claims.pulls}
+        for consumer in pulling:  # a pull may last longer than it counts as there
+            self.attend(consumer, self.context.clocks.steady())
         present = self._store.sessions.present(self.name)
         with self.changed:
             self.dealt = deal(settings.buckets, [*present])
@@ -216,7 +244,9 @@ class LeaseDelivery:
             clocks.store_time.observe(sent, store_ms, clocks.steady())
             return clocks.store_time.held_ms(longest_ms) == 0
 
-        leased = self._store.due.lease(self.name, [*takers, *self._busy(takers)], _MAX_BYTES, may)
+        takers_and_busy = [*takers, *self._busy(takers)]
+        leased = self._store.due.lease(self.name, takers_and_busy, _MAX_BYTES, may, beyond=self._beyond)
+        self._beyond = _DEAD_AT_ONCE if leased.dead else 0
         failpoints.hit("schedule.leased")
         self.context.count(self.name, leased)
         with self.changed:
@@ -226,15 +256,21 @@ class LeaseDelivery:
         return leased
 
     def _deliver(self, placed: PlacedLeases) -> None:
-        """Hand leases over. A lease that has expired meanwhile, because this process was paused, is not sent."""
+        """Hand leases over. Those that have expired meanwhile, because this process was paused, are given back."""
         now_ms = self.context.clocks.now_ms()
+        unseen = [*placed.unwanted]
         for push, leases in placed.pushed:
-            if active := [lease for lease in leases if lease.message.at_ms > now_ms]:
+            active, expired = _split(leases, now_ms)
+            with self.changed:
+                unseen += [lease for lease in expired if push.take_back(lease, now_ms)]
+            if active:
                 call(push.listener.leased, active)
         for pull, leases in placed.pulled:
-            call(pull.done, [lease for lease in leases if lease.message.at_ms > now_ms])
+            active, expired = _split(leases, now_ms)
+            unseen += expired
+            call(pull.done, active)
         failpoints.hit("schedule.delivered")
-        self.give_back(placed.unwanted)
+        self.give_back(unseen)
 
     def _keep_pulls(self) -> None:
         """A pull does not end without messages that are reserved for others: it waits until they are not."""
@@ -309,6 +345,12 @@ class LeaseDelivery:
             self.agenda.not_before = time.monotonic() + _RETRY_SECONDS
         for pull in pulls:
             call(pull.done, known)
+
+
+def _split(leases: Sequence[Lease], now_ms: int) -> tuple[list[Lease], list[Lease]]:
+    """The active leases and the expired ones."""
+    active = [lease for lease in leases if lease.message.at_ms > now_ms]
+    return active, [lease for lease in leases if lease.message.at_ms <= now_ms]
 
 
 def call(receiver: Callable[..., None], *values: object) -> None:

@@ -17,10 +17,6 @@ from strandline.schedule.delivery import LeaseDelivery, call, degraded
 from strandline.schedule.model import Lease, LeaseAct
 from strandline.schedule.serving import Pulled, PushListener
 
-#: A consumer that pulls counts as there for this long after its last call.
-PULL_LIVES_MS = 30_000
-# Presence is written again after this time, not with every pull.
-_ATTEND_MS = 5_000
 _IDLE_SECONDS = 30.0
 # The thread looks at its clock at least this often, because a clock of a test can be faster.
 _LONGEST_WAIT_SECONDS = 0.1
@@ -76,12 +72,21 @@ class Leaser:
             if was_full and claim.free(self._context.clocks.now_ms()):
                 self._wake()
 
+    def take_back(self, claim: PushClaim, lease: Lease) -> bool:
+        with self.delivery.changed:
+            now_ms = self._context.clocks.now_ms()
+            was_full = not claim.free(now_ms)
+            unseen = claim.take_back(lease, now_ms)
+            if was_full and claim.free(now_ms):
+                self._wake()
+            return unseen
+
     def start_pull(
         self, consumer: str, lease_ms: int, limit: int, wait_ms: int, done: Pulled
     ) -> Callable[[], None]:
         self._check(lease_ms)
         now = self._context.clocks.steady()
-        self._attend(consumer, now)
+        self.delivery.attend(consumer, now)
         claim = PullClaim(consumer, lease_ms, limit, now + wait_ms, done)
         with self.delivery.changed:
             self._refuse_ended()
@@ -89,18 +94,6 @@ class Leaser:
             self.delivery.agenda.lease = True
         self._help()
         return lambda: self._cancel(claim)
-
-    def _attend(self, consumer: str, now: int) -> None:
-        attended = self.delivery.attended
-        if attended.get(consumer, -_ATTEND_MS) + _ATTEND_MS > now:
-            return
-        self._sessions.attend(self.delivery.name, consumer, PULL_LIVES_MS + _ATTEND_MS)
-        with self.delivery.changed:
-            for who in [who for who, at in attended.items() if at <= now - PULL_LIVES_MS]:
-                del attended[who]
-            attended[consumer] = now
-            if consumer not in self.delivery.dealt:
-                self.delivery.agenda.refresh_at = 0
 
     def _cancel(self, claim: PullClaim) -> None:
         with self.delivery.changed:

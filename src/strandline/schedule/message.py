@@ -11,6 +11,7 @@ import msgspec
 from strandline.clock import system_clock
 from strandline.engine import json_values
 from strandline.errors import Invalid
+from strandline.log import event_json
 from strandline.schedule.model import NOW, Body, Moment, NewMessage
 from strandline.schedule.rules import new_id
 
@@ -63,5 +64,5 @@ def body_of(value: Any) -> Body:
 
 
 def value_of(body: Body) -> Any:
-    """The inverse of `body_of`."""
-    return msgspec.json.decode(body.content) if body.is_json else body.content
+    """The inverse of `body_of`. A number that no float can express, such as 1e400, is a Decimal."""
+    return event_json.decode_event(body.content) if body.is_json else body.content

@@ -147,6 +147,8 @@ class DueMessage(msgspec.Struct, frozen=True):
     at_ms: int
     version: int
     body_bytes: int
+    #: Whether it has `max_attempts` deliveries, so that it becomes dead instead of being leased.
+    exhausted: bool = False
 
 
 class Leased(msgspec.Struct, frozen=True):

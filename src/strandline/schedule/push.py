@@ -29,6 +29,9 @@ class LocalPush(PushSession):
     def sent(self, leases: Sequence[Lease]) -> None:
         self._leaser.sent(self._claim, leases)
 
+    def take_back(self, lease: Lease) -> bool:
+        return self._leaser.take_back(self._claim, lease)
+
     def close(self) -> None:
         self._leaser.close_push(self._claim)
 
@@ -64,11 +67,14 @@ class LocalFeed(LeaseFeed, PushListener):
     def _next(self, timeout: float) -> Lease | None:
         deadline = time.monotonic() + timeout
         while (lease := self._taken(deadline)) is not None:
-            if self._session is not None:
-                self._session.sent([lease])
-            # A lease that has expired in the queue belongs to somebody else now.
+            session = self._session
             if lease.message.at_ms > self.now_ms():
+                if session is not None:
+                    session.sent([lease])
                 return lease
+            # It has expired in the queue, so the message is for others now.
+            if session is not None and session.take_back(lease):
+                self._messages.give_back([lease])
         return None
 
     def _taken(self, deadline: float) -> Lease | None:

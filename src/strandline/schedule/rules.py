@@ -190,6 +190,8 @@ def _is_integer(value: object) -> bool:
 def malformed(item: Item) -> str | None:
     """What is wrong with an item in itself; None if it can be given to a store."""
     problem = _bad_text("id", item.id)
+    if isinstance(item, NewMessage):
+        problem = problem or _bad_body(item.body)
     if isinstance(item, NewMessage | OwnerAct):
         problem = problem or _bad_text("producer_group", item.producer_group)
     elif isinstance(item, LeaseAct):
@@ -197,6 +199,12 @@ def malformed(item: Item) -> str | None:
     if not isinstance(item, NewMessage):
         problem = problem or _bad_version(item.version)
     return problem or (None if isinstance(item, ChosenMessage) else _bad_moment(item.moment))
+
+
+def _bad_body(body: Body) -> str | None:
+    """Python does not check types. With a server, the statement may have the messages of other callers, too."""
+    good = isinstance(body.content, bytes) and isinstance(body.is_json, bool)
+    return None if good else "the body must have bytes as its content, and say whether they are JSON"
 
 
 def _bad_version(version: int | None) -> str | None:

@@ -34,6 +34,12 @@ class PushSession(Protocol):
         without a call.
         """
 
+    def take_back(self, lease: Lease) -> bool:
+        """Take a lease that was not written from the session, if it is beyond the credit or has expired.
+
+        Returns whether it must be given back, with `give_back`. Does no I/O.
+        """
+
     def close(self) -> None:
         """End the session. Leases that were not reported as sent are given back. May wait for the store."""
 

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -58,7 +59,7 @@ class PushSocket(Response):
         self._state = call.state
         self._messages = messages
         self._consumer = consumer
-        self._outbox = _Outbox(call)
+        self._outbox = _Outbox(call, self._give_back)
         self._acts: deque[Act] = deque()
         self._act_came = asyncio.Event()
         self._eased = asyncio.Event()
@@ -173,6 +174,10 @@ class PushSocket(Response):
         else:
             self._session.set_credit(found)
             self._outbox.hold_leases(hold=found == 0)
+            self._outbox.give_back_unwanted()
+
+    def _give_back(self, leases: Sequence[Lease]) -> None:
+        self._pool.start(partial(self._messages.give_back, leases))
 
     def _reply(self, text: str) -> None:
         self._waiting += len(text)
@@ -260,7 +265,8 @@ class _Outbox:
 
     session: PushSession
 
-    def __init__(self, call: Call[ServedSchedules]) -> None:
+    def __init__(self, call: Call[ServedSchedules], give_back: Callable[[Sequence[Lease]], None]) -> None:
+        self._give_back = give_back
         self._loop = asyncio.get_running_loop()
         self._now_ms = call.room.now_ms
         self._buffered = call.state.buffered
@@ -319,9 +325,22 @@ class _Outbox:
         self._with_leases = False
 
     def hold_leases(self, *, hold: bool) -> None:
-        """Write no leases while the consumer wants none. If it leaves, they are given back."""
+        """Write no leases while the consumer wants none: those of an earlier session wait."""
         self._held = hold
         self._changed.set()
+
+    def give_back_unwanted(self) -> None:
+        """The consumer may hold fewer leases than before: the newest go to others."""
+        kept: list[Lease] = []
+        unwanted: list[Lease] = []
+        with suppress(IndexError):
+            while True:
+                lease = self._leases.pop()
+                (unwanted if self.session.take_back(lease) else kept).append(lease)
+        self._leases.extendleft(kept)
+        if unwanted:
+            self._buffered.release(_memory(unwanted))
+            self._give_back(unwanted)
 
     async def next(self) -> list[_Frame]:
         """The next frames to write, in a short burst. The last one of a fenced session says so."""
@@ -336,24 +355,24 @@ class _Outbox:
 
     def _burst(self) -> list[_Frame]:
         found: list[_Frame] = []
+        expired: list[Lease] = []
         size = 0
         while len(found) < _BURST_FRAMES and size < _BURST_SIZE:
             if self._replies:
                 found.append((self._replies.popleft(), None))
             elif self._leases and self._with_leases and not (self._held or self._fenced):
-                found += self._lease()
+                lease = self._leases.popleft()
+                self._buffered.release(_memory([lease]))
+                if lease.message.at_ms > self._now_ms():
+                    found.append((frames.lease(lease), lease))
+                elif self.session.take_back(lease):
+                    expired.append(lease)
             else:
                 break
             size += len(found[-1][0]) if found else 0
+        if expired:
+            self._give_back(expired)
         return found
-
-    def _lease(self) -> list[_Frame]:
-        lease = self._leases.popleft()
-        self._buffered.release(_memory([lease]))
-        if lease.message.at_ms > self._now_ms():
-            return [(frames.lease(lease), lease)]
-        self.session.sent([lease])  # it has expired while it waited, so the message is for others now
-        return []
 
 
 def _memory(leases: Sequence[Lease]) -> int:

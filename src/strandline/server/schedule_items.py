@@ -216,16 +216,15 @@ def _read(item: _Given | Raw, kind: type[_Given], convert: Callable[[_Given], _I
         return ItemAnswer(_id_of(item), "error", code="invalid", detail=f"the item is not valid: {error}")
 
 
-class _WithId(msgspec.Struct):
-    id: Any = None
-
-
 def _id_of(item: Any) -> str:
     """The id that a malformed item has; empty if there is none."""
-    try:
-        found = msgspec.json.decode(item, type=_WithId).id if isinstance(item, Raw) else item.id
-    except _UNREADABLE:
+    if not isinstance(item, Raw):
+        return str(item.id or "")
+    try:  # the standard library reads NaN and half a surrogate pair, too
+        found = json.loads(bytes(item))
+    except (ValueError, RecursionError):
         return ""
+    found = found.get("id") if isinstance(found, dict) else None
     return found if isinstance(found, str) else ""
 
 

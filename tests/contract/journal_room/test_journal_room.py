@@ -6,7 +6,7 @@ import pytest
 from journal_node import replicate, texts
 
 from raw_records import append
-from strandline.errors import Conflict, Invalid, InvalidCursor, NotFound, TooLarge
+from strandline.errors import Conflict, Invalid, InvalidCursor, NotFound, OutcomeUnknown, TooLarge, Unavailable
 from strandline.journal.model import MAX_SEQ_NR, NewEvent, Payload, Pointer, Snapshot
 from strandline.log import cursors
 
@@ -378,3 +378,21 @@ def test_records_that_cannot_be_decoded_are_set_aside(node, journals, journal, t
     for after in ("x", "0:x", "x:001-0001-000000000000000001"):
         with pytest.raises((Invalid, InvalidCursor)):
             journals.dead_letters(topic, after=after)
+
+
+def test_a_snapshot_that_was_saved_but_not_checked_has_an_unknown_outcome(journals, journal, monkeypatch):
+    """`Unavailable` would say that it was not saved."""
+    journal.append("a", [1], expected=0)
+    heads = iter([journals.reader.head])
+
+    def head(place):
+        try:
+            return next(heads)(place)
+        except StopIteration:
+            raise Unavailable("away") from None
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journals.reader, "head", head)
+        with pytest.raises(OutcomeUnknown):
+            journal.save_snapshot("a", 1, "state")
+    assert journal.snapshot("a").seq_nr == 1

@@ -16,6 +16,7 @@ from strandline.log import Options, Schema
 from strandline.log.fenced_publish import FencedLog
 from strandline.pipeline.relay import JOB
 from strandline.schedule import Message, Schedule
+from strandline.schedule.model import ListQuery
 
 
 def letters(node):
@@ -153,7 +154,7 @@ def test_events_that_the_target_refuses_become_dead_letters(node):
 
 
 def test_a_message_of_another_producer_does_not_stop_the_relay(node):
-    """Nobody should create one in the schedule of a relay. It is published, or becomes a dead letter."""
+    """Nobody should create one in the schedule of a relay. It is published once, or becomes a dead letter."""
     publish(node, 1)
     relay(node).once()
     schedule = node.schedule(SCHEDULE)
@@ -168,6 +169,7 @@ def test_a_message_of_another_producer_does_not_stop_the_relay(node):
     assert all(
         one.reason.startswith("another producer has created the message: the target") for one in letters(node)
     )
+    assert [*schedule.list(ListQuery())] == [], "a message that stays is published again when its lease ends"
 
 
 def test_an_event_whose_fault_names_a_zero_byte_stops_nothing(node):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from schedule_place import MEGABYTE, NOON, act, created, everything, leased, made, message, own
 
-from strandline.errors import Conflict, Forbidden, NotFound, Unavailable
+from strandline.errors import Conflict, Forbidden, NotFound, OutcomeUnknown, Unavailable
 from strandline.schedule.model import (
     Body,
     ChosenMessage,
@@ -564,3 +564,41 @@ def test_lists_by_owner_and_holder(place, store):
     assert listed(consumer="ada", state="processing") == []
     assert listed(consumer="ada", state="available") == names[:10]
     assert listed(consumer="bob") == listed(producer_group="none") == []
+
+
+def test_a_batch_of_deletes_keeps_the_order_of_the_acts_on_a_message(store):
+    """The owner may not delete what is leased; the holder may, and then it is gone."""
+    (lease,) = leased(store, "a")
+    created(store, "b", "c")
+    items = [own("a"), act(lease), own("a"), own("b"), own("c")]
+    assert codes(store.messages.delete("s", items)) == ["lease_active", "ok", "not_found", "ok", "ok"]
+
+
+def test_an_error_after_a_part_of_a_batch_was_stored_leaves_the_outcome_unknown(store, monkeypatch):
+    """`Unavailable` would say that nothing was stored."""
+    created(store, "old")
+    tables = store.messages._tables
+
+    def fail(*_):
+        raise Unavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "look", fail)
+        with pytest.raises(Unavailable):
+            store.messages.create("s", [message("old")])
+        with pytest.raises(OutcomeUnknown, match="a part of the batch"):
+            store.messages.create("s", [message("new"), message("old")])
+    assert stored(store, "new")
+    lease = next(one for one in leased(store, "held") if one.message.id == "held")
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "look", fail)
+        with pytest.raises(OutcomeUnknown, match="a part of the batch"):
+            store.messages.delete("s", [act(lease), own("absent")])
+    assert codes(store.messages.delete("s", [act(lease)])) == ["already_deleted"]
+
+
+@pytest.mark.parametrize("body", [Body("text"), Body(b"x", None), Body(b"x", "yes")])
+def test_a_body_of_another_type_is_refused_alone(store, body):
+    """Other callers share the statement."""
+    item = NewMessage("a", "shop", body, Moment(NOON))
+    assert codes(store.messages.create("s", [item, message("b")])) == ["invalid", "ok"]

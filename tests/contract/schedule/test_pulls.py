@@ -10,6 +10,7 @@ from broker_place import MINUTE, Answer, act, add, names, own
 
 from services import until
 from strandline.errors import BadTimestamp, Conflict, Invalid, NotFound, Unavailable
+from strandline.schedule import delivery
 from strandline.schedule.model import ChosenMessage, ListQuery, OwnerAct, Schedule
 
 
@@ -227,3 +228,32 @@ def test_dead_messages_cannot_be_leased(nodes):
     ):
         with pytest.raises(Conflict):
             ask()
+
+
+@pytest.mark.parametrize("count", [3, 25, 700])
+@pytest.mark.parametrize("wait_ms", [0, MINUTE])
+def test_messages_that_become_dead_do_not_hide_the_others(nodes, count, wait_ms):
+    """They use up neither the limit nor the time of a pull, however many they are."""
+    node = nodes.node()
+    node.schedules.put(Schedule("s", max_attempts=1))
+    messages = node.schedule("s")
+    add(messages, *(f"m{number}" for number in range(count)), in_ms=-1000)
+    assert len(messages.pull("ada", 50, count)) == count
+    add(messages, "fresh", in_ms=60)
+    until(lambda: messages.counts(0, 2**50).available == count + 1, "the end of the leases")
+    assert names(messages.pull("ada", MINUTE, 1, wait_ms)) == ["fresh"]
+    assert len([*node.schedule("s.dead").list(ListQuery(limit=1000))]) == count
+
+
+def test_a_consumer_counts_as_there_while_its_pull_waits(nodes, monkeypatch):
+    """A pull may wait for longer than a consumer counts as there after its last call."""
+    node = nodes.node()
+    messages = node.schedule("s")
+    sessions = node.schedules.parts.store.sessions
+    attended: list[str] = []
+    attend = sessions.attend
+    monkeypatch.setattr(delivery, "_ATTEND_MS", 10)
+    monkeypatch.setattr(sessions, "attend", lambda *given: (attended.append(given[1]), attend(*given)))
+    cancel = messages.start_pull("ada", MINUTE, 1, MINUTE, Answer())
+    until(lambda: attended.count("ada") >= 3, "the presence is renewed")
+    cancel()

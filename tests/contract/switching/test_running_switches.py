@@ -13,7 +13,7 @@ from switching_place import publish
 
 from services import DEADLINE_S, until
 from strandline import EventType
-from strandline.errors import Conflict, Unavailable
+from strandline.errors import Conflict, StrandlineError, Unavailable
 from strandline.log.model import WaitingNode
 from strandline.log.node import MemberValue, Node
 
@@ -107,3 +107,51 @@ def test_a_node_of_another_protocol_refuses_switches_and_is_listed(opened, monke
 
 def encoded(**values: int) -> str:
     return msgspec.json.encode(MemberValue(0, **values)).decode()
+
+
+def test_a_catalog_that_is_away_for_a_moment_does_not_end_the_wait(opened, monkeypatch):
+    """The initiator looks for an abort while it waits for the nodes."""
+    ours, other = opened(), opened()
+    ours.log.create(EventType("orders"))
+    for platform in (ours, other):
+        publish(platform, 1)
+    confirm = Node._confirm
+    switches = ours.log.admin._initiator._catalog.switches
+    look, looks = switches.get, []
+
+    def away(token: str) -> object:
+        looks.append(token)
+        if len(looks) <= 2:
+            raise Unavailable("the catalog is away")
+        monkeypatch.setattr(Node, "_confirm", confirm)
+        return look(token)
+
+    monkeypatch.setattr(
+        Node, "_confirm", lambda node, version: None if node is other.log.node else confirm(node, version)
+    )
+    monkeypatch.setattr(switches, "get", away)
+    assert ours.log.admin.switch("orders", "second").order == 2
+    assert len(looks) > 2
+
+
+def test_a_growth_that_ends_with_its_event_type_leaves_the_topic_to_the_sweep(opened, monkeypatch):
+    """The event type is deleted while the nodes confirm. The mark for the deletion of its topic stays."""
+    ours, other = opened(), opened()
+    ours.log.create(EventType("orders"))
+    for platform in (ours, other):
+        publish(platform, 1)
+    topic = ours.log.timelines("orders")[0].topic
+    confirm = Node._confirm
+    monkeypatch.setattr(
+        Node, "_confirm", lambda node, version: None if node is other.log.node else confirm(node, version)
+    )
+    initiator = ours.log.admin._initiator
+    monkeypatch.setattr(initiator, "_settings", replace(initiator._settings, switch_timeout_ms=60_000))
+    with ThreadPoolExecutor(1) as pool:
+        growing = pool.submit(ours.log.admin.grow, "orders", 4)
+        until(lambda: (found := other.log.admin.current_switch("orders")) is not None and found.unconfirmed)
+        catalog = other.log._catalog
+        catalog.delete(other.log.types.entry("orders"))
+        with pytest.raises(StrandlineError):
+            growing.result(DEADLINE_S)
+    assert ("first", topic) in catalog.topics_to_delete()

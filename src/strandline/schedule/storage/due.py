@@ -34,14 +34,20 @@ class SqlDueMessages(DueMessages):
         self._tables = tables
 
     def lease(
-        self, schedule: str, takers: Sequence[Taker], max_bytes: int, may: Callable[[int], bool] = always
+        self,
+        schedule: str,
+        takers: Sequence[Taker],
+        max_bytes: int,
+        may: Callable[[int], bool] = always,
+        *,
+        beyond: int = 0,
     ) -> Leased:
         ranges = [(taker.first, taker.last) for taker in takers if taker.credit > 0]
         if not ranges:
             return Leased(0, [])
         shown = {"ranges": ranges} if self._tables.lanes == 1 else rows.columns(("firsts", "lasts"), ranges)
         credit = sum(taker.credit for taker in takers)
-        found = self._tables.fetch("due", schedule=schedule, credit=credit, **shown)
+        found = self._tables.fetch("due", schedule=schedule, credit=credit, beyond=beyond, **shown)
         if not found:
             return Leased(0, [])
         now_ms, longest_ms = found[0][:2]

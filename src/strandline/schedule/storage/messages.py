@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import TypeVar
 
 from strandline.engine.database import Tables, Transaction
@@ -126,22 +127,32 @@ class SqlMessages(Messages):
         return self._by_owner("move", _live(schedule, "move"), items, _explained(rules.refused_move))
 
     def delete(self, schedule: str, items: Sequence[LeaseAct | OwnerAct]) -> list[ItemAnswer]:
+        answers: dict[int, ItemAnswer] = {}
+        for numbers in _by_kind(items):
+            try:
+                found = self._delete(schedule, [items[number] for number in numbers])
+            except Unavailable as error:
+                if all(answer.status == "error" for answer in answers.values()):
+                    raise
+                raise _partly_stored(error) from error
+            answers |= zip(numbers, found, strict=True)
+        return [answers[number] for number in range(len(items))]
+
+    def _delete(self, schedule: str, items: Sequence[LeaseAct | OwnerAct]) -> list[ItemAnswer]:
+        """Items of one kind."""
         name, dead = rules.split_view(schedule)
         held = [item for item in items if isinstance(item, LeaseAct)]
         owned = [item for item in items if isinstance(item, OwnerAct)]
-        statement = "delete_dead" if dead else "delete_owned"
 
         def refused(item: OwnerAct, found: Found) -> Code | None:
             return rules.refused_to_owner(item, found, dead=dead)
 
+        if owned:
+            statement = "delete_dead" if dead else "delete_owned"
+            return self._by_owner(statement, name, owned, _explained_delete(refused))
         if dead:  # nobody holds them
-            by_holder = iter(_answered(self._settle(name, held, lambda _: [], _explained(rules.refused_dead))))
-        else:
-            by_holder = iter(
-                self._by_holder("delete_held", name, held, _explained_delete(rules.refused_to_holder))
-            )
-        by_owner = iter(self._by_owner(statement, name, owned, _explained_delete(refused)))
-        return [next(by_holder if isinstance(item, LeaseAct) else by_owner) for item in items]
+            return _answered(self._settle(name, held, lambda _: [], _explained(rules.refused_dead)))
+        return self._by_holder("delete_held", name, held, _explained_delete(rules.refused_to_holder))
 
     def put_back(self, schedule: str, items: Sequence[OwnerAct]) -> list[ItemAnswer]:
         name, dead = rules.split_view(schedule)
@@ -187,30 +198,36 @@ class SqlMessages(Messages):
         left = [number for number in range(len(items)) if number not in answers]
         stored = False
         for numbers in rows.rounds(left, [item.id for item in items]):
+            found: dict[str, Row | ItemAnswer] = {}
             try:
-                found = self._settle_round(schedule, [items[number] for number in numbers], store, explain)
+                self._settle_round(schedule, [items[number] for number in numbers], store, explain, found)
             except Unavailable as error:
-                if not stored:
+                if not stored and not _any_stored(found):
                     raise
-                raise OutcomeUnknown(f"only a part of the batch was stored: {error}") from error
+                raise _partly_stored(error) from error
             answers |= {number: found[items[number].id] for number in numbers}
-            stored = True
+            stored = stored or _any_stored(found)
         return [answers[number] for number in range(len(items))]
 
     def _settle_round(
-        self, schedule: str, items: Sequence[_I], store: _Store[_I], explain: _Explain[_I]
-    ) -> dict[str, Row | ItemAnswer]:
-        answers: dict[str, Row | ItemAnswer] = {}
+        self,
+        schedule: str,
+        items: Sequence[_I],
+        store: _Store[_I],
+        explain: _Explain[_I],
+        answers: dict[str, Row | ItemAnswer],
+    ) -> None:
+        """Add the answers by id; those of items that were stored are known before the next statement."""
         for _ in range(ATTEMPTS):
             answers |= {row[0]: row for row in store([item for item in items if item.id not in answers])}
             if len(answers) == len(items):
-                return answers
+                return
             left = [item for item in items if item.id not in answers]
             found = self._tables.look(schedule, [item.id for item in left])
             explained = {item.id: explain(item, found[item.id]) for item in left}
             answers |= {name: answer for name, answer in explained.items() if answer is not None}
             if len(answers) == len(items):
-                return answers
+                return
         raise OutcomeUnknown(f"messages of {schedule} change all the time; some items may have been stored")
 
     # -- reads
@@ -295,6 +312,23 @@ def _explained_delete(refused: Callable[[_I, Found], Code | None]) -> _Explain[_
         return explain(item, found)
 
     return explain_delete
+
+
+def _any_stored(found: Mapping[str, Row | ItemAnswer]) -> bool:
+    return not all(isinstance(one, ItemAnswer) for one in found.values())
+
+
+def _partly_stored(error: Unavailable) -> OutcomeUnknown:
+    return OutcomeUnknown(f"only a part of the batch was stored: {error}")
+
+
+def _by_kind(items: Sequence[LeaseAct | OwnerAct]) -> list[list[int]]:
+    """The numbers of the acts of holders, and those of owners; alternately in order if both have an id."""
+    kinds = [type(item) for item in items]
+    ids = [{item.id for item in items if isinstance(item, kind)} for kind in (LeaseAct, OwnerAct)]
+    if ids[0].isdisjoint(ids[1]):
+        return [[n for n, one in enumerate(kinds) if one is kind] for kind in dict.fromkeys(kinds)]
+    return [[*numbers] for _, numbers in groupby(range(len(items)), key=kinds.__getitem__)]
 
 
 def _answered(settled: Sequence[Row | ItemAnswer]) -> list[ItemAnswer]:

@@ -123,15 +123,23 @@ class DueMessages(ABC):
 
     @abstractmethod
     def lease(
-        self, schedule: str, takers: Sequence[Taker], max_bytes: int, may: Callable[[int], bool] = always
+        self,
+        schedule: str,
+        takers: Sequence[Taker],
+        max_bytes: int,
+        may: Callable[[int], bool] = always,
+        *,
+        beyond: int = 0,
     ) -> Leased:
         """Lease available messages to these consumers in one statement, oldest first, within their credit.
 
         A message goes to the consumer that its bucket is dealt to. What has been due for 5 ms goes to any of them.
-        Messages with `max_attempts` deliveries become dead instead. Consumers whose epoch was raised get nothing
-        and are returned as `fenced`. No lease is longer than `max_lease_ms`. Bodies are about `max_bytes` in total
-        at most, but at least one message is leased. If there are due messages, `may` gets the store's time before
-        anything is leased; nothing is leased if it returns False.
+        Messages with `max_attempts` deliveries become dead instead, and use up no credit. `beyond` is how many of
+        them may be found in addition to the messages for the consumers.
+
+        Consumers whose epoch was raised get nothing and are returned as `fenced`. No lease is longer than
+        `max_lease_ms`. Bodies are about `max_bytes` in total at most, but at least one message is leased. If there
+        are due messages, `may` gets the store's time before anything is leased, and can refuse all leases.
         """
 
     @abstractmethod

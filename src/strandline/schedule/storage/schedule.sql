@@ -388,13 +388,14 @@ RETURNING {changed}
 {counted}
 
 -- name: delete_relayed
--- For a relay, which owns its messages and has published them, even if another consumer holds their leases by now.
+-- For a relay, which has published these messages, whoever created them, and even if another consumer holds their
+-- leases by now.
 {atomically}
 WITH {asked}
 UPDATE messages SET version = messages.version + 1, at_ms = g.now_ms, mark = 2,
     left_ms = CASE WHEN messages.consumer IS NULL THEN messages.at_ms END
 FROM asked g
-WHERE {is_asked} AND {live} AND messages.producer_group = g.actor
+WHERE {is_asked} AND {live}
 RETURNING {changed}
 {counted}
 
@@ -495,11 +496,12 @@ ranges AS MATERIALIZED (SELECT value ->> 0 AS first, value ->> 1 AS last FROM js
 ranges AS MATERIALIZED (SELECT * FROM unnest(:firsts::integer[], :lasts::integer[]) AS r (first, last))
 
 -- part: s
-s AS MATERIALIZED (SELECT number, buckets, max_lease_ms FROM schedules WHERE name = :schedule)
+s AS MATERIALIZED (SELECT number, buckets, max_lease_ms, max_attempts FROM schedules WHERE name = :schedule)
 
 -- part: due
 due AS NOT MATERIALIZED (
-    SELECT messages.id, messages.bucket, messages.at_ms, messages.version, messages.body_bytes, messages.lane
+    SELECT messages.id, messages.bucket, messages.at_ms, messages.version, messages.body_bytes, messages.lane,
+        messages.delivery_count >= coalesce((SELECT max_attempts FROM s), 2147483647) AS exhausted
     FROM messages WHERE messages.schedule = (SELECT number FROM s) AND messages.mark = 0
         AND messages.at_ms <= (SELECT now_ms FROM clock)
 )
@@ -508,20 +510,23 @@ due AS NOT MATERIALIZED (
 WHERE d.at_ms <= (SELECT now_ms - 5 FROM clock)
     OR EXISTS (SELECT 1 FROM ranges r WHERE d.bucket BETWEEN r.first AND r.last)
 ORDER BY d.at_ms
-LIMIT (SELECT CASE WHEN sum(r.last - r.first + 1) >= (SELECT buckets FROM s) THEN :credit ELSE :credit * 4 END
+LIMIT (SELECT :beyond + CASE
+        WHEN sum(r.last - r.first + 1) >= (SELECT buckets FROM s) THEN :credit ELSE :credit * 4 END
     FROM ranges r)
 
 -- name: due (sqlite)
 -- If other nodes have some of the buckets, more are read than can be taken: most of them will be taken there.
 WITH {clock}, {s}, {ranges}, {due}
-SELECT (SELECT now_ms FROM clock), (SELECT max_lease_ms FROM s), d.id, d.bucket, d.at_ms, d.version, d.body_bytes
+SELECT (SELECT now_ms FROM clock), (SELECT max_lease_ms FROM s), d.id, d.bucket, d.at_ms, d.version, d.body_bytes,
+    d.exhausted
 FROM (SELECT * FROM due WHERE lane = 0 ORDER BY at_ms) AS d
 {may_take};
 
 -- name: due (postgres)
 -- Reads the lanes in parallel order, as far as needed: an index scan cannot merge them.
 WITH {clock}, {s}, {ranges}, {due}
-SELECT (SELECT now_ms FROM clock), (SELECT max_lease_ms FROM s), d.id, d.bucket, d.at_ms, d.version, d.body_bytes
+SELECT (SELECT now_ms FROM clock), (SELECT max_lease_ms FROM s), d.id, d.bucket, d.at_ms, d.version, d.body_bytes,
+    d.exhausted
 FROM (
     (SELECT * FROM due WHERE lane = 0 ORDER BY at_ms) UNION ALL (SELECT * FROM due WHERE lane = 1 ORDER BY at_ms)
     UNION ALL
