@@ -14,8 +14,8 @@ from strandline.server.push_socket import PushSocket, _Outbox
 NOW = 1_714_564_800_000
 
 
-def lease(name):
-    return Lease(StoredMessage(name, 7, NOW + 1000, NOW, "shop", "ada", 10, 1, NOW), Body(b"{}", is_json=True))
+def lease(name, at_ms=NOW + 1000):
+    return Lease(StoredMessage(name, 7, at_ms, NOW, "shop", "ada", 10, 1, NOW), Body(b"{}", is_json=True))
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,17 @@ def test_every_lease_that_was_written_is_reported_when_the_session_ends(done, se
     assert reported == sent
 
 
+def an_outbox(held, given_back=None):
+    call = SimpleNamespace(room=SimpleNamespace(now_ms=lambda: NOW), state=SimpleNamespace(buffered=held))
+    return _Outbox(call, lambda leases: given_back.extend(one.message.id for one in leases))
+
+
 def test_leases_that_come_after_the_end_hold_no_memory():
     """The leaser had placed them before the session ended, and delivers them after."""
 
     async def run():
         held = ByteBudget(1_000, "the streams")
-        room = SimpleNamespace(now_ms=lambda: NOW)
-        outbox = _Outbox(SimpleNamespace(room=room, state=SimpleNamespace(buffered=held)))
+        outbox = an_outbox(held)
         outbox.leased([lease("a"), lease("b")])
         assert held.held == 4
         outbox.close()
@@ -72,11 +76,7 @@ def test_no_lease_is_written_while_the_consumer_wants_none():
     """Otherwise one could cross the close frame of a consumer that leaves, and nobody would have it."""
 
     async def run():
-        room, state = (
-            SimpleNamespace(now_ms=lambda: NOW),
-            SimpleNamespace(buffered=ByteBudget(1_000, "the streams")),
-        )
-        outbox = _Outbox(SimpleNamespace(room=room, state=state))
+        outbox = an_outbox(ByteBudget(1_000, "the streams"))
         outbox.hold_leases(hold=True)
         outbox.leased([lease("a")])
         outbox.reply("pong")
@@ -86,5 +86,25 @@ def test_no_lease_is_written_while_the_consumer_wants_none():
         assert not next_frames.done()
         outbox.hold_leases(hold=False)
         assert [one.message.id for _, one in await next_frames] == ["a"]
+
+    asyncio.run(run())
+
+
+def test_leases_that_the_session_takes_back_are_given_back():
+    """The newest ones, when the consumer wants fewer. Those that are expired are not written either."""
+
+    async def run():
+        held, given_back = ByteBudget(1_000, "the streams"), []
+        outbox = an_outbox(held, given_back)
+        most = 3
+        outbox.session = SimpleNamespace(
+            take_back=lambda one: one.message.at_ms <= NOW or len(outbox._leases) >= most
+        )
+        outbox.leased([lease(name) for name in "abcde"])
+        outbox.give_back_unwanted()
+        assert (given_back, held.held) == (["e", "d"], 6)
+        outbox.leased([lease("old", at_ms=NOW)])
+        assert [one.message.id for _, one in await outbox.next()] == ["a", "b", "c"]
+        assert (given_back, held.held) == (["e", "d", "old"], 0)
 
     asyncio.run(run())
