@@ -86,6 +86,6 @@ def _row(batch: int, publishes: int, form: str, target: Target) -> Row:
 
 ROWS = [
     _row(1000, 400, "", Target(rate=2_000_000)),
-    _row(1, 10_000, "at once", Target(ratio=1)),
-    _row(1, 10_000, "after compaction", Target(ratio=5)),
+    _row(1, 50_000, "at once", Target(ratio=1)),
+    _row(1, 50_000, "after compaction", Target(ratio=5)),
 ]
