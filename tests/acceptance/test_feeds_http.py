@@ -243,6 +243,15 @@ def test_a_bad_body_is_422_and_changes_nothing(url, body):
     assert read(url) == []
 
 
+@pytest.mark.parametrize("act", ["merge", "unmerge"])
+def test_entries_are_checked_in_the_same_way(url, act):
+    """Whether their metadata are used or not."""
+    large = base64.b64encode(b"x" * 65_537).decode()
+    answer = CLIENT.post(f"{url}/{act}", json={"entries": [{"id": 1, "metadata": large}]})
+    assert answer.status_code == 422
+    assert "at most 65536" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("name", ["a b", "a%2Fb", "%C3%A4", "x" * 256, "a%0A", "~"])
 def test_a_bad_name_is_422(server, name):
     url = f"{server.url}/feeds/{name}"

@@ -67,9 +67,9 @@ def entries(given: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def ids(given: Iterable[Entry | int]) -> tuple[int, ...]:
-    """The ids of entries, each once."""
-    found = (one.id if isinstance(one, Entry) else one for one in _counted(given))
-    return tuple(dict.fromkeys(map(entry_id, found)))
+    """The ids of entries, each once. Entries are checked as a whole, as in a merge."""
+    found = (entry(one).id if isinstance(one, Entry) else entry_id(one) for one in _counted(given))
+    return tuple(dict.fromkeys(found))
 
 
 def _counted(given: Iterable[_Given]) -> tuple[_Given, ...]:

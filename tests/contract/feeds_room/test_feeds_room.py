@@ -212,6 +212,8 @@ def test_limits(feeds, feed):
         lambda: feeds.append(Entry(1, b"x" * 65_537), [feed]),
         lambda: feeds.set(feed, [Entry(n) for n in range(2001)]),
         lambda: feeds.merge(feed, [Entry(n) for n in range(2001)]),
+        lambda: feeds.unmerge(feed, [Entry(1, b"x" * 65_537)]),
+        lambda: feeds.delete(Entry(1, b"x" * 65_537), [feed]),
         lambda: feeds.append(Entry(1), many),
         lambda: feeds.get(feed, -1, 5),
         lambda: feeds.get(feed, 0, -1),
