@@ -243,6 +243,14 @@ def test_a_bad_body_is_422_and_changes_nothing(url, body):
     assert read(url) == []
 
 
+def test_an_integer_of_5000_digits_is_422(url):
+    """It is JSON, but no id. What is no JSON is 400."""
+    for digits, status in (("9" * 5000, 422), ("x", 400)):
+        body = f'{{"entries": [{{"id": {digits}}}]}}'
+        answer = CLIENT.put(url, content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == status, answer.text
+
+
 @pytest.mark.parametrize("act", ["merge", "unmerge"])
 def test_entries_are_checked_in_the_same_way(url, act):
     """Whether their metadata are used or not."""
