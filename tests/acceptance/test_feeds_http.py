@@ -290,6 +290,14 @@ def test_more_than_10_000_feeds_are_422(server, url):
     assert CLIENT.post(f"{server.url}/feeds/get", json={"feeds": names}).status_code == 422
 
 
+def test_a_read_of_more_than_200_000_entries_is_422(server):
+    asked = {"feeds": [f"f{number}" for number in range(10_000)]}
+    assert CLIENT.post(f"{server.url}/feeds/get", json={**asked, "length": 20}).status_code == 200
+    answer = CLIENT.post(f"{server.url}/feeds/get", json={**asked, "length": 800})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert "8000000 entries" in answer.json()["detail"]
+
+
 def test_old_operations_are_dead_letters(server, url):
     answer = append(server, {"id": 3, "metadata": "eA=="}, name_of(url), operation_ms=1_000_000)
     assert answer.status_code == 422

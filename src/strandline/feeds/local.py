@@ -250,7 +250,8 @@ class LocalFeeds(Feeds, Room):
 
     def get_many(self, feeds: Sequence[str], offset: int = 0, length: int = 20) -> list[FeedAnswer]:
         names = rules.names(feeds)
-        found = self.store().read(names, *rules.page(offset, length))
+        page = rules.page_of_many(len(names), offset, length, self._settings.cap)
+        found = self.store().read(names, *page)
         self._count_reads([answer.status for answer in found])
         return found
 

@@ -228,6 +228,16 @@ def test_limits(feeds, feed):
     assert feeds.append(Entry(1), []) == 0
 
 
+def test_an_answer_that_may_become_too_large_is_refused(feeds, feed):
+    """A feed has at most 800 entries (`feeds.cap`), whatever the length is."""
+    names = [feed, *(f"nobody:{number}" for number in range(9_999))]
+    assert len(feeds.get_many([*names, feed], 0, 20)) == 10_000
+    assert len(feeds.get_many(names[:250], 0, 2**31 - 1)) == 250
+    for count, length in ((10_000, 21), (251, 800), (251, 2**31 - 1)):
+        with pytest.raises(Invalid, match="at most 200000; split it into calls with fewer feeds"):
+            feeds.get_many(names[:count], 0, length)
+
+
 def test_a_large_operation_is_recorded_in_parts(rooms, feeds, new):
     """2,000 entries with 1 KB of metadata each are more than an event may have."""
     name = new()
