@@ -13,7 +13,7 @@ import httpx
 import msgspec
 import pytest
 
-from services import CLIENT, Server
+from services import CLIENT, Server, until
 
 _numbers = itertools.count(1)
 LARGEST = 2**63 - 1
@@ -330,6 +330,17 @@ def test_writes_are_events_of_the_log_and_metrics_count_them(server, url):
     metrics = CLIENT.get(f"{server.url}/metrics").text
     assert 'strandline_feed_operations_total{operation="append"}' in metrics
     assert 'strandline_feed_writes_total{operation="append"}' in metrics
+
+
+def test_a_node_whose_store_is_gone_is_ready_when_it_is_restored(tmp_path):
+    """Although nobody calls a route of feeds."""
+    with Server(tmp_path / "data") as node:
+        CLIENT.put(f"{node.url}/feeds/ada", json={"entries": [{"id": 1}]})
+    for file in (tmp_path / "data").glob("feeds.db*"):
+        file.unlink()
+    with Server(tmp_path / "data") as node:
+        until(lambda: CLIENT.get(f"{node.url}/ready").status_code == 200, "the replay")
+        assert read(f"{node.url}/feeds/ada") == [{"id": "1"}]
 
 
 def test_the_description_names_both_media_types(server):
