@@ -115,7 +115,7 @@ class Recovery:
             raise Unavailable(
                 "the store of feeds has started again and may lack operations; replay them", retry_after=1
             )
-        self._store().save_positions(OPERATIONS, positions)
+        self._store().save_positions(OPERATIONS, positions, incarnation)
 
     def _recorded(self, start: list[CursorText], refuse: Callable[[Operation], bool]) -> Iterator[Operation]:
         for batch in self._log.read(OPERATIONS, start) if start else ():

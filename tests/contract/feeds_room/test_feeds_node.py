@@ -525,6 +525,36 @@ def test_a_store_that_restarts_gets_what_it_had_not_saved(own_valkey, tmp_path, 
         assert answers(node) == before
 
 
+def test_a_store_that_restarts_just_before_it_is_marked(own_valkey, tmp_path, clock, monkeypatch):
+    """The mark would cover operations that the store has lost."""
+    settings = Settings(feeds=FeedSettings(url=own_valkey.url))
+    with Platform(tmp_path / "data", settings, clock) as node:
+        write_history(node)
+        for server in nodes_of(own_valkey):
+            server.execute("SAVE")
+        node.feeds.append(Entry(300, b"late"), ["ada", "bob"])
+        before = answers(node)
+        store = node.feeds.store()
+        ask, asked = store.incarnation, []
+
+        def restart_after_the_check() -> str:
+            found = ask()
+            asked.append(found)
+            if len(asked) == 2:  # the first answer is of the start of the replay
+                for server in nodes_of(own_valkey):
+                    server.kill()
+                own_valkey.bring_back()
+            return found
+
+        monkeypatch.setattr(store, "incarnation", restart_after_the_check)
+        with pytest.raises(Unavailable, match="started again"):
+            node.feeds.replay()
+        assert store.positions(OPERATIONS) == {}
+        assert answers(node) != before
+        run(node, "marking")
+        assert answers(node) == before
+
+
 def test_a_store_that_loses_its_first_operations_gets_them_back(own_valkey, tmp_path, clock):
     """Nothing was recorded yet when the node looked for a position for the first time."""
     settings = Settings(feeds=FeedSettings(url=own_valkey.url))
