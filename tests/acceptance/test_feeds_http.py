@@ -13,7 +13,7 @@ import httpx
 import msgspec
 import pytest
 
-from services import CLIENT, Server
+from services import CLIENT, Server, until
 
 _numbers = itertools.count(1)
 LARGEST = 2**63 - 1
@@ -243,6 +243,23 @@ def test_a_bad_body_is_422_and_changes_nothing(url, body):
     assert read(url) == []
 
 
+def test_an_integer_of_5000_digits_is_422(url):
+    """It is JSON, but no id. What is no JSON is 400."""
+    for digits, status in (("9" * 5000, 422), ("x", 400)):
+        body = f'{{"entries": [{{"id": {digits}}}]}}'
+        answer = CLIENT.put(url, content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == status, answer.text
+
+
+@pytest.mark.parametrize("act", ["merge", "unmerge"])
+def test_entries_are_checked_in_the_same_way(url, act):
+    """Whether their metadata are used or not."""
+    large = base64.b64encode(b"x" * 65_537).decode()
+    answer = CLIENT.post(f"{url}/{act}", json={"entries": [{"id": 1, "metadata": large}]})
+    assert answer.status_code == 422
+    assert "at most 65536" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("name", ["a b", "a%2Fb", "%C3%A4", "x" * 256, "a%0A", "~"])
 def test_a_bad_name_is_422(server, name):
     url = f"{server.url}/feeds/{name}"
@@ -255,10 +272,13 @@ def test_a_bad_name_is_422(server, name):
 def test_bad_queries_are_422(url):
     for query in (
         "offset=-1", "length=-1", "length=x", "since=x", f"since={2**63}", "since=1&offset=2", "since=1e3",
-        f"length={2**31}", "since=9007199254740993.0",
+        f"length={2**31}", "since=9007199254740993.0", "length=1e1", "offset=0.0", "length=%2B1", "offset=",
     ):  # fmt: skip
         assert CLIENT.get(f"{url}?{query}").status_code == 422, query
-    for query in ("operation_ms=x", "operation_time=x", "operation_time=1e18", "operation_ms=1&operation_time=1"):
+    for query in (
+        "operation_ms=x", "operation_ms=1795133099058.0", "operation_time=x", "operation_time=1e18",
+        "operation_ms=1&operation_time=1",
+    ):  # fmt: skip
         assert CLIENT.delete(f"{url}?{query}").status_code == 422, query
     assert read(url) == []
 
@@ -268,6 +288,14 @@ def test_more_than_10_000_feeds_are_422(server, url):
     assert append(server, {"id": 1}, *names).status_code == 422
     assert append(server, {"id": 1}, *names[:9_999], name_of(url), name_of(url)).json() == {"accepted": 1}
     assert CLIENT.post(f"{server.url}/feeds/get", json={"feeds": names}).status_code == 422
+
+
+def test_a_read_of_more_than_200_000_entries_is_422(server):
+    asked = {"feeds": [f"f{number}" for number in range(10_000)]}
+    assert CLIENT.post(f"{server.url}/feeds/get", json={**asked, "length": 20}).status_code == 200
+    answer = CLIENT.post(f"{server.url}/feeds/get", json={**asked, "length": 800})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert "8000000 entries" in answer.json()["detail"]
 
 
 def test_old_operations_are_dead_letters(server, url):
@@ -302,6 +330,17 @@ def test_writes_are_events_of_the_log_and_metrics_count_them(server, url):
     metrics = CLIENT.get(f"{server.url}/metrics").text
     assert 'strandline_feed_operations_total{operation="append"}' in metrics
     assert 'strandline_feed_writes_total{operation="append"}' in metrics
+
+
+def test_a_node_whose_store_is_gone_is_ready_when_it_is_restored(tmp_path):
+    """Although nobody calls a route of feeds."""
+    with Server(tmp_path / "data") as node:
+        CLIENT.put(f"{node.url}/feeds/ada", json={"entries": [{"id": 1}]})
+    for file in (tmp_path / "data").glob("feeds.db*"):
+        file.unlink()
+    with Server(tmp_path / "data") as node:
+        until(lambda: CLIENT.get(f"{node.url}/ready").status_code == 200, "the replay")
+        assert read(f"{node.url}/feeds/ada") == [{"id": "1"}]
 
 
 def test_the_description_names_both_media_types(server):

@@ -85,6 +85,8 @@ class LocalFeeds(Feeds, Room):
             metric: Counter() for metric in (_OPERATIONS, _REACHED, _READS, _EXPIRED)
         }
         self._dead: dict[str, float] = {}
+        #: The store of a server may lack recorded operations, until they are applied.
+        self._behind = False
 
     def store(self) -> FeedStore:
         """Opened when it is first needed: many processes only use other rooms."""
@@ -235,24 +237,27 @@ class LocalFeeds(Feeds, Room):
 
     def get(self, feed: str, offset: int = 0, length: int = 20) -> list[Entry]:
         (answer,) = self.get_many([feed], offset, length)
-        if answer.error is not None:
-            raise answer.error
-        if answer.status == "miss":
-            raise _missing(feed)
-        return [*answer.entries]
+        return _entries(answer)
 
     def get_since(self, feed: str, entry_id: int) -> list[Entry]:
         found = self.store().read_since(rules.name(feed), rules.entry_id(entry_id))
-        self._count_reads(["miss" if found is None else "hit"])
-        if found is None:
-            raise _missing(feed)
-        return [*found]
+        answer = FeedAnswer(feed, "miss") if found is None else FeedAnswer(feed, "hit", found)
+        answer = self._checked(answer)
+        self._count_reads([answer.status])
+        return _entries(answer)
 
     def get_many(self, feeds: Sequence[str], offset: int = 0, length: int = 20) -> list[FeedAnswer]:
         names = rules.names(feeds)
-        found = self.store().read(names, *rules.page(offset, length))
+        page = rules.page_of_many(len(names), offset, length, self._settings.cap)
+        found = [*map(self._checked, self.store().read(names, *page))]
         self._count_reads([answer.status for answer in found])
         return found
+
+    def _checked(self, answer: FeedAnswer) -> FeedAnswer:
+        """An error instead of a miss if the feed may only be missing because the store is behind."""
+        if answer.status == "miss" and self._behind:
+            return FeedAnswer(answer.name, "error", error=_unrecovered())
+        return answer
 
     def _count_reads(self, statuses: Sequence[str]) -> None:
         with self._lock:
@@ -263,7 +268,9 @@ class LocalFeeds(Feeds, Room):
 
         Nodes may write to the feeds meanwhile, because operations are idempotent.
         """
-        return self._recovery.replay(self._is_refused)
+        count = self._recovery.replay(self._is_refused)
+        self._behind = False
+        return count
 
     def _is_refused(self, operation: Operation) -> bool:
         reason = self._refusal(operation)
@@ -286,7 +293,16 @@ class LocalFeeds(Feeds, Room):
 
     # -- for the process that runs the room
 
+    def start(self) -> None:
+        """A server is not ready before it has compared the store with the log. A chore does that."""
+        try:
+            self._behind = self._settings.record and self._recovery.is_recorded()
+        except StrandlineError:
+            self._behind = True  # not known yet
+
     def check_ready(self) -> None:
+        if self._behind:
+            raise _unrecovered()
         if self._opened is not None:
             self._opened.check()
 
@@ -305,16 +321,22 @@ class LocalFeeds(Feeds, Room):
                 self._counts[_EXPIRED]["unread"] += expired
 
     def _mark(self) -> None:
-        if not self._is_used():
-            return
-        self._writers.renew()
         try:
-            if self._recovery.is_behind():
-                self._catch_up()
-            self._writers.catch_up(self._catch_up)
-            self._recovery.mark()
+            if self._is_used():
+                self._mark_applied()
+            else:
+                self._behind = False
         except (Unavailable, OutcomeUnknown) as error:
             log.warning("operations on feeds are not marked as applied: %s", error.detail)
+
+    def _mark_applied(self) -> None:
+        self._writers.renew()
+        if self._recovery.is_behind():
+            self._behind |= self._recovery.is_known
+            self._catch_up()
+        self._behind = False
+        self._writers.catch_up(self._catch_up)
+        self._recovery.mark()
 
     def _catch_up(self) -> None:
         """Apply what may have been recorded only, before a position behind it is saved."""
@@ -338,7 +360,9 @@ class LocalFeeds(Feeds, Room):
 
     def _is_used(self) -> bool:
         """Whether there is a reason to open the store."""
-        return self._opened is not None or bool(self._settings.url) or (self._databases.data / FILE).exists()
+        if self._opened is not None or self._settings.url or (self._databases.data / FILE).exists():
+            return True
+        return self._settings.record and self._recovery.is_recorded()  # a store that is gone must be restored
 
     def counts(self) -> CounterValues:
         with self._lock:
@@ -354,6 +378,20 @@ class LocalFeeds(Feeds, Room):
         with self._lock:
             if self._opened is not None:
                 self._opened.close()
+
+
+def _entries(answer: FeedAnswer) -> list[Entry]:
+    if answer.error is not None:
+        raise answer.error
+    if answer.status == "miss":
+        raise _missing(answer.name)
+    return [*answer.entries]
+
+
+def _unrecovered() -> Unavailable:
+    return Unavailable(
+        "the store of feeds may lack recorded operations, which this node applies now", retry_after=1
+    )
 
 
 def _missing(feed: str) -> Miss:

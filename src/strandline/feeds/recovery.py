@@ -45,6 +45,19 @@ class Recovery:
         #: The store as it was found then. A part that has started again may lack what it had not saved.
         self._incarnation = ""
 
+    def is_recorded(self) -> bool:
+        """Whether operations were ever recorded."""
+        try:
+            self._log.types.entry(OPERATIONS)
+        except NotFound:
+            return False
+        return True
+
+    @property
+    def is_known(self) -> bool:
+        """Whether this process knows what the store has had. Then a store that is behind has lost something."""
+        return self._known is not None
+
     def is_behind(self) -> bool:
         """Whether the store may be an older copy, also while this process did not run.
 
@@ -102,7 +115,7 @@ class Recovery:
             raise Unavailable(
                 "the store of feeds has started again and may lack operations; replay them", retry_after=1
             )
-        self._store().save_positions(OPERATIONS, positions)
+        self._store().save_positions(OPERATIONS, positions, incarnation)
 
     def _recorded(self, start: list[CursorText], refuse: Callable[[Operation], bool]) -> Iterator[Operation]:
         for batch in self._log.read(OPERATIONS, start) if start else ():

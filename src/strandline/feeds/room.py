@@ -57,7 +57,10 @@ class Feeds(ABC):
 
     @abstractmethod
     def get_many(self, feeds: Sequence[str], offset: int = 0, length: int = 20) -> list[FeedAnswer]:
-        """The same part of several feeds: for each feed a hit, a miss or an error, in the given order."""
+        """The same part of several feeds: for each feed a hit, a miss or an error, in the given order.
+
+        Invalid if the answer may have more than 200,000 entries; split such a call.
+        """
 
     @abstractmethod
     def set(

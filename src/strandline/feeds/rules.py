@@ -14,6 +14,8 @@ NAME_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9._:-]{1,255}$"
 MAX_FEEDS = 10_000
 MAX_ENTRIES = 2_000
 MAX_METADATA_BYTES = 65_536
+#: Of one answer: 20 entries of as many feeds as a call may name.
+MAX_ANSWERED_ENTRIES = 200_000
 # More than any feed has.
 _MAX_POSITION = 2**31 - 1
 _Given = TypeVar("_Given")
@@ -67,9 +69,9 @@ def entries(given: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def ids(given: Iterable[Entry | int]) -> tuple[int, ...]:
-    """The ids of entries, each once."""
-    found = (one.id if isinstance(one, Entry) else one for one in _counted(given))
-    return tuple(dict.fromkeys(map(entry_id, found)))
+    """The ids of entries, each once. Entries are checked as a whole, as in a merge."""
+    found = (entry(one).id if isinstance(one, Entry) else entry_id(one) for one in _counted(given))
+    return tuple(dict.fromkeys(found))
 
 
 def _counted(given: Iterable[_Given]) -> tuple[_Given, ...]:
@@ -88,6 +90,18 @@ def page(offset: int, length: int) -> tuple[int, int]:
         raise Invalid(f"offset and length must be integers, not {offset!r:.40} and {length!r:.40}")
     if not (0 <= offset <= _MAX_POSITION and 0 <= length <= _MAX_POSITION):
         raise Invalid(f"offset and length must be 0 to {_MAX_POSITION}, not {offset} and {length}")
+    return offset, length
+
+
+def page_of_many(feeds: int, offset: int, length: int, cap: int) -> tuple[int, int]:
+    """A page of several feeds, each with up to `cap` entries. Invalid if the answer may become too large."""
+    page(offset, length)
+    most = feeds * min(length, cap)
+    if most > MAX_ANSWERED_ENTRIES:
+        raise Invalid(
+            f"{length} entries of {feeds} feeds may be {most} entries; a call may ask for at most "
+            f"{MAX_ANSWERED_ENTRIES}; split it into calls with fewer feeds, or read shorter pages"
+        )
     return offset, length
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any, Protocol
 
 import msgspec
 import zstandard
+from msgspec.inspect import IntType, StructType, type_info
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
@@ -27,6 +30,7 @@ _ZSTD_WINDOW = 8 << 20
 
 #: The media type of MessagePack.
 MSGPACK = "application/msgpack"
+_is_integer = re.compile(r"-?[0-9]+", re.ASCII).fullmatch
 #: Decodes a body as a type.
 Decode = Callable[[bytes, Any], Any]
 
@@ -163,7 +167,8 @@ def decode(body: bytes, kind: Any, what: str = "body") -> Any:
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as error:
-            msgspec.json.decode(body)  # raises DecodeError if the rest is not JSON
+            with suppress(msgspec.ValidationError):  # of an integer that no type has room for
+                msgspec.json.decode(body)  # raises DecodeError if the rest is not JSON
             raise Invalid(f"the {what} is not valid: {error}") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Malformed(f"the {what} is not JSON: {error}") from None
@@ -187,8 +192,19 @@ def refuse_unknown(values: Mapping[str, Any], kind: Any) -> None:
 
 
 def decode_query(values: dict[str, Any], kind: Any) -> Any:
-    """Query parameters as a value."""
+    """Query parameters as a value. An integer is digits; msgspec also takes `1e1` and `1.0`, and rounds them."""
+    for name in values.keys() & _integers(kind):
+        if not _is_integer(values[name]):
+            raise Invalid(f"a query parameter is not valid: {name} must be an integer, not {values[name]!r:.80}")
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise Invalid(f"a query parameter is not valid: {error}") from None
+
+
+@cache
+def _integers(kind: Any) -> frozenset[str]:
+    """The query parameters that are integers."""
+    found = type_info(kind)
+    fields = found.fields if isinstance(found, StructType) else ()
+    return frozenset(field.encode_name for field in fields if isinstance(field.type, IntType))

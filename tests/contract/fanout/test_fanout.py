@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from services import until
-from social_network import fanout, fanouts, home
+from social_network import Network, fanout, fanouts, home
 from strandline import EventType
 from strandline.errors import Conflict, Gap, Invalid
-from strandline.feeds import times
+from strandline.feeds import Entry, times
 from strandline.feeds.fanout.values import FanoutOptions
 from strandline.log.cursors import Position
 
@@ -105,6 +106,59 @@ def test_deletions_and_unfollows_in_one_batch(network, node):
     network.check()
     network.follow("user1", "user0")
     network.follow("user2", "user7")
+    fanout(node).once()
+    network.check()
+
+
+def test_an_unfollow_leaves_the_entries_of_others(node):
+    """Ids that the home feed never had would take their places under the cap."""
+    for author, ids in (("bob", range(1, 11)), ("ada", range(1001, 1801))):
+        posted(node, author, *ids)
+    network = Network(node)
+    for author in ("ada", "bob"):
+        network.follow("eve", author)
+    fanout(node).once()
+    bobs = [*range(10, 0, -1)]
+    node.feeds.set("home:eve", [*map(Entry, bobs)])
+    posted(node, "ada", 2000)
+    fanout(node).once()
+    assert home(node, "eve") == [2000, *bobs]
+    network.unfollow("eve", "ada")
+    fanout(node).once()
+    assert home(node, "eve") == bobs
+    posted(node, "bob", *range(11, 800))
+    fanout(node).once()
+    assert home(node, "eve") == [*range(799, 0, -1)]  # and the place of 2000
+    network.follow("eve", "ada")
+    fanout(node).once()
+    assert home(node, "eve") == [2000, *range(1800, 1001, -1)]
+
+
+def posted(node, author, *ids):
+    for start in range(0, len(ids), 500):
+        events = [{"author": author, "id": number} for number in ids[start : start + 500]]
+        node.log.publish("posts", events).raise_for_failed()
+
+
+def test_an_unfollow_before_a_chunk_of_the_same_batch(network, node, monkeypatch):
+    """Tasks of a batch run in any order. A chunk that comes after the unfollow is hidden, and nothing else."""
+    for user in network.users[1:6]:
+        network.follow(user, "user0")
+    fanout(node).once()
+    network.post("user0")
+    batches = fanout(node)._batches
+    batches.step(batches.look())
+    network.unfollow("user1", "user0")
+    run = batches._runner.run
+
+    def edges_first(tasks):
+        (whole,) = tasks
+        return run([replace(whole, posts=(), chunks=()), replace(whole, edges=())])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batches._runner, "run", edges_first)
+        batches.step(batches.look())
+    assert home(node, "user1") == []
     fanout(node).once()
     network.check()
 

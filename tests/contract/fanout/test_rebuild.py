@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from dataclasses import dataclass
 
 import msgspec
 import pytest
 
-from services import until
-from social_network import Network, create, fanout, home, killed, wipe
+from services import is_stopped, until
+from social_network import Network, create, fanout, home, killed, start, wipe
 from strandline import progress
+from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.errors import Gap, Invalid, NotFound, Unavailable
+from strandline.feeds.fanout import rules
 from strandline.feeds.fanout.rebuild import RebuildOptions
 from strandline.feeds.fanout.restoring import RestoreHere
 from strandline.log import StorageInfo
@@ -78,6 +82,37 @@ def test_a_rebuild_while_the_fan_out_runs(network, node, opened):
         stop.set()
         running.join()
     fanout_again(node)
+    network.check()
+
+
+@pytest.mark.parametrize("closes", ["before", "after"])
+def test_an_unfollow_while_a_home_feed_is_filled(network, node, monkeypatch, closes):
+    """The unfollow does not see the content, which comes later with an earlier time. The batch is closed before or
+    after the content is set; a rebuild that was suspended is not registered any more."""
+    network.follow("user1", "user0")
+    network.follow("user1", "user2")
+    for author in ("user0", "user2"):
+        network.post(author)
+    fanout(node).once()
+    united, batches = rules.united, []
+
+    def unfollow_first(*given):
+        if not batches:
+            network.unfollow("user1", "user0")
+            batches.append(start(node, "fanout.marked:stop:1" if closes == "after" else ""))
+            if closes == "after":
+                until(lambda: is_stopped(batches[0].pid), "the pause of the fan-out")
+            else:
+                batches[0].communicate(timeout=120)
+        return united(*given)
+
+    monkeypatch.setattr(rules, "united", unfollow_first)
+    if closes == "before":
+        monkeypatch.setattr(LeaseKeeper, "register", lambda _: None)
+    rebuild(node, "user1", authors=False)
+    if closes == "after":
+        os.kill(batches[0].pid, signal.SIGCONT)
+        batches[0].communicate(timeout=120)
     network.check()
 
 

@@ -159,6 +159,22 @@ def test_a_write_that_no_replica_received_is_reported_as_unknown(valkey):
 # -- positions and connections
 
 
+@pytest.mark.parametrize("kind", ["valkey", "valkey_cluster"])
+def test_a_master_that_has_started_since_saves_no_position(kind, request):
+    """It may lack what the position covers."""
+    place = ValkeyPlace(request.getfixturevalue(kind))
+    store = place.open()
+    seen = store.incarnation()
+    for one in seen.split(" "):
+        store.save_positions(one, {0: Position(1, 5), 1: Position(1, 9)}, seen)
+        with pytest.raises(Unavailable, match="started again"):
+            store.save_positions(one, {0: Position(1, 7)}, seen.replace(one, "0" * 40))
+        assert store.positions(one) == {0: Position(1, 5), 1: Position(1, 9)}
+        store.save_positions(one, {0: Position(1, 7)}, seen)
+        assert store.positions(one) == {0: Position(1, 7), 1: Position(1, 9)}
+    place.close()
+
+
 def test_every_master_has_the_position_and_the_lowest_counts(valkey_cluster):
     place = ValkeyPlace(valkey_cluster)
     store = place.open()

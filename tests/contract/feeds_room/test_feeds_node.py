@@ -293,6 +293,10 @@ def lose_feeds(tmp_path: Path) -> None:
         file.unlink()
 
 
+def log_is_down(*_: object) -> None:
+    raise Unavailable("the log is down")
+
+
 def write_history(node: Platform) -> None:
     node.feeds.set("ada", [Entry(n, b"m%d" % n) for n in range(50)])
     node.feeds.set("bob", [])
@@ -314,6 +318,69 @@ def test_a_wiped_store_comes_back_from_the_log(node, tmp_path, clock):
         assert again.feeds.replay() == 36
         assert answers(again) == before
         assert again.feeds.replay() == 0
+
+
+def test_a_server_whose_store_is_gone_restores_it_before_anybody_asks(node, tmp_path, clock):
+    """Until then it is not ready, and says of no feed that it does not exist."""
+    write_history(node)
+    before = answers(node)
+    node.close()
+    lose_feeds(tmp_path)
+    with Platform(tmp_path / "data", Settings(), clock) as again:
+        again.feeds.start()
+        with pytest.raises(Unavailable, match="may lack recorded operations") as caught:
+            again.feeds.check_ready()
+        assert caught.value.retry_after > 0
+        assert {one.status for one in again.feeds.get_many(["ada", "nobody"])} == {"error"}
+        for read in (lambda: again.feeds.get("ada"), lambda: again.feeds.get_since("ada", 5)):
+            with pytest.raises(Unavailable):
+                read()
+    lose_feeds(tmp_path)
+    with Platform(tmp_path / "data", Settings(), clock) as again:
+        again.feeds.start()
+        run(again, "marking")
+        assert (tmp_path / "data" / "feeds.db").exists()
+        again.feeds.check_ready()
+        assert answers(again) == before
+        assert again.feeds.get_many(["nobody"])[0].status == "miss"
+
+
+def test_a_replay_makes_a_server_ready(node, tmp_path, clock):
+    write_history(node)
+    node.close()
+    lose_feeds(tmp_path)
+    with Platform(tmp_path / "data", Settings(), clock) as again:
+        again.feeds.start()
+        again.feeds.replay()
+        again.feeds.check_ready()
+
+
+def test_a_server_that_cannot_compare_its_store_is_not_ready(node, tmp_path, clock, monkeypatch):
+    node.feeds.set("ada", [])
+    node.close()
+    with Platform(tmp_path / "data", Settings(), clock) as again:
+        with monkeypatch.context() as patched:
+            patched.setattr(again.log.types, "entry", log_is_down)
+            again.feeds.start()
+            run(again, "marking")
+            with pytest.raises(Unavailable):
+                again.feeds.check_ready()
+        run(again, "marking")
+        again.feeds.check_ready()
+
+
+def test_a_server_without_feeds_or_recording_is_ready_at_once(node, tmp_path, clock):
+    """Also after its first write, although the next comparison is to come."""
+    node.feeds.start()
+    node.feeds.check_ready()
+    run(node, "marking")
+    node.feeds.set("ada", [])
+    node.feeds.check_ready()
+    assert node.feeds.get_many(["nobody"])[0].status == "miss"
+    node.close()
+    with Platform(tmp_path / "data", Settings(feeds=FeedSettings(record=False)), clock) as again:
+        again.feeds.start()
+        again.feeds.check_ready()
 
 
 def test_a_snapshot_and_a_replay_give_the_same_feeds(node, tmp_path, clock):
@@ -458,6 +525,36 @@ def test_a_store_that_restarts_gets_what_it_had_not_saved(own_valkey, tmp_path, 
         assert answers(node) == before
 
 
+def test_a_store_that_restarts_just_before_it_is_marked(own_valkey, tmp_path, clock, monkeypatch):
+    """The mark would cover operations that the store has lost."""
+    settings = Settings(feeds=FeedSettings(url=own_valkey.url))
+    with Platform(tmp_path / "data", settings, clock) as node:
+        write_history(node)
+        for server in nodes_of(own_valkey):
+            server.execute("SAVE")
+        node.feeds.append(Entry(300, b"late"), ["ada", "bob"])
+        before = answers(node)
+        store = node.feeds.store()
+        ask, asked = store.incarnation, []
+
+        def restart_after_the_check() -> str:
+            found = ask()
+            asked.append(found)
+            if len(asked) == 2:  # the first answer is of the start of the replay
+                for server in nodes_of(own_valkey):
+                    server.kill()
+                own_valkey.bring_back()
+            return found
+
+        monkeypatch.setattr(store, "incarnation", restart_after_the_check)
+        with pytest.raises(Unavailable, match="started again"):
+            node.feeds.replay()
+        assert store.positions(OPERATIONS) == {}
+        assert answers(node) != before
+        run(node, "marking")
+        assert answers(node) == before
+
+
 def test_a_store_that_loses_its_first_operations_gets_them_back(own_valkey, tmp_path, clock):
     """Nothing was recorded yet when the node looked for a position for the first time."""
     settings = Settings(feeds=FeedSettings(url=own_valkey.url))
@@ -470,6 +567,22 @@ def test_a_store_that_loses_its_first_operations_gets_them_back(own_valkey, tmp_
         assert answers(node) != before
         run(node, "marking")
         assert answers(node) == before
+
+
+def test_a_feed_is_not_missing_while_a_store_is_restored_under_a_node(own_valkey, tmp_path, clock, monkeypatch):
+    settings = Settings(feeds=FeedSettings(url=own_valkey.url))
+    with Platform(tmp_path / "data", settings, clock) as node:
+        write_history(node)
+        run(node, "marking")
+        own_valkey.flush()
+        with monkeypatch.context() as patched:
+            patched.setattr(node.log, "read", log_is_down)
+            run(node, "marking")
+        assert [one.status for one in node.feeds.get_many(["ada"])] == ["error"]
+        with pytest.raises(Unavailable):
+            node.feeds.check_ready()
+        run(node, "marking")
+        assert [one.status for one in node.feeds.get_many(["ada", "nobody"])] == ["hit", "miss"]
 
 
 def test_a_node_that_was_away_for_long_has_no_dead_letters(tmp_path, clock):

@@ -212,6 +212,8 @@ def test_limits(feeds, feed):
         lambda: feeds.append(Entry(1, b"x" * 65_537), [feed]),
         lambda: feeds.set(feed, [Entry(n) for n in range(2001)]),
         lambda: feeds.merge(feed, [Entry(n) for n in range(2001)]),
+        lambda: feeds.unmerge(feed, [Entry(1, b"x" * 65_537)]),
+        lambda: feeds.delete(Entry(1, b"x" * 65_537), [feed]),
         lambda: feeds.append(Entry(1), many),
         lambda: feeds.get(feed, -1, 5),
         lambda: feeds.get(feed, 0, -1),
@@ -224,6 +226,16 @@ def test_limits(feeds, feed):
     assert feeds.get(feed) == []
     assert feeds.append(Entry(1), [*many[:9999], feed, feed]) == 1
     assert feeds.append(Entry(1), []) == 0
+
+
+def test_an_answer_that_may_become_too_large_is_refused(feeds, feed):
+    """A feed has at most 800 entries (`feeds.cap`), whatever the length is."""
+    names = [feed, *(f"nobody:{number}" for number in range(9_999))]
+    assert len(feeds.get_many([*names, feed], 0, 20)) == 10_000
+    assert len(feeds.get_many(names[:250], 0, 2**31 - 1)) == 250
+    for count, length in ((10_000, 21), (251, 800), (251, 2**31 - 1)):
+        with pytest.raises(Invalid, match="at most 200000; split it into calls with fewer feeds"):
+            feeds.get_many(names[:count], 0, length)
 
 
 def test_a_large_operation_is_recorded_in_parts(rooms, feeds, new):

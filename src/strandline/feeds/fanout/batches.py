@@ -241,13 +241,16 @@ class FanoutBatches:
             AuthorPosts(author, sizes.get(author, 0), tuple(own), changes.get(author, {}))
             for author, own in by_author.items()
         ]
+        left = {edge.author for edge in edges if not edge.follows}
         whole = DeliveryTask(
             self._place,
             plan.number,
             tuple(one for one in posts if one.weight),
             tuple(self._chunks(edits)),
             tuple(edges),
-            self._gone(edits, edges),
+            self._gone(edits, left),
+            self._book.waiting_posts(left) if left else {},
+            bool(left) and self._book.is_rebuilding(),
         )
         entries = 0
         reached: dict[int, str | None] = {}
@@ -258,9 +261,8 @@ class FanoutBatches:
             reached |= result.reached
         return queued, Delivered(entries, reached)
 
-    def _gone(self, edits: Sequence[PostEdit], edges: Sequence[FollowEdge]) -> dict[str, tuple[int, ...]]:
+    def _gone(self, edits: Sequence[PostEdit], authors: set[str]) -> dict[str, tuple[int, ...]]:
         """The deletions of this batch and those that wait in the queue, of authors who lose followers."""
-        authors = {edge.author for edge in edges if not edge.follows}
         found = self._book.waiting_deletions(authors) if authors else {}
         for edit in edits:
             if edit.deleted and edit.author in authors:

@@ -26,6 +26,8 @@ from strandline.log import cursors
 from strandline.log.cursors import Position
 
 _LEASES = "strandline fan-outs"
+#: Begins the names of rebuilds, which are registered beside the processes of the fan-out.
+REBUILD = "rebuild:"
 _is_place = re.compile(r"([^/\0]+)/([0-9]{1,9})/([0-9a-f-]+)", re.ASCII).fullmatch
 
 _route = msgspec.json.Decoder(FanoutRoute).decode
@@ -196,6 +198,13 @@ class FanoutBook:
             found[author] = (*found.get(author, ()), entry_id)
         return found
 
+    def waiting_posts(self, authors: Iterable[str]) -> dict[str, list[tuple[int, str]]]:
+        """The ids of posts in the queue with the last follower that each has reached, by author."""
+        found: dict[str, list[tuple[int, str]]] = {}
+        for author, entry_id, reached in self._tables.fetch("waiting_posts", authors=[*authors]):
+            found.setdefault(author, []).append((entry_id, reached))
+        return found
+
     def queue_length(self) -> int:
         return int(self._tables.fetch("queue_length")[0][0])
 
@@ -218,6 +227,10 @@ class FanoutBook:
             FanoutLetter(source, partition, cursors.stored(text), reason, None if value is None else bytes(value))
             for source, partition, text, reason, value in found
         ]
+
+    def is_rebuilding(self) -> bool:
+        """Whether a rebuild runs, which may bring entries that a home feed does not show yet."""
+        return any(owner.startswith(REBUILD) for owner in self.processes(0).owners())
 
     def processes(self, lease_ms: int) -> ProcessLeases:
         return ProcessLeases(self._tables, LeaseClock(self._tables.database), lease_ms, _LEASES)

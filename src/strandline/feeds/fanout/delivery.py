@@ -94,6 +94,10 @@ class DeliveryTask:
     edges: tuple[FollowEdge, ...] = ()
     #: Ids by author that are deleted, but perhaps not in all home feeds yet.
     gone: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    #: Ids by author of posts in the queue, with the last follower that each has reached.
+    queued: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
+    #: Home feeds may get more entries from a rebuild, with times before this batch.
+    rebuilds: bool = False
 
     def run(self) -> Delivered:
         """Conflict if the batch was closed by another process. Any error: run it again."""
@@ -134,28 +138,44 @@ class DeliveryTask:
     def _histories(self, store: FeedStore, edges: Sequence[FollowEdge]) -> Iterator[Operation]:
         """A merge for each follow, an unmerge for each unfollow, of the author's recent entries.
 
-        Deletions do not reach users who have unfollowed, so an unfollow takes out deleted entries, too.
+        An unmerge has the ids that the home feed shows: others would take places under the cap.
         """
+        home_of = self.place.options.home_of
         recent = recent_entries(store, self.place, {one.author for one in edges})
+        homes = {home_of(one.follower) for one in edges if not one.follows}
+        shown = _entries_of(store, homes, self.place.settings.cap)
         for one in edges:
-            entries, home = recent[one.author], self.place.options.home_of(one.follower)
-            ids = (*(entry.id for entry in entries), *self.gone.get(one.author, ()))
-            if entries and one.follows:
+            entries, home = recent[one.author], home_of(one.follower)
+            if not one.follows:
+                if ids := self._taken(one, entries, shown[home]):
+                    yield UnmergeEntries(one.time, home, ids)
+            elif entries:
                 yield MergeEntries(one.time, home, entries)
-            elif ids and not one.follows:
-                yield UnmergeEntries(one.time, home, ids)
+
+    def _taken(self, edge: FollowEdge, entries: Sequence[Entry], shown: Sequence[Entry]) -> tuple[int, ...]:
+        """The ids that an unfollow takes out of a home feed. Deletions do not reach it any more, so they count."""
+        ids = {*(entry.id for entry in entries), *self.gone.get(edge.author, ())}
+        if not self.rebuilds:
+            ids &= {entry.id for entry in shown}
+        # A late chunk of the queue may still bring these, with a time before the unfollow.
+        ids |= {one for one, reached in self.queued.get(edge.author, ()) if reached < edge.follower}
+        return tuple(sorted(ids))
 
 
 def recent_entries(store: FeedStore, place: FanoutPlace, authors: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
     """The recent entries of authors; empty for authors who never posted. Raises if a part of the store fails."""
-    names = sorted({*authors})
+    feeds = {place.options.recent_of(author): author for author in authors}
+    return {feeds[feed]: entries for feed, entries in _entries_of(store, feeds, place.settings.cap).items()}
+
+
+def _entries_of(store: FeedStore, feeds: Iterable[str], cap: int) -> dict[str, tuple[Entry, ...]]:
+    """All entries of feeds; none if a feed does not exist. Raises if a part of the store fails."""
     found: dict[str, tuple[Entry, ...]] = {}
-    for some in parts(names, _EDGES_AT_ONCE):
-        answers = store.read([*map(place.options.recent_of, some)], 0, place.settings.cap)
-        for name, answer in zip(some, answers, strict=True):
+    for some in parts(sorted({*feeds}), _EDGES_AT_ONCE):
+        for answer in store.read(some, 0, cap):
             if answer.error is not None:
                 raise answer.error
-            found[name] = answer.entries
+            found[answer.name] = answer.entries
     return found
 
 

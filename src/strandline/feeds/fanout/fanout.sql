@@ -140,6 +140,9 @@ SELECT number, author, time, id, metadata, deleted, reached FROM fanout_queue OR
 -- name: waiting_deletions
 SELECT author, id FROM fanout_queue WHERE author = ANY (:authors) AND deleted;
 
+-- name: waiting_posts
+SELECT author, id, reached FROM fanout_queue WHERE author = ANY (:authors) AND NOT deleted;
+
 -- name: queue_length
 SELECT count(*) FROM fanout_queue;
 

@@ -9,9 +9,11 @@ from typing import Protocol
 
 from strandline.errors import Invalid, StrandlineError
 from strandline.feeds.fanout import rules
+from strandline.feeds.fanout.book import FanoutBook
 from strandline.feeds.fanout.delivery import FanoutPlace, apply_all, apply_to_authors, parts, recent_entries
 from strandline.feeds.fanout.rules import AuthorEntries
-from strandline.feeds.model import DeleteEntry, MergeEntries, Operation, SetFeed
+from strandline.feeds.model import DeleteEntry, MergeEntries, Operation, SetFeed, UnmergeEntries
+from strandline.feeds.storage.port import FeedStore
 from strandline.log.ranges import PartitionRange, read_range
 
 _AUTHORS_AT_ONCE = 200
@@ -95,18 +97,29 @@ class HomeTask:
     def run(self) -> int:
         store, book = self.place.open()
         for some in parts(self.users, _USERS_AT_ONCE):
-            content = {}
             if self.filled:
-                before = book.authors_of(some)
-                recent = recent_entries(store, self.place, {author for author, _ in before})
-                # The entries of an author who was unfollowed meanwhile may be newer than the unfollow.
-                followed = before & book.authors_of(some)
-                for user in some:
-                    lists = [recent[author] for author, follower in followed if follower == user]
-                    content[user] = rules.united(lists, self.place.settings.cap)
-            homes = [SetFeed(self.time, self.place.options.home_of(user), content.get(user, ())) for user in some]
-            apply_all(store, homes)
+                self._fill(store, book, some)
+            else:
+                apply_all(store, [SetFeed(self.time, self.place.options.home_of(user), ()) for user in some])
         return len(self.users)
+
+    def _fill(self, store: FeedStore, book: FanoutBook, users: Sequence[str]) -> None:
+        home_of = self.place.options.home_of
+        before = book.authors_of(users)
+        recent = recent_entries(store, self.place, {author for author, _ in before})
+        # The entries of an author who was unfollowed meanwhile may be newer than the unfollow.
+        followed = before & book.authors_of(users)
+        content = {}
+        for user in users:
+            lists = [recent[author] for author, follower in followed if follower == user]
+            content[user] = rules.united(lists, self.place.settings.cap)
+        apply_all(store, [SetFeed(self.time, home_of(user), entries) for user, entries in content.items()])
+        # An unfollow that was fanned out since then has not seen the content.
+        unmerges = []
+        for author, user in followed - book.authors_of(users):
+            ids = {entry.id for entry in recent[author]} & {entry.id for entry in content[user]}
+            unmerges.append(UnmergeEntries(self.time, home_of(user), tuple(sorted(ids))))
+        apply_all(store, unmerges)
 
 
 class RestoreRunner(ABC):

@@ -11,7 +11,7 @@ from strandline.engine.lease_keeper import LeaseKeeper
 from strandline.engine.process_leases import ProcessLeases
 from strandline.engine.task_runner import InThisProcess, TaskRunner
 from strandline.feeds.fanout.batches import FanoutBatches
-from strandline.feeds.fanout.book import FanoutBook
+from strandline.feeds.fanout.book import REBUILD, FanoutBook
 from strandline.feeds.fanout.delivery import FanoutPlace
 from strandline.feeds.fanout.process import FanoutProcess
 from strandline.feeds.fanout.rebuild import ArchivedPosts, Rebuild
@@ -23,8 +23,6 @@ from strandline.log.event_types import refuse_actions
 from strandline.log.local import LocalLog
 from strandline.log.range_source import RangeSource
 
-# Begins the names of rebuilds, which are registered beside the processes of the fan-out.
-_REBUILD = "rebuild:"
 # A rebuild has no lease that others wait for.
 _NO_LIMIT_MS = 2**63
 
@@ -60,7 +58,7 @@ class Fanouts:
         route = book.route()
         names = {name: getattr(route, name) for name in ("posts", "follows", "home", "recent", "metadata")}
         place = self.place(FanoutOptions(**names))
-        keeper = self._keeper("the registration of a rebuild", _NO_LIMIT_MS, _REBUILD)
+        keeper = self._keeper("the registration of a rebuild", _NO_LIMIT_MS, REBUILD)
         batches = self.batches(place, route)
         return Rebuild(place, route, self.source(), book, batches, archived, keeper, self.clock)
 
@@ -82,12 +80,12 @@ class Fanouts:
 
     def progress(self) -> dict[str, str]:
         """What each running fan-out last reported, by the name of the process. Creates no file."""
-        return {owner: text for owner, text in self._reports().items() if not owner.startswith(_REBUILD)}
+        return {owner: text for owner, text in self._reports().items() if not owner.startswith(REBUILD)}
 
     def rebuilds(self) -> dict[str, str]:
         """As `progress`, of the rebuilds that run."""
         found = self._reports().items()
-        return {owner.removeprefix(_REBUILD): text for owner, text in found if owner.startswith(_REBUILD)}
+        return {owner.removeprefix(REBUILD): text for owner, text in found if owner.startswith(REBUILD)}
 
     def letters(self, limit: int, after: str) -> list[FanoutLetter]:
         """See `Feeds.fanout_letters`. Creates no file."""

@@ -48,9 +48,12 @@ class FeedStore(ABC):
         """
 
     @abstractmethod
-    def save_positions(self, source: str, positions: Mapping[int, Position]) -> None:
+    def save_positions(
+        self, source: str, positions: Mapping[int, Position], incarnation: str | None = None
+    ) -> None:
         """Remember how far a source was applied: a position for each partition. Others stay as they are.
 
+        With an `incarnation`: Unavailable if a part of the store has started since, and that part saves nothing.
         The caller has seen all effects up to there acknowledged. Every copy of a part of the store (a snapshot, a
         replica) contains all effects up to the positions that it contains.
         """

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from strandline.clock import Clock
 from strandline.engine.redis import Redis
 from strandline.engine.redis_commands import Command, command, pack
-from strandline.errors import StrandlineError
+from strandline.errors import StrandlineError, Unavailable
 from strandline.feeds.fold import FeedState, fold, since, visible
 from strandline.feeds.model import (
     Applied,
@@ -32,7 +32,7 @@ from strandline.feeds.model import (
 from strandline.feeds.records import decode
 from strandline.feeds.storage.port import FeedStore
 from strandline.feeds.storage.redis_layout import decode_head, list_key, newest, window_size
-from strandline.feeds.storage.redis_lists import SCRIPTS, FeedLists, Grown, Pushed
+from strandline.feeds.storage.redis_lists import SCRIPTS, FeedLists, Grown, Pushed, load_script
 from strandline.log.cursors import Position
 
 # The records beside a list are compacted whenever this many tombstones were added.
@@ -40,6 +40,7 @@ _BESIDE_SLACK = 100
 # The remaining life of a key that does not exist.
 _NO_FEED = -2
 _POSITIONS = b":strandline:positions:%b"
+_SAVE = load_script("save")
 
 
 class _End(NamedTuple):
@@ -67,7 +68,7 @@ class RedisFeedStore(FeedStore):
     ) -> None:
         self._limits = limits
         self._step = max(1, limits.slack)
-        self._redis = Redis(url, replicas=replicas, wait_ms=wait_ms, scripts=SCRIPTS)
+        self._redis = Redis(url, replicas=replicas, wait_ms=wait_ms, scripts=(*SCRIPTS, _SAVE))
         self._lists = FeedLists(self._redis, limits, clock)
 
     # -- writes
@@ -178,11 +179,19 @@ class RedisFeedStore(FeedStore):
     def expire(self) -> int:
         return 0
 
-    def save_positions(self, source: str, positions: Mapping[int, Position]) -> None:
+    def save_positions(
+        self, source: str, positions: Mapping[int, Position], incarnation: str | None = None
+    ) -> None:
         fields = [part for partition, position in positions.items() for part in (partition, _encoded(position))]
         keys = self._redis.keys_on_masters(_POSITIONS % source.encode())
-        if fields:
+        if not fields:
+            return
+        if incarnation is None:
             _successful(self._redis.write([command(b"HSET", key, *fields) for key in keys]))
+            return
+        saves = [_SAVE.command([key], incarnation.encode(), *fields) for key in keys]
+        if not all(_successful(self._redis.write(saves))):
+            raise Unavailable("a part of the store of feeds has started again; its positions are not saved")
 
     def positions(self, source: str) -> dict[int, Position]:
         keys = self._redis.keys_on_masters(_POSITIONS % source.encode())

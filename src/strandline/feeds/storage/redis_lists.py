@@ -40,12 +40,14 @@ _ATTEMPTS = 20
 _TIME_SHIFT = 20
 
 
-def _script(name: str) -> Script:
+def load_script(name: str) -> Script:
     file = resources.files("strandline.feeds.storage").joinpath("lua", f"{name}.lua")
     return Script(file.read_text(encoding="utf-8"))
 
 
-_ADVANCE, _REWRITE, _REPLACE, _DELETE = SCRIPTS = tuple(map(_script, ("advance", "rewrite", "replace", "delete")))
+_ADVANCE, _REWRITE, _REPLACE, _DELETE = SCRIPTS = tuple(
+    map(load_script, ("advance", "rewrite", "replace", "delete"))
+)
 
 
 class Grown(NamedTuple):

@@ -210,7 +210,12 @@ class SqlFeedStore(FeedStore):
 
     # -- positions
 
-    def save_positions(self, source: str, positions: Mapping[int, Position]) -> None:
+    def save_positions(
+        self,
+        source: str,
+        positions: Mapping[int, Position],
+        incarnation: str | None = None,  # noqa: ARG002 - it never changes
+    ) -> None:
         rows = [
             {"source": source, "partition": partition, "cursor_order": at.order, "cursor_offset": at.offset}
             for partition, at in positions.items()
