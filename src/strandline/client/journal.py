@@ -47,7 +47,7 @@ class HttpJournals(Journals):
     ) -> JournalTopic:
         asked = {"partitions": partitions, "storage": storage, "kafka_topic": kafka_topic}
         body = msgspec.json.encode({name: value for name, value in asked.items() if value is not None})
-        response = self._transport.repeatable("PUT", _path("journals", topic), body=body)
+        response = self._transport.repeatable("PUT", _path("journals", topic), writes=True, body=body)
         return msgspec.json.decode(response.content, type=JournalTopic)
 
     def topics(self) -> list[JournalTopic]:
@@ -176,7 +176,7 @@ class HttpJournal(Journal):
 
     def _change(self, method: str, path: str, **request: Any) -> httpx.Response:
         def send() -> httpx.Response:
-            return self._transport.repeatable(method, path, **request)
+            return self._transport.repeatable(method, path, writes=True, **request)
 
         return persistent(send, self._transport.timeout)
 
