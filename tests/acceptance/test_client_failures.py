@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,11 +20,13 @@ from services import Server, free_port
 from strandline import EventType, Message, Schedule
 from strandline.client import Remote, retries, transport
 from strandline.errors import Invalid, NotFound, OutcomeUnknown, Unavailable
+from strandline.journal import Journal
 from strandline.log import Batch
 from strandline.log.model import CursorText
 from strandline.log.subscriptions.model import Subscription
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+DONE = b"HTTP/1.1 204 No Content\r\n\r\n"
 BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 4\r\nContent-Type: application/problem+json\r\n"
     b'Content-Length: 38\r\n\r\n{"code":"unavailable","detail":"busy"}'
@@ -211,6 +214,39 @@ def test_a_change_without_an_answer_in_time_is_in_doubt():
         pytest.raises(OutcomeUnknown),
     ):
         remote.schedules.put(Schedule("jobs"))
+
+
+NOT_REPEATABLE: list[Callable[[Journal], object]] = [
+    lambda journal: journal.purge("one"),
+    lambda journal: journal.delete("one", 1),
+    lambda journal: journal.save_snapshot("one", 1, "state"),
+    lambda journal: journal.delete_snapshot("one", 1),
+]
+
+
+@pytest.mark.parametrize("change", NOT_REPEATABLE)
+@pytest.mark.parametrize(("answer", "error"), [(DROP, OutcomeUnknown), (BUSY, Unavailable)])
+def test_a_change_of_a_journal_without_a_life_is_sent_once(change, answer, error):
+    """A repetition could act on what another writer has stored since."""
+    with scripted(answer, DONE) as server, strandline.connect(server.url) as remote:
+        with pytest.raises(error):
+            change(remote.journal("carts"))
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("change", NOT_REPEATABLE)
+def test_a_refused_change_of_a_journal_is_sent_again(monkeypatch: pytest.MonkeyPatch, change):
+    """The server cannot have got it."""
+    port = free_port()
+    servers: list[Scripted] = []
+    monkeypatch.setattr(transport, "_REFUSED_PAUSES_S", ())
+    pause = SimpleNamespace(sleep=lambda _: servers.append(Scripted([DONE], port)), monotonic=time.monotonic)
+    monkeypatch.setattr(retries, "time", pause)
+    with strandline.connect(f"http://127.0.0.1:{port}") as remote:
+        change(remote.journal("carts"))
+    (server,) = servers
+    server.close()
+    assert len(server.requests) == 1
 
 
 EMPTY_LIST = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"

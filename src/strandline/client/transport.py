@@ -223,6 +223,11 @@ def _proxy(server: SplitResult) -> str | None:
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
 
 
+def was_not_sent(error: StrandlineError) -> bool:
+    """Whether the request that failed with this error never left the client."""
+    return isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+
+
 def check(response: httpx.Response, *, writes: bool, answers: Container[int] = ()) -> None:
     """Raise the error that the response reports, if any.
 
