@@ -234,6 +234,14 @@ def test_a_change_of_a_journal_without_a_life_is_sent_once(change, answer, error
         assert len(server.requests) == 1
 
 
+def test_the_deletion_of_a_schedule_is_sent_once():
+    """A repetition could delete a schedule that was created again since, with its messages."""
+    with scripted(DROP, DONE) as server, strandline.connect(server.url) as remote:
+        with pytest.raises(OutcomeUnknown):
+            remote.schedules.delete("jobs")
+        assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize("change", NOT_REPEATABLE)
 def test_a_refused_change_of_a_journal_is_sent_again(monkeypatch: pytest.MonkeyPatch, change):
     """The server cannot have got it."""
