@@ -106,6 +106,15 @@ def test_a_topic_that_cannot_be_created_is_refused(server, body):
     refused(CLIENT.put(f"{server.url}/journals/refused", json=body), 422, "invalid")
 
 
+def test_a_topic_is_created_without_a_body(server):
+    """All its settings are optional. A body that is no JSON is refused as ever."""
+    url = f"{server.url}/journals/bodiless"
+    refused(CLIENT.put(url, content=b" ", headers={"Content-Type": "application/json"}), 400, "malformed")
+    assert CLIENT.put(url).status_code == httpx.codes.CREATED
+    assert CLIENT.put(url, headers={"Content-Type": "application/json"}).status_code == httpx.codes.OK
+    assert CLIENT.put(url, json={}).status_code == httpx.codes.OK
+
+
 def test_a_topic_is_no_ordinary_event_type(server, topic):
     """It is listed, but not published to, read, grown or changed as one; deleting it deletes the journals."""
     url = f"{server.url}/event-types/{topic.name}"
