@@ -5,28 +5,36 @@ from __future__ import annotations
 import base64
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 import strandline
 from services import Server, free_port
-from strandline import EventType
-from strandline.client import Remote, transport
+from strandline import EventType, Message, Schedule
+from strandline.client import Remote, retries, transport
 from strandline.errors import Invalid, NotFound, OutcomeUnknown, Unavailable
+from strandline.journal import Journal
 from strandline.log import Batch
+from strandline.log.model import CursorText
+from strandline.log.subscriptions.model import Subscription
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+DONE = b"HTTP/1.1 204 No Content\r\n\r\n"
 BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 4\r\nContent-Type: application/problem+json\r\n"
     b'Content-Length: 38\r\n\r\n{"code":"unavailable","detail":"busy"}'
 )
 DROP = b""
 HANG = None
+#: No answer: the server has closed its port.
+REFUSED = "refused"
 
 
 class Scripted:
@@ -42,7 +50,7 @@ class Scripted:
         self._thread.start()
 
     def _run(self, script: list[bytes | None]) -> None:
-        for answer in script:
+        for left, answer in zip(reversed(range(len(script))), script, strict=True):
             try:
                 connection, _ = self._listener.accept()
             except OSError:
@@ -52,6 +60,8 @@ class Scripted:
                 self._hanging.append(connection)
                 continue
             connection.sendall(answer)
+            if not left:
+                self._listener.close()  # before the client can send the next request
             connection.close()
 
     def _request(self, connection: socket.socket) -> bytes:
@@ -66,7 +76,8 @@ class Scripted:
         return head.splitlines()[0] + b" " + body
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # closed after its last answer
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(10)
         for connection in self._hanging:
@@ -154,6 +165,96 @@ def test_a_read_that_broke_off_is_asked_again():
     with scripted(DROP, good) as server, strandline.connect(server.url) as remote:
         assert remote.log.event_types() == []
         assert len(server.requests) == 2
+
+
+def test_a_read_whose_connections_break_is_unavailable():
+    """A read changes nothing, so there is no doubt: it is only sent twice. The same for a POST that only asks."""
+    for ask in (lambda log: log.event_types(), lambda log: log.lag("orders", [CursorText("0", "BEGIN")])):
+        with scripted(DROP, DROP) as server, strandline.connect(server.url) as remote:
+            with pytest.raises(Unavailable, match="broke"):
+                ask(remote.log)
+            assert len(server.requests) == 2
+
+
+REPEATABLE: list[Callable[[Remote], object]] = [
+    lambda remote: remote.schedules.put(Schedule("jobs")),
+    lambda remote: remote.schedule("jobs").pull("ada", 1000, 1),
+    lambda remote: remote.journals.create("carts"),
+    lambda remote: remote.log.subscriptions.create(Subscription("app", ["orders"])),
+    lambda remote: remote.log.subscriptions.delete(str(UUID(int=1))),
+    lambda remote: remote.log.subscriptions.reset(str(UUID(int=1))),
+]
+
+
+@pytest.mark.parametrize("change", REPEATABLE)
+@pytest.mark.parametrize("second", [DROP, BUSY, REFUSED])
+def test_a_repeated_change_stays_in_doubt(monkeypatch: pytest.MonkeyPatch, change, second):
+    """The first request may have been executed, so the outcome is unknown if the second one certainly was not."""
+    monkeypatch.setattr(transport, "_REFUSED_PAUSES_S", ())
+    script = [DROP] if second is REFUSED else [DROP, second]
+    with scripted(*script) as server, strandline.connect(server.url) as remote:
+        with pytest.raises(OutcomeUnknown, match="check before you retry"):
+            change(remote)
+        assert len(server.requests) == len(script)
+
+
+def test_a_change_that_is_sent_for_some_seconds_stays_in_doubt(monkeypatch: pytest.MonkeyPatch):
+    """A create of messages is repeated while no server answers. It is in doubt if the first response was lost."""
+    monkeypatch.setattr(transport, "_REFUSED_PAUSES_S", ())
+    monkeypatch.setattr(retries, "_PAUSES_S", (0.0,))
+    with scripted(DROP) as server, strandline.connect(server.url) as remote, pytest.raises(OutcomeUnknown):
+        remote.schedule("jobs").create([Message("one")])
+
+
+def test_a_change_without_an_answer_in_time_is_in_doubt():
+    """The server may still execute it."""
+    with (
+        scripted(HANG) as server,
+        strandline.connect(server.url, timeout=0.3) as remote,
+        pytest.raises(OutcomeUnknown),
+    ):
+        remote.schedules.put(Schedule("jobs"))
+
+
+NOT_REPEATABLE: list[Callable[[Journal], object]] = [
+    lambda journal: journal.purge("one"),
+    lambda journal: journal.delete("one", 1),
+    lambda journal: journal.save_snapshot("one", 1, "state"),
+    lambda journal: journal.delete_snapshot("one", 1),
+]
+
+
+@pytest.mark.parametrize("change", NOT_REPEATABLE)
+@pytest.mark.parametrize(("answer", "error"), [(DROP, OutcomeUnknown), (BUSY, Unavailable)])
+def test_a_change_of_a_journal_without_a_life_is_sent_once(change, answer, error):
+    """A repetition could act on what another writer has stored since."""
+    with scripted(answer, DONE) as server, strandline.connect(server.url) as remote:
+        with pytest.raises(error):
+            change(remote.journal("carts"))
+        assert len(server.requests) == 1
+
+
+def test_the_deletion_of_a_schedule_is_sent_once():
+    """A repetition could delete a schedule that was created again since, with its messages."""
+    with scripted(DROP, DONE) as server, strandline.connect(server.url) as remote:
+        with pytest.raises(OutcomeUnknown):
+            remote.schedules.delete("jobs")
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("change", NOT_REPEATABLE)
+def test_a_refused_change_of_a_journal_is_sent_again(monkeypatch: pytest.MonkeyPatch, change):
+    """The server cannot have got it."""
+    port = free_port()
+    servers: list[Scripted] = []
+    monkeypatch.setattr(transport, "_REFUSED_PAUSES_S", ())
+    pause = SimpleNamespace(sleep=lambda _: servers.append(Scripted([DONE], port)), monotonic=time.monotonic)
+    monkeypatch.setattr(retries, "time", pause)
+    with strandline.connect(f"http://127.0.0.1:{port}") as remote:
+        change(remote.journal("carts"))
+    (server,) = servers
+    server.close()
+    assert len(server.requests) == 1
 
 
 EMPTY_LIST = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"

@@ -106,6 +106,15 @@ def test_a_topic_that_cannot_be_created_is_refused(server, body):
     refused(CLIENT.put(f"{server.url}/journals/refused", json=body), 422, "invalid")
 
 
+def test_a_topic_is_created_without_a_body(server):
+    """All its settings are optional. A body that is no JSON is refused as ever."""
+    url = f"{server.url}/journals/bodiless"
+    refused(CLIENT.put(url, content=b" ", headers={"Content-Type": "application/json"}), 400, "malformed")
+    assert CLIENT.put(url).status_code == httpx.codes.CREATED
+    assert CLIENT.put(url, headers={"Content-Type": "application/json"}).status_code == httpx.codes.OK
+    assert CLIENT.put(url, json={}).status_code == httpx.codes.OK
+
+
 def test_a_topic_is_no_ordinary_event_type(server, topic):
     """It is listed, but not published to, read, grown or changed as one; deleting it deletes the journals."""
     url = f"{server.url}/event-types/{topic.name}"
@@ -151,8 +160,9 @@ def test_events_are_appended_and_read(topic):
 
 
 def test_json_payloads_keep_their_bytes(topic):
-    """Numbers that no decoder keeps, and the order of members."""
-    text = '{"z": 1e400, "a":123456789012345678901234567890,"n":null, "f": 1.0}'
+    """Numbers that no decoder keeps or reads, and the order of members."""
+    digits = "9" * 4301
+    text = f'{{"z": 1e400, "a":{digits},"n":null, "f": 1.0, "e": 1e99999999999999999999}}'
     body = f'{{"events": [{{"payload": {text}}}, {{"payload":\n null}}], "expected": 0}}'
     sent = CLIENT.post(topic.path("/events"), content=body, headers={"Content-Type": "application/json"})
     assert sent.status_code == httpx.codes.CREATED, sent.text

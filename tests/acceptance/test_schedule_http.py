@@ -89,6 +89,13 @@ def assert_problem(answer: httpx.Response, status: int, code: str) -> None:
 # -- schedules
 
 
+def test_a_schedule_is_put_without_a_body(server):
+    """All its settings are optional."""
+    url = f"{server.url}/schedules/bodiless"
+    assert CLIENT.put(url).status_code == httpx.codes.CREATED
+    assert CLIENT.get(url).json() == CLIENT.put(url, json={}).json()
+
+
 def test_settings_are_put_read_replaced_and_deleted(server):
     """A put replaces all settings: what is left out gets its default."""
     url = f"{server.url}/schedules/settings"

@@ -285,6 +285,17 @@ def test_the_document_is_openapi_3_1(server: Server):
         jsonschema_rs.meta.validate({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
 
 
+def test_bodies_are_required_unless_the_route_has_a_default():
+    """A generated client may leave out those that are not."""
+    optional = {
+        f"{method.upper()} {path}"
+        for path, operations in DOCUMENT["paths"].items()
+        for method, operation in operations.items()
+        if not operation.get("requestBody", {"required": True})["required"]
+    }
+    assert optional == {"PUT /journals/{topic}", "PUT /schedules/{schedule}"}
+
+
 def test_operations_have_names_of_their_own():
     """Operation ids are unique, because generated clients use them as function names."""
     names = [o["operationId"] for operations in DOCUMENT["paths"].values() for o in operations.values()]

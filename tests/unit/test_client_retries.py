@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 from strandline.client import retries
@@ -47,6 +48,20 @@ def test_what_may_have_happened_stays_unknown(last):
     """Although the last attempt certainly did not take place."""
     with pytest.raises(OutcomeUnknown, match="lost"):
         retries.persistent(Answers(OutcomeUnknown("lost"), last), 60)
+
+
+def test_what_is_not_repeatable_is_sent_again_only_if_it_was_not_sent():
+    """An answer of 503 may come from a gateway that has passed the request on."""
+    refused, busy = Unavailable("away"), Unavailable("busy")
+    refused.__cause__ = httpx.ConnectError("refused")
+    for answers, asked in (((refused, refused, "done"), 3), ((refused, busy), 2), ((OutcomeUnknown("lost"),), 1)):
+        send = Answers(*answers, "done")
+        if answers[-1] == "done":
+            assert retries.persistent(send, 60, repeatable=False) == "done"
+        else:
+            with pytest.raises(type(answers[-1]), match=answers[-1].detail):
+                retries.persistent(send, 60, repeatable=False)
+        assert send.asked == asked
 
 
 def test_it_ends_after_the_timeout():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from strandline.errors import Malformed
 from strandline.journal import actions, payloads
+from strandline.journal.actions import Decoded
 from strandline.journal.model import Append, Delete, Mark, NewEvent, Payload, Purge
 from strandline.log.cursors import Position
 
@@ -40,7 +41,7 @@ AT = Position(1, 7)
 )
 def test_headers_are_those_of_kafka_journal(action, origin, header):
     assert actions.encode(action, origin) == header
-    assert actions.decode(header) == (action, origin, None)
+    assert actions.decode(header) == Decoded(action, origin)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_headers_are_those_of_kafka_journal(action, origin, header):
 def test_what_kafka_journal_does_not_know_is_inside_one_member_of_the_action(action):
     header = actions.encode(action)
     assert header.count(b'"strandline":{') == 1
-    assert actions.decode(header) == (action, None, None)
+    assert actions.decode(header) == Decoded(action)
 
 
 @pytest.mark.parametrize(
@@ -63,15 +64,15 @@ def test_what_kafka_journal_does_not_know_is_inside_one_member_of_the_action(act
     [
         (
             b'{"append":{"range":{"from":1,"to":5},"origin":"o","version":"1","payloadType":"json","metadata":{}}}',
-            (Append(1, 5), "o", "1"),
+            Decoded(Append(1, 5), "o", "1"),
         ),
-        (b'{"append":{"range":{"from":1,"to":5},"payloadType":"json"}}', (Append(1, 5), None, None)),
+        (b'{"append":{"range":{"from":1,"to":5},"payloadType":"json"}}', Decoded(Append(1, 5))),
         (
             b'{"append":{"range":{"from":1,"to":5},"payloadType":"json","metadata":"x"}}',
-            (Append(1, 5), None, None),
+            Decoded(Append(1, 5)),
         ),
-        (b'{ "delete" : { "to" : 3, "version": "0.0.1" } }', (Delete(3), None, "0.0.1")),
-        (b'{"append":1,"purge":{}}', (Purge(), None, None)),
+        (b'{ "delete" : { "to" : 3, "version": "0.0.1" } }', Decoded(Delete(3), None, "0.0.1")),
+        (b'{"append":1,"purge":{}}', Decoded(Purge())),
         (b'{"new":{}}', None),
         (b"{}", None),
     ],
@@ -100,6 +101,45 @@ def test_headers_of_all_versions_are_read(header, expected):
 def test_a_malformed_header_is_refused(header):
     with pytest.raises(Malformed):
         actions.decode(header)
+
+
+HEADER_WITH = b'{"append":{"range":{"from":1,"to":2},"payloadType":"json","metadata":%b}}'
+
+
+@pytest.mark.parametrize(
+    ("metadata", "data"),
+    [
+        (b'{"data":{"key":"value"}}', b'{"key":"value"}'),
+        (b'{ "data" : [1e400] , "other":1}', b"[1e400]"),
+        (b'{"data":null}', None),
+        (b"{}", None),
+        (b"null", None),
+        (b'"data"', None),
+        (b"[1]", None),
+        (b'{"data":"\xff"}', None),
+    ],
+)
+def test_metadata_in_the_header_are_read_leniently(metadata, data):
+    """kafka-journal takes metadata that are missing or no object for empty ones."""
+    header = HEADER_WITH % metadata
+    assert actions.decode(header) == Decoded(Append(1, 2), metadata=data)
+    assert actions.decode(b" " + header) == Decoded(Append(1, 2), metadata=data)
+
+
+@pytest.mark.parametrize(
+    ("in_header", "in_value", "expected"),
+    [
+        (b'{"data":{"key":"value"}}', b"{}", b'{"key":"value"}'),
+        (b'{"data":{"key":"value"}}', b'{"data":null}', b'{"key":"value"}'),
+        (b'{"data":{"key":"value"}}', b'{"data":{"other":1}}', b'{"other":1}'),
+        (b"{}", b'{"data":{"other":1}}', b'{"other":1}'),
+        (b"{}", b"{}", None),
+    ],
+)
+def test_events_have_the_metadata_of_the_header_if_the_value_has_none(in_header, in_value, expected):
+    value = b'{"events":[{"seqNr":1,"tags":[]},{"seqNr":2,"tags":[]}],"metadata":%b}' % in_value
+    logged = record(value=value, headers=[(actions.HEADER, HEADER_WITH % in_header)])
+    assert [row.event.metadata for row in payloads.rows(logged)] == [expected, expected]
 
 
 # -- values

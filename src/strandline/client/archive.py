@@ -54,7 +54,7 @@ class HttpArchive(Archive):
 
     def check(self, event_type: str, hour: HourName, after: str = "") -> HourCheck:
         path = f"{_path(event_type)}/hours/{_name(hour)}/verify"
-        found = self._transport.repeatable("POST", path, params={"after": after})
+        found = self._transport.repeatable("POST", path, writes=False, params={"after": after})
         return msgspec.json.decode(found.content, type=HourCheck)
 
     def periods(self, start: HourName, end: HourName) -> Iterator[PeriodStatus]:

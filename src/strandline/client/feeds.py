@@ -105,7 +105,7 @@ class HttpFeeds(Feeds):
         self._write("DELETE", f"{_path(feed)}?{urlencode({'operation_time': time})}")
 
     def operation_time(self) -> int:
-        response = self._transport.repeatable("POST", "/feed-times")
+        response = self._transport.repeatable("POST", "/feed-times", writes=False)
         return int(msgspec.json.decode(response.content, type=wire.TimeView).operation_time)
 
     def _time(self, operation_time: int | None, operation_ms: int | None) -> int:
@@ -136,14 +136,15 @@ class HttpFeeds(Feeds):
         return self._get(feed, {"since": rules.entry_id(entry_id)})
 
     def _get(self, feed: str, query: dict[str, int]) -> list[Entry]:
-        response = self._transport.repeatable("GET", _path(feed), params=query, headers={"Accept": _MSGPACK})
+        headers = {"Accept": _MSGPACK}
+        response = self._transport.repeatable("GET", _path(feed), writes=False, params=query, headers=headers)
         return _decoded(response, _Entries).entries
 
     def get_many(self, feeds: Sequence[str], offset: int = 0, length: int = 20) -> list[FeedAnswer]:
         rules.page(offset, length)
         body = msgspec.msgpack.encode(wire.FeedsQuery([*rules.names(feeds)], offset, length))
         headers = {"Accept": _MSGPACK, "Content-Type": _MSGPACK}
-        response = self._transport.repeatable("POST", "/feeds/get", body=body, headers=headers)
+        response = self._transport.repeatable("POST", "/feeds/get", writes=False, body=body, headers=headers)
         return [feed.to_answer() for feed in _decoded(response, _PackedFeeds).feeds]
 
     # -- dead letters

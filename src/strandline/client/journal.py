@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 import msgspec
@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 from strandline.client import problems
 from strandline.client.retries import persistent
 from strandline.client.transport import Transport, check
-from strandline.errors import NotFound
+from strandline.errors import NotFound, OutcomeUnknown
 from strandline.journal import rules, wire
 from strandline.journal.model import (
     Appended,
@@ -47,7 +47,7 @@ class HttpJournals(Journals):
     ) -> JournalTopic:
         asked = {"partitions": partitions, "storage": storage, "kafka_topic": kafka_topic}
         body = msgspec.json.encode({name: value for name, value in asked.items() if value is not None})
-        response = self._transport.repeatable("PUT", _path("journals", topic), body=body)
+        response = self._transport.repeatable("PUT", _path("journals", topic), writes=True, body=body)
         return msgspec.json.decode(response.content, type=JournalTopic)
 
     def topics(self) -> list[JournalTopic]:
@@ -77,7 +77,11 @@ class _DeadLetterPage(msgspec.Struct):
 
 
 class HttpJournal(Journal):
-    """Changes are sent again after a broken connection, for a few seconds: the id of an append makes that safe."""
+    """A change is sent again, for a few seconds, while no server answers.
+
+    If its answer was lost, it is sent again only if it has an id (each append has one) or names a life of the
+    journal (`since`). Any other change could act on what another writer has done since.
+    """
 
     def __init__(self, topic: str, transport: Transport) -> None:
         self.name = topic
@@ -144,12 +148,12 @@ class HttpJournal(Journal):
 
     def delete(self, entity: str, to: int, *, since: str | None = None) -> None:
         rules.life(since)
-        query: dict[str, int | str] = {"to": rules.seq_nr(to)}
-        query |= {} if since is None else {"since": since}
-        self._change("DELETE", self._path(entity, "events"), params=query)
+        query = {"to": str(rules.seq_nr(to))} | ({} if since is None else {"since": since})
+        path = f"{self._path(entity, 'events')}?{urlencode(query)}"
+        self._change("DELETE", path, since, "the pointer's `delete_to` says what is deleted")
 
     def purge(self, entity: str) -> None:
-        self._change("DELETE", self._path(entity))
+        self._change("DELETE", self._path(entity), None, "after a purge the pointer has another `since`, or none")
 
     # -- snapshots
 
@@ -157,7 +161,7 @@ class HttpJournal(Journal):
         rules.life(since)
         body = wire.SnapshotRequest(since=since, **wire.to_members(rules.payload(payload)))
         path = self._path(entity, "snapshots", str(rules.seq_nr(seq_nr)))
-        self._change("PUT", path, body=msgspec.json.encode(body))
+        self._change("PUT", path, since, "load the snapshot to see which it is", msgspec.json.encode(body))
 
     def snapshot(self, entity: str, at_most: int | None = None) -> Snapshot | None:
         if at_most is not None:
@@ -172,13 +176,19 @@ class HttpJournal(Journal):
             raise
 
     def delete_snapshot(self, entity: str, seq_nr: int) -> None:
-        self._change("DELETE", self._path(entity, "snapshots", str(rules.seq_nr(seq_nr))))
+        path = self._path(entity, "snapshots", str(rules.seq_nr(seq_nr)))
+        self._change("DELETE", path, None, "load the snapshot to see whether it is there")
 
-    def _change(self, method: str, path: str, **request: Any) -> httpx.Response:
-        def send() -> httpx.Response:
-            return self._transport.repeatable(method, path, **request)
+    def _change(self, method: str, path: str, since: str | None, hint: str, body: bytes = b"") -> None:
+        """`since`: the life that the change is limited to. Then it may be repeated. `hint`: how to check it."""
 
-        return persistent(send, self._transport.timeout)
+        def send() -> None:
+            check(self._transport.write(method, path, body), writes=True)
+
+        try:
+            persistent(send, self._transport.timeout, repeatable=since is not None)
+        except OutcomeUnknown as error:
+            raise OutcomeUnknown(f"{error.detail} ({hint})", **error.info) from error
 
     def _path(self, entity: str, *parts: str) -> str:
         return _path("journals", self.name, rules.entity(entity), *parts)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from strandline.client.archive import HttpArchive
 from strandline.client.feeds import HttpFeeds
 from strandline.client.journal import HttpJournal, HttpJournals
@@ -56,7 +54,7 @@ class Remote(Rooms[Closable]):
 
     def check_ready(self) -> Readiness:
         """Raise Unavailable unless the server accepts requests. Returns what the jobs beside the server do."""
-        return msgspec.json.decode(self._transport.repeatable("GET", "/ready").content, type=Readiness)
+        return self._transport.get("/ready", Readiness)
 
     def __repr__(self) -> str:
         return f"strandline.connect({self.url!r})"

@@ -48,7 +48,7 @@ class HttpSchedules(Schedules):
         rules.check_schedule(schedule)
         settings = msgspec.to_builtins(schedule)
         path = _path(settings.pop("name"))
-        response = self._transport.repeatable("PUT", path, body=msgspec.json.encode(settings))
+        response = self._transport.repeatable("PUT", path, writes=True, body=msgspec.json.encode(settings))
         return response.status_code == httpx.codes.CREATED
 
     def create(self, schedule: Schedule) -> None:
@@ -69,7 +69,8 @@ class HttpSchedules(Schedules):
         return self._transport.get("/schedules", dict[str, list[Schedule]])["items"]
 
     def delete(self, name: str) -> None:
-        self._transport.repeatable("DELETE", _path(name))
+        # Not sent again: somebody else may have created the schedule again since.
+        check(self._transport.write("DELETE", _path(name)), writes=True)
 
     def of(self, name: str) -> HttpMessages:
         if not rules.is_name(rules.split_view(name)[0]):
@@ -132,7 +133,8 @@ class HttpMessages(ScheduleMessages):
             body = msgspec.json.encode({"items": encode(asked)})
 
             def send() -> httpx.Response:
-                return self._transport.repeatable("POST", f"{self._path}/{verb}", body=body, answers=(422,))
+                path = f"{self._path}/{verb}"
+                return self._transport.repeatable("POST", path, writes=True, body=body, answers=(422,))
 
             response = persistent(send, self._transport.timeout)
             return msgspec.json.decode(response.content, type=wire.AnswerPage).items
@@ -158,9 +160,8 @@ class HttpMessages(ScheduleMessages):
         rules.check_consumer(consumer)
         rules.check_pull(limit, wait_ms)
         request = {"consumer": consumer, "lease_ms": lease_ms, "limit": limit, "wait_ms": wait_ms}
-        response = self._transport.repeatable(
-            "POST", f"{self._path}/leases", body=msgspec.json.encode(request), wait_s=wait_ms / 1000
-        )
+        body, path = msgspec.json.encode(request), f"{self._path}/leases"
+        response = self._transport.repeatable("POST", path, writes=True, body=body, wait_s=wait_ms / 1000)
         return [
             msgspec.json.decode(item, type=wire.ReceivedLease).to_lease(consumer) for item in _raw_items(response)
         ]

@@ -50,7 +50,8 @@ class HttpSubscriptions(Subscriptions):
         self._transport = transport
 
     def create(self, subscription: Subscription) -> tuple[Subscription, bool]:
-        response = self._transport.repeatable("POST", "/subscriptions", body=msgspec.json.encode(subscription))
+        body = msgspec.json.encode(subscription)
+        response = self._transport.repeatable("POST", "/subscriptions", writes=True, body=body)
         created = response.status_code == httpx.codes.CREATED
         return msgspec.json.decode(response.content, type=Subscription), created
 
@@ -71,10 +72,11 @@ class HttpSubscriptions(Subscriptions):
         return self._items("/subscriptions", Subscription, query)
 
     def update(self, subscription: Subscription) -> None:
-        self._transport.repeatable("PUT", _path(str(subscription.id)), body=msgspec.json.encode(subscription))
+        path, body = _path(str(subscription.id)), msgspec.json.encode(subscription)
+        self._transport.repeatable("PUT", path, writes=True, body=body)
 
     def delete(self, subscription_id: str) -> None:
-        self._transport.repeatable("DELETE", _path(subscription_id))
+        self._transport.repeatable("DELETE", _path(subscription_id), writes=True)
 
     def cursors(self, subscription_id: str) -> list[SubscriptionCursor]:
         return self._items(_path(subscription_id, "cursors"), SubscriptionCursor)
@@ -83,13 +85,14 @@ class HttpSubscriptions(Subscriptions):
         self, subscription_id: str, stream_id: str, cursors: Sequence[SubscriptionCursor]
     ) -> list[CommitResult]:
         path, headers = _path(subscription_id, "cursors"), {"X-Nakadi-StreamId": stream_id}
-        response = self._transport.repeatable("POST", path, body=_items(cursors), headers=headers)
+        response = self._transport.repeatable("POST", path, writes=True, body=_items(cursors), headers=headers)
         if response.status_code == httpx.codes.NO_CONTENT:
             return [CommitResult(cursor, "committed") for cursor in cursors]
         return msgspec.convert(msgspec.json.decode(response.content)["items"], list[CommitResult])
 
     def reset(self, subscription_id: str, cursors: Sequence[SubscriptionCursor] = ()) -> None:
-        self._transport.repeatable("PATCH", _path(subscription_id, "cursors"), body=_items(cursors))
+        path = _path(subscription_id, "cursors")
+        self._transport.repeatable("PATCH", path, writes=True, body=_items(cursors))
 
     def stats(self, subscription_id: str, *, show_time_lag: bool = False) -> list[EventTypeStats]:
         query = {"show_time_lag": str(show_time_lag).lower()}

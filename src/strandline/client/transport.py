@@ -1,7 +1,7 @@
 """HTTP with our errors: the only module of the SDK that sends requests. Push sessions are in `schedule_feed`.
 
-A request that was not sent because the connection was refused is retried a few times. A read whose connection
-breaks is retried once. A write whose response was lost raises `OutcomeUnknown` and is never retried here.
+A request that was not sent because the connection was refused is retried a few times. A repeatable request whose
+response was lost is sent once more, others are not. A write whose response was lost raises `OutcomeUnknown`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import httpx
 import msgspec
 
 from strandline.client import problems
-from strandline.errors import Invalid, OutcomeUnknown, Unavailable
+from strandline.errors import Invalid, OutcomeUnknown, StrandlineError, Unavailable
 
 Params = Mapping[str, str | int | Sequence[str]]
 
@@ -66,7 +66,7 @@ class Transport:
 
     def get(self, path: str, kind: type[_T], params: Params | None = None, wait_s: float = 0.0) -> _T:
         """`wait_s`: how long the request asks the server to wait, on top of the timeout."""
-        response = self.repeatable("GET", path, params=params, wait_s=wait_s)
+        response = self.repeatable("GET", path, writes=False, params=params, wait_s=wait_s)
         return msgspec.json.decode(response.content, type=kind)
 
     def pages(self, path: str, kind: type[_T], params: Params) -> Iterator[_T]:
@@ -83,7 +83,7 @@ class Transport:
 
     def ask(self, path: str, question: Sequence[Any], kind: type[_T]) -> _T:
         """A read with parameters that are too long for a URL: a POST that changes nothing."""
-        response = self.repeatable("POST", path, body=msgspec.json.encode(list(question)))
+        response = self.repeatable("POST", path, writes=False, body=msgspec.json.encode(list(question)))
         return msgspec.json.decode(response.content, type=kind)
 
     def change(self, method: str, path: str, kind: type[_T], body: Any = None) -> _T:
@@ -110,23 +110,40 @@ class Transport:
         method: str,
         path: str,
         *,
+        writes: bool,
         params: Params | None = None,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         wait_s: float = 0.0,
         answers: Container[int] = (),
     ) -> httpx.Response:
-        """An idempotent request: it may be sent twice. `answers`: as for `check`."""
+        """An idempotent request: it may be sent twice. `answers`: as for `check`.
+
+        `writes`: whether it changes something. Then OutcomeUnknown is raised if a response was lost and the
+        repetition was not executed.
+        """
         url = self.address(path, params) if params else _url(self._base + path)
         request = self._request(method, url, body, headers or {}, wait_s)
-        with self._mapped(writes=False):
-            try:
+
+        def send() -> httpx.Response:
+            with self._mapped(writes=writes):
                 response = self._send(request)
-            except (httpx.ReadError, httpx.RemoteProtocolError):
-                # The pool may return a connection that the server is closing.
-                response = self._send(request)
-        check(response, writes=False, answers=answers)
-        return response
+            check(response, writes=writes, answers=answers)
+            return response
+
+        try:
+            return send()
+        except (Unavailable, OutcomeUnknown) as error:
+            # The pool may return a connection that the server is closing.
+            if not isinstance(error.__cause__, httpx.ReadError | httpx.RemoteProtocolError):
+                raise
+            lost: StrandlineError = error
+        try:
+            return send()
+        except Unavailable as error:
+            if not writes:
+                raise
+            raise lost from error
 
     def _request(
         self, method: str, url: httpx.URL, body: bytes, headers: Mapping[str, str], wait_s: float = 0.0
@@ -204,6 +221,11 @@ def _proxy(server: SplitResult) -> str | None:
     host = f"{server.hostname}:{server.port}" if server.port else server.hostname or ""
     proxy = None if proxy_bypass(host) else found.get(server.scheme) or found.get("all")
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+def was_not_sent(error: StrandlineError) -> bool:
+    """Whether the request that failed with this error never left the client."""
+    return isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
 
 
 def check(response: httpx.Response, *, writes: bool, answers: Container[int] = ()) -> None:

@@ -7,7 +7,8 @@ does not know is inside that action's member `strandline`, which its decoder ign
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -31,6 +32,12 @@ class _Extra(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 _NO_EXTRA = _Extra()
+_ABSENT = msgspec.Raw()
+_EMPTY = {b"", b"{}", b"null"}
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    data: msgspec.Raw = _ABSENT
 
 
 class _Known(msgspec.Struct, omit_defaults=True, gc=False):
@@ -47,6 +54,7 @@ class _Range(msgspec.Struct, gc=False, rename={"first": "from", "last": "to"}):
 class _Append(_Known, kw_only=True, gc=False, rename={"payload_type": "payloadType"}):
     range: _Range
     payload_type: Literal["json", "binary"]
+    metadata: msgspec.Raw = _ABSENT  # kafka-journal takes what is no object for an empty one
 
 
 class _Mark(_Known, kw_only=True):
@@ -63,6 +71,7 @@ class _AppendOnly(msgspec.Struct, gc=False):
 
 _MEMBERS: dict[str, type[_Known]] = {"append": _Append, "mark": _Mark, "delete": _Delete, "purge": _Known}
 _decoders = {name: msgspec.json.Decoder(kind) for name, kind in _MEMBERS.items()}
+_decode_metadata = msgspec.json.Decoder(_Metadata).decode
 _split = msgspec.json.Decoder(dict[str, msgspec.Raw])
 # Almost all headers begin like this. Decoding them in one step takes a third of the time.
 _APPEND = b'{"append":{'
@@ -101,20 +110,43 @@ def _text(cursor: Position | None) -> str | None:
     return None if cursor is None else str(cursor)
 
 
-def decode(header: bytes) -> tuple[Action, str | None, str | None] | None:
-    """The action, its origin and its version; None if kafka-journal does not know the action either."""
+class Decoded(NamedTuple):
+    """A decoded header. `metadata` is the JSON text that a JVM writer gave for the events of an append."""
+
+    action: Action
+    origin: str | None = None
+    version: str | None = None
+    metadata: bytes | None = None
+
+
+def decode(header: bytes) -> Decoded | None:
+    """The action and what belongs to it; None if kafka-journal does not know the action either."""
     try:
         if header.startswith(_APPEND):
-            body = nesting.decoded(_decode_append, header).append
-            return _action("append", body, body.strandline or _NO_EXTRA), body.origin, body.version
+            return _decoded("append", nesting.decoded(_decode_append, header).append)
         members = nesting.decoded(_split.decode, header)
         for name, decoder in _decoders.items():
             member = members.get(name)
             if member is not None and bytes(member).lstrip()[:1] == b"{":
-                body = decoder.decode(member)  # type: ignore[assignment]  # has the members that `_action` needs
-                return _action(name, body, body.strandline or _NO_EXTRA), body.origin, body.version
+                return _decoded(name, decoder.decode(member))
     except (msgspec.MsgspecError, InvalidCursor, ValueError) as error:
         raise Malformed(f"the header {HEADER} cannot be decoded: {error}") from None
+    return None
+
+
+def _decoded(name: str, body: Any) -> Decoded:
+    metadata = _metadata(bytes(body.metadata)) if name == "append" else None
+    return Decoded(_action(name, body, body.strandline or _NO_EXTRA), body.origin, body.version, metadata)
+
+
+def _metadata(text: bytes) -> bytes | None:
+    """The member `data`. kafka-journal reads an append without it, whatever the metadata are."""
+    if text in _EMPTY:  # our own
+        return None
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        text.decode()  # the decoder does not look into the strings of raw values
+        data = bytes(_decode_metadata(text).data)
+        return None if data in {b"", b"null"} else data
     return None
 
 
@@ -179,12 +211,12 @@ def from_header(
     decoded = decode(header)
     if decoded is None:
         return None
-    action, origin, version = decoded
+    action, origin, version, metadata = decoded
     if not isinstance(action, Append):
         return LoggedAction(_entity(key), cursor, timestamp_ms, action, None, origin, version)
     if value is None:
         return None
-    kept = (value, origin, version, others) if with_value else (None, origin, version)
+    kept = (value, origin, version, others, metadata) if with_value else (None, origin, version)
     return LoggedAction(_entity(key), cursor, timestamp_ms, action, *kept)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
-from strandline.errors import Conflict, NotFound, Unavailable
+from strandline.errors import Conflict, Invalid, NotFound, Unavailable
 from strandline.journal import rules
 from strandline.journal.model import NewEvent, Payload, Pointer
 from strandline.journal.room import Journal
-from strandline.log.event_json import decode_event
+from strandline.log.event_json import decode_event, exact_float
 
 _State = TypeVar("_State")
 # How often `load` starts again if the journal is purged and created again while it is read.
@@ -32,8 +34,10 @@ class Aggregates(Generic[_State]):
     """The entities of a topic. Thread-safe if the functions are.
 
     `apply` gets a state and the payload of an event, and returns the next state: JSON as a value, text as `str`,
-    bytes as they are. With `snapshot_every`, the state is saved after every so many events, encoded with
-    `freeze`, and decoded with `thaw` when it is loaded; by default both expect a state that is plain JSON.
+    bytes as they are. A JSON number beyond the range of a `float`, or with more digits than Python reads as an
+    `int`, is a `Decimal`; Invalid if it is too large for that, too. With `snapshot_every`, the state is saved
+    after every so many events, encoded with `freeze`, and decoded with `thaw` when it is loaded; by default both
+    expect a state that is plain JSON.
     """
 
     def __init__(
@@ -73,14 +77,16 @@ class Aggregates(Generic[_State]):
         snapshot = self._journal.snapshot(entity, last) if self._every is not None else None
         state, seq_nr = self._initial, 0
         if snapshot is not None:
-            state, seq_nr = self._thaw(_value(snapshot.payload)), snapshot.seq_nr
+            frozen = _value(snapshot.payload, f"the snapshot of {entity!r:.80}")
+            state, seq_nr = self._thaw(frozen), snapshot.seq_nr
         if (pointer.delete_to or 0) > seq_nr:
             raise Conflict(
                 f"events of {entity!r:.80} up to {pointer.delete_to} are deleted, and no snapshot has their state",
                 seq_nr=last,
             )
         for event in self._journal.read(entity, seq_nr + 1, last) if seq_nr < last else ():
-            state, seq_nr = self._apply(state, _value(event.payload)), event.seq_nr
+            value = _value(event.payload, f"event {event.seq_nr} of {entity!r:.80}")
+            state, seq_nr = self._apply(state, value), event.seq_nr
         return Aggregate(entity, state, last, pointer.since) if seq_nr == last else None
 
     def save(self, loaded: Aggregate[_State], events: Sequence[NewEvent | Any]) -> Aggregate[_State]:
@@ -88,10 +94,11 @@ class Aggregates(Generic[_State]):
         if not events:
             return loaded
         new = [rules.event(event) for event in events]
+        values = [_value(event.payload, f"a new event of {loaded.id!r:.80}") for event in new]
         stored = self._journal.append(loaded.id, new, expected=loaded.seq_nr, since=loaded.since)
         state = loaded.state
-        for event in new:
-            state = self._apply(state, _value(event.payload))
+        for value in values:
+            state = self._apply(state, value)
         saved = Aggregate(loaded.id, state, stored.seq_nr, loaded.since or stored.cursor)
         if self._every is not None and saved.seq_nr // self._every > loaded.seq_nr // self._every:
             self._save_snapshot(saved)
@@ -119,9 +126,27 @@ class Aggregates(Generic[_State]):
         raise Conflict("no attempt was allowed")
 
 
-def _value(payload: Payload | None) -> Any:
+def _value(payload: Payload | None, what: str) -> Any:
     if payload is None:
         return None
     if payload.kind == "json":
-        return decode_event(payload.data)
+        return _json_value(payload.data, what)
     return payload.data.decode() if payload.kind == "text" else payload.data
+
+
+def _json_value(text: bytes, what: str) -> Any:
+    with suppress(Invalid):
+        return decode_event(text)
+    try:
+        return json.loads(text, parse_int=_integer, parse_float=exact_float)
+    except ArithmeticError:
+        raise Invalid(
+            f"{what} has a number that Python cannot hold; read the journal, which gives its bytes"
+        ) from None
+
+
+def _integer(text: str) -> int | Decimal:
+    try:
+        return int(text)
+    except ValueError:  # more digits than Python converts
+        return Decimal(text)

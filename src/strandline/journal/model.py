@@ -97,7 +97,7 @@ class LoggedAction(msgspec.Struct, frozen=True, gc=False):
     """An action of the journal `entity` at its place in the log.
 
     `value` is the record's value, which only an append has; None in a cache, which keeps no values. `headers` are
-    the other headers of the record.
+    the other headers of the record. `metadata` are those that an append of a JVM service has in its header.
     """
 
     entity: str
@@ -108,6 +108,7 @@ class LoggedAction(msgspec.Struct, frozen=True, gc=False):
     origin: str | None = None
     version: str | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
+    metadata: bytes | None = None
 
 
 # -- what the actions result in

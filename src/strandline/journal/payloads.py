@@ -232,6 +232,7 @@ def _part(data: bytes, at: int) -> tuple[bytes, int]:
 def rows(logged: LoggedAction) -> list[StoredEvent]:
     """The events of an append as rows of the store, rising; none in a cache, which keeps no values.
 
+    kafka-journal has two metadata of an event, in the header and in the value; those in the value are used first.
     Malformed if the value cannot be decoded, or does not have the seqNrs that the header says.
     """
     action = logged.action
@@ -241,9 +242,10 @@ def rows(logged: LoggedAction) -> list[StoredEvent]:
     numbers = [seq_nr for seq_nr, _, _ in decoded.events]
     if numbers[0] != action.first or numbers[-1] != action.last or not _rising(numbers):
         raise Malformed(f"the header says events {action.first} to {action.last}, the value has others")
+    metadata = logged.metadata if decoded.data is None else decoded.data
     return [
         StoredEvent(
-            JournalEvent(seq_nr, payload, tags, logged.timestamp_ms, decoded.data),
+            JournalEvent(seq_nr, payload, tags, logged.timestamp_ms, metadata),
             logged.cursor,
             action.id,
             logged.origin,

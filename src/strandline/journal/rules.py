@@ -14,7 +14,6 @@ from strandline.journal.model import MAX_EXPIRY_MS, MAX_ID, MAX_SEQ_NR, NewEvent
 from strandline.journal.nesting import MAX_NESTING, is_too_deep
 from strandline.log import cursors
 from strandline.log.cursors import Position
-from strandline.log.event_json import decode_event
 
 _MAX_APPEND_ID = 255
 _KINDS = get_args(PayloadKind)
@@ -91,13 +90,22 @@ def check_payload(given: Payload | None) -> None:
     if given.kind == "binary":
         return
     if given.kind == "json":
-        decode_event(given.data)
-        _check_nesting(given.data, "the payload")
+        _check_json(given.data)
         return
     try:
         given.data.decode()
     except UnicodeDecodeError as error:
         raise Invalid(f"a text payload must be UTF-8: {error}") from None
+
+
+def _check_json(text: bytes) -> None:
+    """Check the syntax only: JSON has numbers that are no values of Python."""
+    _check_nesting(text, "the payload")
+    try:
+        text.decode()  # the decoder does not look into the strings of raw values
+        _check_raw(text)
+    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:
+        raise Invalid(f"the payload is not JSON: {error}") from None
 
 
 def json_of(value: Any, what: str) -> bytes:

@@ -35,13 +35,14 @@ UNDECODED = (msgspec.MsgspecError, ValueError, RecursionError, ArithmeticError)
 _decode = msgspec.json.Decoder()
 
 
-def _number(text: str) -> float | Decimal:
+def exact_float(text: str) -> float | Decimal:
+    """The value of a number that is not written as an integer: a Decimal if it is beyond the range of a double."""
     number = float(text)
     return number if math.isfinite(number) else Decimal(text)
 
 
-# Numbers beyond the range of a double become Decimal; this decoder is only for events that the plain one refused.
-_decode_exactly = msgspec.json.Decoder(float_hook=_number)
+# This decoder is only for events that the plain one refused.
+_decode_exactly = msgspec.json.Decoder(float_hook=exact_float)
 
 
 class ArrayItems(list[bytes]):

@@ -70,7 +70,7 @@ async def list_topics(call: Call[ServedJournals]) -> Response:
 
 @_endpoint(
     "PUT", "/journals/{topic}", "Create a topic for journals, or check that it is as given",
-    {200: JournalTopic, 201: JournalTopic}, body=TopicSettings, problems=(409, 507),
+    {200: JournalTopic, 201: JournalTopic}, body=TopicSettings, body_optional=True, problems=(409, 507),
 )  # fmt: skip
 async def put_topic(call: Call[ServedJournals]) -> Response:
     given, topic = call.body, call.path("topic")

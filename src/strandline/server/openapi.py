@@ -96,7 +96,8 @@ def _operation(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     if (body := _body(endpoint)) is not None:
         schema = body if isinstance(body, dict) else known[str(body)]
         kinds = ["application/json", *([MSGPACK] if endpoint.msgpack else [])]
-        operation["requestBody"] = {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}
+        content = {kind: {"schema": schema} for kind in kinds}
+        operation["requestBody"] = {"required": not endpoint.body_optional, "content": content}
     return operation
 
 

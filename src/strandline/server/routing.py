@@ -176,6 +176,7 @@ Handler = Callable[[Call[Any]], Awaitable[Response]]
 class Endpoint:
     """`body`, `query` and the values of `returns` are types; RAW is a body that the handler decodes itself.
 
+    With `body_optional` a request without a body is one with the body `{}`.
     Query parameters in `repeated` may occur several times. `json_parameters` are the parameters of `query` and
     `headers` whose text is JSON, with their types. `problems` are the statuses of errors, without those that
     any request, body, query or path parameter can cause. `room` is the room that the handler gets;
@@ -189,6 +190,7 @@ class Endpoint:
     summary: str
     tag: str
     body: Any = None
+    body_optional: bool = False
     query: Any = None
     repeated: frozenset[str] = frozenset()
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -300,6 +302,8 @@ async def _body(
 
     def read() -> Any:
         body = bodies.unpack(sent, encoding, limit, held)
+        if not body and endpoint.body_optional:
+            body = b"{}"
         return body if isinstance(endpoint.body, RAW) else decode(body, endpoint.body)
 
     # A small compressed body may be large when it is decompressed.

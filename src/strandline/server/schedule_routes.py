@@ -76,7 +76,7 @@ async def list_schedules(call: Call[ServedSchedules]) -> Response:
 
 @_endpoint(
     "PUT", "/schedules/{schedule}", "Create a schedule, or replace all its settings",
-    {200: Schedule, 201: Schedule}, body=SettingsOfSchedule, problems=(409, 507),
+    {200: Schedule, 201: Schedule}, body=SettingsOfSchedule, body_optional=True, problems=(409, 507),
 )  # fmt: skip
 async def put_schedule(call: Call[ServedSchedules]) -> Response:
     given = msgspec.structs.asdict(call.body)

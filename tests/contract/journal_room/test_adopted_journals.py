@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import defaultdict
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,6 +18,10 @@ from strandline.errors import Conflict
 from strandline.journal.model import NewEvent, Payload, Pointer
 
 pytestmark = pytest.mark.parametrize("opened", ["kafka, postgres"], indirect=True)
+
+
+EMPTY: dict[str, object] = {}
+THEIRS = {"expireAfter": "1 day", "data": {"by": "jvm"}}
 
 
 class TheirTopic:
@@ -36,11 +41,19 @@ class TheirTopic:
         self._producer.produce(self.name, value, entity.encode(), headers=headers)
         assert self._producer.flush(20) == 0
 
-    def append(self, entity: str, *numbers: int, text: str = "x") -> None:
+    def append(
+        self,
+        entity: str,
+        *numbers: int,
+        text: str = "x",
+        metadata: object = EMPTY,
+        own: Mapping[str, object] = THEIRS,
+    ) -> None:
+        """`metadata` are in the header, `own` in the value."""
         events = [{"seqNr": n, "tags": ["t"], "payloadType": "json", "payload": f"{text}{n}"} for n in numbers]
         header = {"range": {"from": numbers[0], "to": numbers[-1]}, "origin": "jvm", "version": "2.0.1"}
-        body = json.dumps({"events": events, "metadata": {"expireAfter": "1 day", "data": {"by": "jvm"}}})
-        self.write(entity, {"append": {**header, "payloadType": "json", "metadata": {}}}, body.encode())
+        body = json.dumps({"events": events, "metadata": dict(own)})
+        self.write(entity, {"append": {**header, "payloadType": "json", "metadata": metadata}}, body.encode())
 
     def settings(self) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, self.name)
@@ -76,6 +89,18 @@ def adopt(node, theirs):
         return node.journals.of("accounts")
 
     return call
+
+
+def test_metadata_in_the_header_belong_to_the_events(node, theirs, adopt):
+    """Before and after their replication. Metadata in the value are used first."""
+    theirs.append("a", 1, metadata={"data": {"key": "value"}}, own={})
+    theirs.append("a", 2, metadata={"data": {"key": "value"}})
+    theirs.append("a", 3, metadata="x", own={})
+    journal = adopt()
+    for _ in range(2):
+        found = [event.metadata for event in journal.read("a")]
+        assert found == [b'{"key": "value"}', b'{"by": "jvm"}', None]
+        replicate(node, "accounts")
 
 
 def test_what_kafka_journal_wrote_reads_as_kafka_journal_would_read_it(node, theirs, adopt):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strandline.errors import Conflict
+from strandline.errors import Conflict, Invalid
 from strandline.journal import Aggregate, Aggregates, Journal, NewEvent, Payload
 
 
@@ -113,3 +113,30 @@ def test_numbers_of_any_size_are_loaded(journal):
     journal.append("a", [NewEvent(Payload("json", b'{"price": 1e400}'))], expected=0)
     prices = Aggregates(journal, None, lambda _, event: event["price"])
     assert prices.load("a").state == Decimal("1e400")
+
+
+def _prices(text: str) -> NewEvent:
+    return NewEvent(Payload("json", text.encode()))
+
+
+def test_an_integer_of_too_many_digits_for_python_is_a_decimal(journal):
+    """Python converts 4,300 digits. The other numbers of the payload stay as they are."""
+    digits = "9" * 4301
+    last = Aggregates(journal, None, lambda _, event: event)
+    saved = last.update("a", lambda _: [_prices(f'{{"price": [{digits}, -{digits}.5, 7, 0.5, 1e400]}}')])
+    assert saved.state["price"][0] == Decimal(digits)
+    assert [type(number) for number in saved.state["price"]] == [Decimal, Decimal, int, float, Decimal]
+    assert last.load("a") == saved
+
+
+def test_a_number_that_python_cannot_hold_is_an_error_that_names_the_event(journal):
+    """It is not stored by `save`. Another writer may store it, and then its bytes can be read."""
+    last = Aggregates(journal, None, lambda _, event: event)
+    huge = _prices('{"price": 1e99999999999999999999}')
+    with pytest.raises(Invalid, match="a new event of 'a' has a number that Python cannot hold"):
+        last.update("a", lambda _: [huge])
+    assert journal.pointer("a").seq_nr is None
+    journal.append("a", [1, huge], expected=0)
+    with pytest.raises(Invalid, match="event 2 of 'a' has a number that Python cannot hold"):
+        last.load("a")
+    assert [event.payload for event in journal.read("a", 2)] == [huge.payload]

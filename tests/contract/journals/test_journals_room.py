@@ -102,6 +102,33 @@ def test_events_are_read_as_they_were_appended(journal):
     assert found[0].timestamp_ms > 1_700_000_000_000
 
 
+HUGE = [b"9" * 4301, b"-" + b"9" * 5000, b"1e99999999999999999999", b"-1E-99999999999999999999", b"1e400"]
+
+
+@pytest.mark.parametrize("number", HUGE, ids=["4301", "5000", "e", "-e", "400"])
+def test_json_numbers_of_any_size_are_stored(journal, number):
+    """In events, their metadata and snapshots, also if Python has no such number."""
+    payload = Payload("json", b'{"n": [%b]}' % number)
+    journal.append("one", [NewEvent(payload)], expected=0, metadata=msgspec.Raw(payload.data))
+    (event,) = journal.read("one")
+    assert (event.payload, event.metadata) == (payload, payload.data)
+    journal.save_snapshot("one", 1, payload)
+    assert journal.snapshot("one").payload == payload
+
+
+NO_JSON = [b"", b"01", b"1.", b"NaN", b"{'a':1}", b'"\xff"', b'{"\xff":1}', b'"\\ud800"', b"[1,]", b"1 2", b"tru"]
+
+
+@pytest.mark.parametrize("text", NO_JSON)
+def test_a_json_payload_that_is_no_json_is_refused(journal, text):
+    for act in (
+        lambda: journal.append("one", [NewEvent(Payload("json", text))], expected=0),
+        lambda: journal.save_snapshot("one", 1, Payload("json", text)),
+    ):
+        with pytest.raises(Invalid, match="the payload is not JSON"):
+            act()
+
+
 def test_a_json_text_in_several_lines_is_one_value(journal):
     """Line breaks between the tokens are only space."""
     journal.append("one", [NewEvent(Payload("json", b'{\r\n "a":\n [1,\n2]\n}'))], expected=0)

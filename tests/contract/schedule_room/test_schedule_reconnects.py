@@ -104,7 +104,7 @@ def _created(messages: ScheduleMessages) -> bool:
     """On a loaded machine the start can take longer than a create is repeated."""
     try:
         put(messages, 2)
-    except Unavailable:
+    except (Unavailable, OutcomeUnknown):
         return False
     return True
 
