@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 import zstandard
-from msgspec.inspect import IntType, StructType, type_info
+from msgspec.inspect import FloatType, IntType, StrType, StructType, Type, UnionType, type_info
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
@@ -207,4 +207,12 @@ def _integers(kind: Any) -> frozenset[str]:
     """The query parameters that are integers."""
     found = type_info(kind)
     fields = found.fields if isinstance(found, StructType) else ()
-    return frozenset(field.encode_name for field in fields if isinstance(field.type, IntType))
+    return frozenset(field.encode_name for field in fields if _is_integer_type(field.type))
+
+
+def _is_integer_type(kind: Type) -> bool:
+    """Also an integer that may be left out."""
+    parts = kind.types if isinstance(kind, UnionType) else (kind,)
+    return any(isinstance(one, IntType) for one in parts) and not any(
+        isinstance(one, StrType | FloatType) for one in parts
+    )
