@@ -167,7 +167,7 @@ def decode(body: bytes, kind: Any, what: str = "body") -> Any:
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as error:
-            with suppress(msgspec.ValidationError):  # of an integer that no type has room for
+            with suppress(msgspec.ValidationError):  # of a number that no type has room for
                 msgspec.json.decode(body)  # raises DecodeError if the rest is not JSON
             raise Invalid(f"the {what} is not valid: {error}") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
