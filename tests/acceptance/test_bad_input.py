@@ -86,7 +86,9 @@ def test_bodies_that_cannot_be_read(
     headers = {"Content-Encoding": encoding} if encoding else {}
     sent = body() if callable(body) else body
     answer = send(target, endpoint.method, path_of(endpoint), sent, headers)
-    if named(endpoint) == PUBLISH and answer.status == 422:
+    if endpoint.body_optional and not sent:  # then the name in the path is what is wrong
+        assert_problem(answer, 422)
+    elif named(endpoint) == PUBLISH and answer.status == 422:
         # The body is an array; the error is in one of its events.
         assert [item["publishing_status"] for item in answer.json] == ["failed"]
     else:

@@ -301,9 +301,8 @@ async def _body(
     encoding = headers.get(b"content-encoding", b"").decode("latin-1")
 
     def read() -> Any:
-        body = bodies.unpack(sent, encoding, limit, held)
-        if not body and endpoint.body_optional:
-            body = b"{}"
+        # What is sent must be whole: a compressed body that was cut off may be unpacked to nothing.
+        body = bodies.unpack(sent, encoding, limit, held) if sent or not endpoint.body_optional else b"{}"
         return body if isinstance(endpoint.body, RAW) else decode(body, endpoint.body)
 
     # A small compressed body may be large when it is decompressed.
