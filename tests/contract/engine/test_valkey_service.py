@@ -25,7 +25,9 @@ def test_a_replica_takes_over_from_a_killed_master(tmp_path):
         assert [node.is_master for node in cluster.nodes] == [True] * 3 + [False] * 3
         master = cluster.master_of(b"key")
         assert master.execute("SET", "key", "value") == b"OK"
-        until(lambda: master.execute("WAIT", 1, 100) == 1, "the copy on the replica")
+        replica = cluster.nodes[cluster.nodes.index(master) + 3]
+        # Each command has its own connection, and WAIT is about the writes of its connection.
+        until(lambda: replica.execute("DBSIZE") == 1, "the copy on the replica")
         master.kill()
         until(lambda: cluster.master_of(b"key") is not master, "the failover")
         assert cluster.master_of(b"key").execute("GET", "key") == b"value"
