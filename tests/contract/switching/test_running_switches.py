@@ -4,36 +4,50 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import msgspec
 import pytest
-from switching_place import publish
+from switching_place import Opener, publish
 
 from services import DEADLINE_S, until
 from strandline import EventType
 from strandline.errors import Conflict, StrandlineError, Unavailable
 from strandline.log.model import WaitingNode
 from strandline.log.node import MemberValue, Node
+from strandline.platform import Platform
 
 
-def test_it_lists_the_nodes_that_have_not_confirmed(opened, monkeypatch):
-    """With host and process, until they have confirmed. A decided switch waits for nobody."""
+def two_nodes(opened: Opener) -> tuple[Platform, Platform]:
+    """Two nodes that have published."""
     ours, other = opened(), opened()
     ours.log.create(EventType("orders"))
     for platform in (ours, other):
         publish(platform, 1)
+    return ours, other
+
+
+def never_confirm(platform: Platform, patch: pytest.MonkeyPatch) -> Callable[[Node, int], None]:
+    """Keep a node from confirming any version. Returns the method that was replaced."""
     confirm = Node._confirm
 
-    def refuse(node: Node, version: int) -> None:
-        if node is not other.log.node:
+    def replaced(node: Node, version: int) -> None:
+        if node is not platform.log.node:
             confirm(node, version)
 
+    patch.setattr(Node, "_confirm", replaced)
+    return confirm
+
+
+def test_it_lists_the_nodes_that_have_not_confirmed(opened, monkeypatch):
+    """With host and process, until they have confirmed. A decided switch waits for nobody."""
+    ours, other = two_nodes(opened)
     admin = opened().log.admin
     assert admin.current_switch("orders") is None
     with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
-        patch.setattr(Node, "_confirm", refuse)
+        confirm = never_confirm(other, patch)
         switching = pool.submit(ours.log.admin.switch, "orders", "second")
         waiting = (WaitingNode(other.log.node.id, socket.gethostname(), os.getpid()),)
         until(lambda: (found := admin.current_switch("orders")) is not None and found.unconfirmed == waiting)
@@ -46,14 +60,8 @@ def test_it_lists_the_nodes_that_have_not_confirmed(opened, monkeypatch):
 
 def test_an_abort_ends_the_wait(opened, monkeypatch):
     """The initiator does not wait for its timeout, during which no other switch could begin."""
-    ours, other = opened(), opened()
-    ours.log.create(EventType("orders"))
-    for platform in (ours, other):
-        publish(platform, 1)
-    confirm = Node._confirm
-    monkeypatch.setattr(
-        Node, "_confirm", lambda node, version: None if node is other.log.node else confirm(node, version)
-    )
+    ours, other = two_nodes(opened)
+    confirm = never_confirm(other, monkeypatch)
     admin = opened().log.admin
     with ThreadPoolExecutor(1) as pool:
         switching = pool.submit(ours.log.admin.switch, "orders", "second")
@@ -81,14 +89,8 @@ def test_the_error_of_a_switch_names_them(opened, monkeypatch):
 
 def test_a_node_of_another_protocol_refuses_switches_and_is_listed(opened, monkeypatch):
     """An operator reads who it is, also while a switch is under way."""
-    ours, other = opened(), opened()
-    ours.log.create(EventType("orders"))
-    for platform in (ours, other):
-        publish(platform, 1)
-    confirm = Node._confirm
-    monkeypatch.setattr(
-        Node, "_confirm", lambda node, version: None if node is other.log.node else confirm(node, version)
-    )
+    ours, other = two_nodes(opened)
+    never_confirm(other, monkeypatch)
     admin = opened().log.admin
     with ThreadPoolExecutor(1) as pool:
         switching = pool.submit(ours.log.admin.switch, "orders", "second")
@@ -111,11 +113,8 @@ def encoded(**values: int) -> str:
 
 def test_a_catalog_that_is_away_for_a_moment_does_not_end_the_wait(opened, monkeypatch):
     """The initiator looks for an abort while it waits for the nodes."""
-    ours, other = opened(), opened()
-    ours.log.create(EventType("orders"))
-    for platform in (ours, other):
-        publish(platform, 1)
-    confirm = Node._confirm
+    ours, other = two_nodes(opened)
+    confirm = never_confirm(other, monkeypatch)
     switches = ours.log.admin._initiator._catalog.switches
     look, looks = switches.get, []
 
@@ -126,9 +125,6 @@ def test_a_catalog_that_is_away_for_a_moment_does_not_end_the_wait(opened, monke
         monkeypatch.setattr(Node, "_confirm", confirm)
         return look(token)
 
-    monkeypatch.setattr(
-        Node, "_confirm", lambda node, version: None if node is other.log.node else confirm(node, version)
-    )
     monkeypatch.setattr(switches, "get", away)
     assert ours.log.admin.switch("orders", "second").order == 2
     assert len(looks) > 2
@@ -136,15 +132,9 @@ def test_a_catalog_that_is_away_for_a_moment_does_not_end_the_wait(opened, monke
 
 def test_a_growth_that_ends_with_its_event_type_leaves_the_topic_to_the_sweep(opened, monkeypatch):
     """The event type is deleted while the nodes confirm. The mark for the deletion of its topic stays."""
-    ours, other = opened(), opened()
-    ours.log.create(EventType("orders"))
-    for platform in (ours, other):
-        publish(platform, 1)
+    ours, other = two_nodes(opened)
     topic = ours.log.timelines("orders")[0].topic
-    confirm = Node._confirm
-    monkeypatch.setattr(
-        Node, "_confirm", lambda node, version: None if node is other.log.node else confirm(node, version)
-    )
+    never_confirm(other, monkeypatch)
     initiator = ours.log.admin._initiator
     monkeypatch.setattr(initiator, "_settings", replace(initiator._settings, switch_timeout_ms=60_000))
     with ThreadPoolExecutor(1) as pool:
