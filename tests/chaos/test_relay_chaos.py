@@ -61,15 +61,21 @@ def start(data: Path, log: Path) -> Process:
 
 
 class Counted:
-    """Counts the events of an event type, each time only the new ones."""
+    """Counts the events of an event type, each time only the new ones.
+
+    A call reads for a second at most: the event type may grow while it is read.
+    """
 
     def __init__(self, platform: Platform, name: str) -> None:
         self._reader = platform.log.types.reader(name, "BEGIN")
         self._count = 0
 
     def __call__(self) -> int:
+        deadline = time.monotonic() + 1
         while batches := patiently(lambda: self._reader.poll(100_000, 64 << 20)):
             self._count += sum(map(len, batches))
+            if time.monotonic() > deadline:
+                break
         return self._count
 
 
