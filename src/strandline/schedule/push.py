@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from strandline.errors import LeaseLost, StrandlineError, Unavailable
 from strandline.schedule import rules
@@ -74,7 +75,8 @@ class LocalFeed(LeaseFeed, PushListener):
                 return lease
             # It has expired in the queue, so the message is for others now.
             if session is not None and session.take_back(lease):
-                self._messages.give_back([lease])
+                with suppress(StrandlineError):  # then it counts as a delivery, and the next lease may come
+                    self._messages.give_back([lease])
         return None
 
     def _taken(self, deadline: float) -> Lease | None:

@@ -323,7 +323,7 @@ def _partly_stored(error: Unavailable) -> OutcomeUnknown:
 
 
 def _by_kind(items: Sequence[LeaseAct | OwnerAct]) -> list[list[int]]:
-    """The numbers of the acts of holders, and those of owners; alternately in order if both have an id."""
+    """The numbers of the acts in parts of one kind; in the order given if both kinds name the same message."""
     kinds = [type(item) for item in items]
     ids = [{item.id for item in items if isinstance(item, kind)} for kind in (LeaseAct, OwnerAct)]
     if ids[0].isdisjoint(ids[1]):
